@@ -1,0 +1,165 @@
+"""``make bench``: the same work for icefloe and for the icechunk wheel, in one run, as ratios.
+
+``--json`` prints the numbers for programs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from references import PATTERNS
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the report; ``goal`` is what the ratio or the amount must not exceed."""
+
+    what: str
+    icefloe: str
+    icechunk: str
+    measured: float
+    goal: float
+    unit: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is met."""
+        return self.measured <= self.goal
+
+
+def side(script: str, *arguments: str | Path) -> dict[str, Any]:
+    """Run one measurement in a process of its own."""
+    command = [sys.executable, HERE / script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command} failed:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def manifest(pattern: str, folder: Path) -> list[Result]:
+    """Measure a manifest of a million virtual references."""
+    theirs = side("icechunk_side.py", "manifest", pattern, folder / pattern)
+    their_file = Path(theirs["file"])
+    our_file = folder / f"{pattern}.manifest"
+    encoded = side("icefloe_side.py", "encode", pattern, our_file)
+    decoded = side("icefloe_side.py", "decode", our_file)
+    read_theirs = side("icefloe_side.py", "decode", their_file)
+    commit, their_size = theirs["commit_seconds"], their_file.stat().st_size
+    title = f"1,000,000 virtual refs, {pattern} chunks"
+
+    def seconds(value: float) -> str:
+        return f"{value:.3f} s"
+
+    return [
+        Result(
+            f"{title}: encode and compress / commit",
+            seconds(encoded["seconds"]),
+            seconds(commit),
+            encoded["seconds"] / commit,
+            0.15,
+            "ratio",
+        ),
+        Result(
+            f"{title}: size of the manifest",
+            f"{encoded['size']:,} B",
+            f"{their_size:,} B",
+            encoded["size"] / their_size,
+            1.0,
+            "ratio",
+        ),
+        Result(
+            f"{title}: peak memory, encoding",
+            f"{encoded['rss_mb']:.0f} MB",
+            f"{theirs['rss_mb']:.0f} MB",
+            encoded["rss_mb"],
+            300,
+            "MB",
+        ),
+        Result(f"{title}: decode", seconds(decoded["seconds"]), "", decoded["seconds"], 0.25, "s"),
+        Result(
+            f"{title}: peak memory, decoding",
+            f"{decoded['rss_mb']:.0f} MB",
+            "",
+            decoded["rss_mb"],
+            300,
+            "MB",
+        ),
+        Result(
+            f"{title}: decode icechunk's file / its commit",
+            seconds(read_theirs["seconds"]),
+            seconds(commit),
+            read_theirs["seconds"] / commit,
+            1.0,
+            "ratio",
+        ),
+    ]
+
+
+def snapshot(folder: Path) -> list[Result]:
+    """Measure a snapshot of ten thousand nodes."""
+    theirs = side("icechunk_side.py", "snapshot", folder / "snapshot")["commit_seconds"]
+    ours = side("icefloe_side.py", "snapshot")
+    return [
+        Result(
+            f"10,000 nodes: {what} a snapshot",
+            f"{ours[f'{what}_seconds']:.3f} s",
+            f"{theirs:.3f} s (commit)",
+            ours[f"{what}_seconds"],
+            0.3,
+            "s",
+        )
+        for what in ("encode", "decode")
+    ]
+
+
+def main() -> None:
+    """Run everything and print the report."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        results: list[Result] = []
+        with Console(stderr=True).status("") as status:
+            for pattern in PATTERNS:
+                status.update(f"a million virtual references, {pattern} chunks …")
+                results += manifest(pattern, folder)
+            status.update("ten thousand nodes …")
+            results += snapshot(folder)
+    if "--json" in sys.argv:
+        print(json.dumps([asdict(result) | {"met": result.met} for result in results], indent=2))
+    else:
+        show(results)
+    sys.exit(not all(result.met for result in results))
+
+
+def show(results: list[Result]) -> None:
+    """Print a table for people."""
+    table = Table(title=f"icefloe {version('icefloe')} and icechunk {version('icechunk')}")
+    for column in ("what", "icefloe", "icechunk", "measured", "goal", ""):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for result in results:
+        goal = f"≤ {result.goal:g} {result.unit if result.unit != 'ratio' else ''}".strip()
+        table.add_row(
+            result.what,
+            result.icefloe,
+            result.icechunk,
+            f"{result.measured:.2f}",
+            goal,
+            "[green]met[/]" if result.met else "[bold red]missed[/]",
+        )
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+
+
+if __name__ == "__main__":
+    main()

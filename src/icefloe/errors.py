@@ -1,0 +1,257 @@
+"""The error tree: one class per *what a handler would do*, one kind per *what happened*.
+
+::
+
+    IcefloeError                    .message .kind
+    ├── ConflictError               somebody else committed first; rebase or start again
+    ├── NotFoundError (KeyError)    the named thing is not there
+    ├── AlreadyExistsError          the named thing is there already
+    ├── ReadOnlyError               this place or session takes no writes
+    ├── InvalidInputError (ValueError)   the caller's argument is wrong
+    ├── SessionStateError           the call does not fit the state of the session
+    ├── StorageError                the storage failed
+    │   ├── ObjectNotFoundError     no object at this key
+    │   ├── PreconditionFailedError the condition of a conditional put did not hold
+    │   └── OutcomeUnknownError     a write may or may not have landed
+    ├── FormatError                 the bytes of a file are not what the format says
+    └── InternalError               a bug of icefloe
+
+Every error pickles, and its text says what was wrong, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorKind(StrEnum):
+    """What happened, as a stable code. Codes are only ever added."""
+
+    # conflicts
+    COMMIT_CONFLICT = "commit-conflict"
+    BRANCH_UPDATE_CONFLICT = "branch-update-conflict"
+    REBASE_FAILED = "rebase-failed"
+    CONFIG_UPDATED = "config-updated"
+    REPO_INFO_UPDATED = "repo-info-updated"
+    UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
+    # not found
+    NODE_NOT_FOUND = "node-not-found"
+    ANCESTOR_NODE_NOT_FOUND = "ancestor-node-not-found"
+    CHUNK_NOT_FOUND = "chunk-not-found"
+    KEY_NOT_FOUND = "key-not-found"
+    SNAPSHOT_NOT_FOUND = "snapshot-not-found"
+    NO_SNAPSHOT_AT_TIME = "no-snapshot-at-time"
+    REF_NOT_FOUND = "ref-not-found"
+    BRANCH_NOT_FOUND = "branch-not-found"
+    TAG_NOT_FOUND = "tag-not-found"
+    REPOSITORY_NOT_FOUND = "repository-not-found"
+    MANIFEST_INFO_NOT_FOUND = "manifest-info-not-found"
+    # already exists
+    NODE_ALREADY_EXISTS = "node-already-exists"
+    BRANCH_ALREADY_EXISTS = "branch-already-exists"
+    TAG_ALREADY_EXISTS = "tag-already-exists"
+    TAG_PREVIOUSLY_DELETED = "tag-previously-deleted"
+    MOVE_WONT_OVERWRITE = "move-wont-overwrite"
+    # read only
+    READ_ONLY_SESSION = "read-only-session"
+    READ_ONLY_STORE = "read-only-store"
+    READ_ONLY_STORAGE = "read-only-storage"
+    READ_ONLY_REPOSITORY = "read-only-repository"
+    # invalid input
+    INVALID_KEY = "invalid-key"
+    INVALID_CHUNK_INDEX = "invalid-chunk-index"
+    ZERO_LENGTH_CHUNK = "zero-length-chunk"
+    INVALID_MANIFEST_SPLIT_INDEX = "invalid-manifest-split-index"
+    INVALID_REF_TYPE = "invalid-ref-type"
+    INVALID_REF_NAME = "invalid-ref-name"
+    INVALID_SNAPSHOT_ID = "invalid-snapshot-id"
+    INVALID_PATH = "invalid-path"
+    BAD_KEY_PREFIX = "bad-key-prefix"
+    BAD_METADATA = "bad-metadata"
+    BAD_PREFIX = "bad-prefix"
+    NOT_AN_ARRAY = "not-an-array"
+    NOT_A_GROUP = "not-a-group"
+    INVALID_BYTE_RANGE = "invalid-byte-range"
+    INVALID_COMMIT_CONFIGURATION = "invalid-commit-configuration"
+    INVALID_ARRAY_METADATA = "invalid-array-metadata"
+    INVALID_FEATURE_FLAG = "invalid-feature-flag"
+    INVALID_VIRTUAL_REF = "invalid-virtual-ref"
+    INVALID_CREDENTIALS = "invalid-credentials"
+    NO_CONTAINER_FOR_VIRTUAL_CHUNK = "no-container-for-virtual-chunk"
+    UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER = "unauthorized-virtual-chunk-container"
+    EMPTY_PREFIX_CREATION = "empty-prefix-creation"
+    PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
+    BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
+    # state of a session or a repository
+    COMMIT_NOT_ALLOWED = "commit-not-allowed"
+    MERGE_NOT_ALLOWED = "merge-not-allowed"
+    CANNOT_FORK_READ_ONLY_SESSION = "cannot-fork-read-only-session"
+    REARRANGE_SESSION_ONLY = "rearrange-session-only"
+    NON_REARRANGE_SESSION = "non-rearrange-session"
+    MOVE_INTO_SELF_OR_DESCENDANT = "move-into-self-or-descendant"
+    MOVE_DESTINATION_PARENT_MISSING = "move-destination-parent-missing"
+    MOVE_DESTINATION_PARENT_NOT_GROUP = "move-destination-parent-not-group"
+    NO_CHANGES_TO_COMMIT = "no-changes-to-commit"
+    NO_AMEND_FOR_INITIAL_COMMIT = "no-amend-for-initial-commit"
+    NOT_ON_BRANCH = "not-on-branch"
+    NO_SNAPSHOT = "no-snapshot"
+    CANNOT_DELETE_MAIN = "cannot-delete-main"
+    UNCOMMITTED_CHANGES = "uncommitted-changes"
+    MERGE_FAILED = "merge-failed"
+    NOT_ALLOWED = "not-allowed"
+    UNIMPLEMENTED = "unimplemented"
+    REBASE_TX_LOG_PRUNED = "rebase-tx-log-pruned"
+    FEATURE_FLAG_DISABLED = "feature-flag-disabled"
+    TAG_ERROR = "tag-error"
+    INVALID_REPOSITORY_MIGRATION = "invalid-repository-migration"
+    # storage
+    OBJECT_NOT_FOUND = "object-not-found"
+    OBJECT_STORE = "object-store"
+    IO = "io"
+    STORAGE_CONFIG = "storage-config"
+    CANNOT_PARSE_URL = "cannot-parse-url"
+    BAD_REDIRECT = "bad-redirect"
+    SEMAPHORE_ACQUIRE = "semaphore-acquire"
+    STORAGE_OTHER = "storage-other"
+    VIRTUAL_CHUNK_FETCH = "virtual-chunk-fetch"
+    VIRTUAL_CHUNK_MODIFIED = "virtual-chunk-modified"
+    INVALID_OBJECT_SIZE = "invalid-object-size"
+    PRECONDITION_FAILED = "precondition-failed"
+    OUTCOME_UNKNOWN = "outcome-unknown"
+    # format
+    SERIALIZATION = "serialization"
+    DESERIALIZATION = "deserialization"
+    CONFIG_DESERIALIZATION = "config-deserialization"
+    INVALID_FILE_FORMAT = "invalid-file-format"
+    UNSUPPORTED_SPEC_VERSION = "unsupported-spec-version"
+    UNSUPPORTED_OPERATION_FOR_VERSION = "unsupported-operation-for-version"
+    SNAPSHOT_TIMESTAMP = "snapshot-timestamp"
+    DUPLICATE_SNAPSHOT_ID = "duplicate-snapshot-id"
+    # internal
+    CONCURRENCY = "concurrency"
+    FLUSH = "flush"
+    PARTIAL_VALUES_PANIC = "partial-values-panic"
+    CONFLICTING_PATH_NOT_FOUND = "conflicting-path-not-found"
+    INCONSISTENT_MANIFESTS = "inconsistent-manifests"
+    POISON_LOCK = "poison-lock"
+    PICKLE = "pickle"
+    UNKNOWN = "unknown"
+
+
+class IcefloeError(Exception):
+    """Root of every error that icefloe raises on purpose.
+
+    Parameters
+    ----------
+    message
+        What was wrong, where, and what to do next.
+    kind
+        What happened, as a code that programs can match; each class has a default.
+    """
+
+    default_kind: ErrorKind = ErrorKind.UNKNOWN
+
+    def __init__(self, message: str, *, kind: ErrorKind | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = self.default_kind if kind is None else kind
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception's own __reduce__ forgets keyword arguments; the instance dictionary has them.
+        return _rebuild, (type(self), self.message), self.__dict__
+
+    def __str__(self) -> str:
+        # NotFoundError is also a KeyError, whose __str__ would show the repr of the message.
+        return self.message
+
+
+def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
+    return cls(message)
+
+
+class ConflictError(IcefloeError):
+    """Somebody else changed the same thing first."""
+
+    default_kind = ErrorKind.COMMIT_CONFLICT
+
+
+class NotFoundError(IcefloeError, KeyError):
+    """The named node, chunk, ref, snapshot or repository is not there."""
+
+    default_kind = ErrorKind.KEY_NOT_FOUND
+
+
+class AlreadyExistsError(IcefloeError):
+    """The named node, ref or repository is there already."""
+
+    default_kind = ErrorKind.NODE_ALREADY_EXISTS
+
+
+class ReadOnlyError(IcefloeError):
+    """The session, store, storage or repository takes no writes."""
+
+    default_kind = ErrorKind.READ_ONLY_STORAGE
+
+
+class InvalidInputError(IcefloeError, ValueError):
+    """An argument of the caller is wrong; nothing was written."""
+
+    default_kind = ErrorKind.INVALID_KEY
+
+
+class SessionStateError(IcefloeError):
+    """The call does not fit the state of the session or of the repository."""
+
+    default_kind = ErrorKind.NOT_ALLOWED
+
+
+class StorageError(IcefloeError):
+    """The storage failed, or refused."""
+
+    default_kind = ErrorKind.STORAGE_OTHER
+
+
+class ObjectNotFoundError(StorageError):
+    """There is no object at this key."""
+
+    default_kind = ErrorKind.OBJECT_NOT_FOUND
+
+
+class PreconditionFailedError(StorageError):
+    """The condition of a conditional request did not hold; the request had no effect."""
+
+    default_kind = ErrorKind.PRECONDITION_FAILED
+
+
+class OutcomeUnknownError(StorageError):
+    """A write was sent, and nothing can tell whether it landed.
+
+    Nothing that the write refers to may be cleaned up after this error.
+    """
+
+    default_kind = ErrorKind.OUTCOME_UNKNOWN
+
+
+class FormatError(IcefloeError):
+    """The bytes of a file are not what the format says.
+
+    Parameters
+    ----------
+    message
+        The reason, without the name of the file.
+    file
+        The file, as far as the caller knows it: a key, a path or a URL. It leads the message.
+    """
+
+    default_kind = ErrorKind.DESERIALIZATION
+
+    def __init__(
+        self, message: str, *, file: str | None = None, kind: ErrorKind | None = None
+    ) -> None:
+        super().__init__(message if file is None else f"{file}: {message}", kind=kind)
+        self.file = file
+        self.reason = message
+
+
+class InternalError(IcefloeError):
+    """An invariant of icefloe itself is broken: please report it."""

@@ -1,0 +1,1 @@
+"""Bytes to model and back: every file of a repository that is not a chunk."""

@@ -1,0 +1,140 @@
+"""Chunk indices in flatbuffers, by columns: what manifests and transaction logs share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, ascending, sort_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.format.flatbuffer_writer import Records
+    from icefloe.format.schema import Field
+
+BLOCK_ROWS = 1 << 14
+"""Rows read at once: temporaries of this many numbers stay in the processor's cache."""
+
+TAIL_COUNT, TAIL_COORDS = "(index count)", "(index coords)"
+
+
+class IndexReader:
+    """Collects chunk coordinates block by block; manifests and transaction logs share it."""
+
+    def __init__(
+        self,
+        buffer: FlatBuffer,
+        positions: NDArray[np.int64],
+        splits: NDArray[np.int64],
+        name: str,
+        field: Field,
+    ) -> None:
+        self._field = field
+        rows = np.diff(splits)
+        # The first row of each array tells its number of dimensions; the others are checked
+        # against it, so that memory is bounded before it is taken.
+        self.ndims = np.zeros(len(rows), np.int64)
+        heads = Tables(buffer, positions[splits[:-1][rows > 0]], name)
+        self.ndims[rows > 0] = heads.vectors(field, 4).count
+        total = int((rows * self.ndims).sum())
+        if total * 4 > buffer.size:
+            buffer.fail(f"{name}: {field.name} vectors overlap each other")
+        self.coords = np.empty(total, np.uint32)
+        self._filled = 0
+        used = self.ndims[rows > 0]
+        self._ndim = int(used[0]) if len(used) and (used == used[0]).all() else None
+        self._row_ndims = np.repeat(self.ndims, rows) if self._ndim is None else None
+
+    def read_block(self, block: Tables) -> None:
+        """Read the coordinates of the next tables."""
+        spans = block.vectors(self._field, 4)
+        rows, begin = len(block), block.first_row
+        expected = self._ndim if self._row_ndims is None else self._row_ndims[begin : begin + rows]
+        if not (spans.count == expected).all():
+            row = begin + int(np.argmax(spans.count != expected))
+            block.buffer.fail(f"{block.name} {row} has another number of dimensions than its array")
+        if self._ndim is None:
+            _, values = block.numbers(spans, "<u4")
+            self.coords[self._filled : self._filled + len(values)] = values
+            self._filled += len(values)
+            return
+        out = self.coords[begin * self._ndim : (begin + rows) * self._ndim]
+        for axis in range(self._ndim):
+            out[axis :: self._ndim] = block.buffer.gather(spans.start + 4 * axis, np.dtype("<u4"))
+
+
+def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> None:
+    """Check that the chunk indices of each array ascend."""
+    if not _is_sorted(indices):
+        buffer.fail(f"its {what} are not sorted by chunk index, or one comes twice")
+
+
+def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> ChunkIndexColumns:
+    """Put the chunk indices of each array in order, where they are not."""
+    if _is_sorted(indices):
+        return indices
+    matrices = [sort_rows(indices.matrix(array)) for array in range(len(indices.node_ids))]
+    flat = np.concatenate([matrix.reshape(-1) for matrix in matrices])
+    indices = replace(indices, coords=flat)
+    if not _is_sorted(indices):
+        buffer.fail(f"one of its {what} comes twice")
+    return indices
+
+
+def _is_sorted(indices: ChunkIndexColumns) -> bool:
+    # Array by array would be slow for thousands of small ones: arrays of one rank go together.
+    starts = indices.coord_starts
+    rows = np.diff(indices.splits)
+    for ndim in np.unique(indices.ndims[rows > 0]):
+        arrays = np.flatnonzero((indices.ndims == ndim) & (rows > 0))
+        if int(rows[arrays].sum()) == len(indices):
+            flat = indices.coords
+        else:
+            pieces = [indices.coords[starts[array] : starts[array + 1]] for array in arrays]
+            flat = np.concatenate(pieces)
+        ends = np.cumsum(rows[arrays])
+        if not _ascends(flat.reshape(int(ends[-1]), int(ndim)), ends):
+            return False
+    return True
+
+
+def _ascends(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
+    for begin in range(0, len(matrix) - 1, BLOCK_ROWS):
+        end = min(begin + BLOCK_ROWS, len(matrix) - 1)
+        result = ascending(matrix[begin:end], matrix[begin + 1 : end + 1])
+        inner = slice(*np.searchsorted(ends, (begin + 1, end + 1)))
+        result[ends[inner] - 1 - begin] = True  # from one array to the next there is no order
+        if not result.all():
+            return False
+    return True
+
+
+def index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
+    """Describe the room that a record needs behind its table for chunk indices."""
+    widest = int(indices.ndims.max(initial=0))
+    return [(TAIL_COUNT, "<u4", 1), (TAIL_COORDS, "<u4", widest)]
+
+
+def fill_coords(block: Records, field: Field, indices: ChunkIndexColumns, rows: slice) -> None:
+    """Write the chunk indices of some rows behind their tables, and point the field at them."""
+    block.aim(field, block.tail(TAIL_COUNT))
+    counts, matrix = block.array[TAIL_COUNT], block.array[TAIL_COORDS]
+    arrays = slice(
+        int(np.searchsorted(indices.splits, rows.start, "right")) - 1,
+        int(np.searchsorted(indices.splits, rows.stop, "left")),
+    )
+    ends = indices.splits[arrays.start : arrays.stop + 1].clip(rows.start, rows.stop)
+    ndims = np.repeat(indices.ndims[arrays], np.diff(ends))
+    counts[:, 0] = ndims
+    before = int(rows.start - indices.splits[arrays.start]) * int(indices.ndims[arrays.start])
+    first = int(indices.coord_starts[arrays.start]) + before
+    flat = indices.coords[first : first + int(ndims.sum())]
+    if (ndims == matrix.shape[1]).all():
+        matrix[:] = flat.reshape(matrix.shape)
+        return
+    axis = np.arange(len(flat)) - np.repeat(np.cumsum(ndims) - ndims, ndims)
+    matrix[np.repeat(np.arange(len(ndims)), ndims), axis] = flat

@@ -1,0 +1,277 @@
+"""The repository configuration as YAML: the file ``config.yaml`` of generation v1.
+
+The writer of the reference implementation follows YAML 1.2, where ``yes`` is a string, and leaves
+such strings unquoted. PyYAML follows YAML 1.1, where it is a boolean. So only PyYAML's parser and
+emitter are used here, and scalars are told apart by the rules of 1.2; what is written is quoted
+wherever any YAML could take it for something else.
+
+The file is not trusted. It is parsed event by event without recursion, and bounded in size and
+depth; anchors and aliases, which can make a short file large, are refused: no writer of
+configurations uses them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.format.config_tree import MAX_DEPTH, Tree, Variant, from_tree, to_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.model.config import RepositoryConfig
+
+MAX_SIZE_BYTES: Final = 4 * 1024 * 1024
+"""More than ten thousand containers."""
+
+# libyaml where the installation has it: the reference implementation's parser is a port of it.
+_PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOL: Final = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,38})")
+_RADIX: Final = re.compile(r"([-+]?)(0x[0-9a-fA-F]{1,32}|0o[0-7]{1,43}|0b[01]{1,128})")
+_FLOAT: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_SPECIAL_FLOAT: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+")
+
+_STANDARD_TAG: Final = "tag:yaml.org,2002:"
+_PLAIN: Final = re.compile(r"[A-Za-z_]([A-Za-z0-9_./-]|:(?=[A-Za-z0-9_./-]))*")
+_NEVER_PLAIN: Final = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+
+
+class _Emitter(yaml.SafeDumper):
+    """PyYAML's emitter, which by itself quotes every scalar that has a tag, also numbers."""
+
+    def choose_scalar_style(self) -> Any:
+        event: Any = self.event
+        if event.tag is not None and event.style is None:
+            return ""
+        return super().choose_scalar_style()
+
+
+def loads(data: bytes | memoryview, *, file: str = "config.yaml") -> RepositoryConfig:
+    """Decode a ``config.yaml``.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not YAML within the bounds, or not a configuration.
+    """
+    return from_tree(_parse(bytes(data), file=file), file=file)
+
+
+def dumps(config: RepositoryConfig) -> bytes:
+    """Encode a configuration as ``config.yaml``.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is too deep or too large to be read again, or its unknown fields are not plain values.
+    """
+    text: str = yaml.emit(
+        _document(to_tree(config)), Dumper=_Emitter, allow_unicode=True, width=2**20
+    )
+    data = text.encode()
+    if len(data) > MAX_SIZE_BYTES:
+        raise _unfit(f"it takes {len(data)} bytes, and no reader takes over {MAX_SIZE_BYTES}")
+    return data
+
+
+def _bad(reason: str, file: str) -> FormatError:
+    return FormatError(reason, file=file, kind=ErrorKind.CONFIG_DESERIALIZATION)
+
+
+def _unfit(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"this configuration cannot be stored: {reason}", kind=ErrorKind.STORAGE_CONFIG
+    )
+
+
+def _parse(data: bytes, *, file: str) -> Tree:
+    if len(data) > MAX_SIZE_BYTES:
+        raise _bad(f"{len(data)} bytes are too many for a configuration", file)
+    try:
+        return _Builder(file).build(yaml.parse(data.decode(), Loader=_PARSER))
+    except yaml.YAMLError as e:
+        # The error quotes the line, which can be long and can hold what nobody wants in a log.
+        mark = getattr(e, "problem_mark", None)
+        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise _bad(f"not YAML{where}: {getattr(e, 'problem', None)}", file) from e
+    except ValueError as e:
+        raise _bad("not YAML in UTF-8", file) from e
+
+
+class _Container:
+    """A map or a list whose end has not come yet."""
+
+    __slots__ = ("key", "tag", "value")
+
+    def __init__(self, value: dict[str, Tree] | list[Tree], tag: str | None) -> None:
+        self.value = value
+        self.tag = tag
+        self.key: str | None = None
+
+
+class _Builder:
+    """Builds one tree from the events of a document."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._open: list[_Container] = []
+        self._roots: list[Tree] = []
+
+    def build(self, events: Iterator[Any]) -> Tree:
+        for event in events:
+            if getattr(event, "anchor", None) is not None:
+                raise self._bad(event, "anchors and aliases are not allowed")
+            match event:
+                case yaml.ScalarEvent():
+                    self._scalar(event)
+                case yaml.MappingStartEvent():
+                    self._start({}, event)
+                case yaml.SequenceStartEvent():
+                    self._start([], event)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    done = self._open.pop()
+                    self._add(_tagged(done.tag, done.value), event)
+        if len(self._roots) != 1:
+            raise _bad(f"{len(self._roots)} documents instead of one", self._file)
+        return self._roots[0]
+
+    def _bad(self, event: Any, reason: str) -> FormatError:
+        mark = event.start_mark
+        return _bad(f"line {mark.line + 1}, column {mark.column + 1}: {reason}", self._file)
+
+    def _start(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
+        if self._awaits_key():
+            raise self._bad(event, "a key must be a string")
+        if len(self._open) == MAX_DEPTH:
+            raise self._bad(event, f"more than {MAX_DEPTH} levels")
+        kind = "map" if isinstance(value, dict) else "seq"
+        self._open.append(_Container(value, self._local_tag(event, (kind,))))
+
+    def _awaits_key(self) -> bool:
+        if not self._open:
+            return False
+        container = self._open[-1]
+        return isinstance(container.value, dict) and container.key is None
+
+    def _scalar(self, event: Any) -> None:
+        tag = self._local_tag(event, ("str", "null", "bool", "int", "float"))
+        if self._awaits_key():
+            container = self._open[-1]
+            if tag is not None or event.value in container.value:
+                raise self._bad(event, "a key must be a string, and stand there once")
+            container.key = event.value
+            return
+        # A plain scalar with a tag of its own is still plain: `!Axis 0` holds a number.
+        plain = not event.style and event.tag not in ("!", f"{_STANDARD_TAG}str")
+        self._add(_tagged(tag, _resolve(event.value) if plain else event.value), event)
+
+    def _local_tag(self, event: Any, standard: tuple[str, ...]) -> str | None:
+        tag = event.tag
+        if tag in (None, "!") or tag in [_STANDARD_TAG + name for name in standard]:
+            return None
+        if not tag.startswith("!"):
+            raise self._bad(event, "this tag has no meaning here")
+        return str(tag[1:])
+
+    def _add(self, value: Tree, event: Any) -> None:
+        if not self._open:
+            self._roots.append(value)
+            return
+        container = self._open[-1]
+        if isinstance(container.value, list):
+            container.value.append(value)
+        elif container.key is None:
+            raise self._bad(event, "a key must be a string")
+        else:
+            container.value[container.key] = value
+            container.key = None
+
+
+def _tagged(tag: str | None, value: Tree) -> Tree:
+    return value if tag is None else Variant(tag, value)
+
+
+def _resolve(text: str) -> Tree:
+    """Tell what a plain scalar is by YAML 1.2, as the reference implementation reads it."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _DECIMAL.fullmatch(text):
+        return int(text)
+    if _RADIX.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text) and not _LEADING_ZERO.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    if _SPECIAL_FLOAT.fullmatch(text):
+        return float(text.replace(".", ""))
+    return text
+
+
+def _document(tree: Tree) -> Iterator[Any]:
+    yield yaml.StreamStartEvent()
+    yield yaml.DocumentStartEvent(explicit=False)
+    yield from _events(tree, None, 1)
+    yield yaml.DocumentEndEvent(explicit=False)
+    yield yaml.StreamEndEvent()
+
+
+def _events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
+    if depth > MAX_DEPTH + 1:
+        raise _unfit(f"more than {MAX_DEPTH} levels")
+    no_tag = tag is None
+    match tree:
+        case Variant(name, value) if no_tag and re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            yield from _events(value, f"!{name}", depth)
+        case dict():
+            yield yaml.MappingStartEvent(None, tag, no_tag, flow_style=not tree)
+            for key, value in tree.items():
+                if not isinstance(key, str):
+                    raise _unfit("a key is not a string")
+                yield _text_event(key, None)
+                yield from _events(value, None, depth + 1)
+            yield yaml.MappingEndEvent()
+        case list():
+            yield yaml.SequenceStartEvent(None, tag, no_tag, flow_style=not tree)
+            for item in tree:
+                yield from _events(item, None, depth + 1)
+            yield yaml.SequenceEndEvent()
+        case str():
+            yield _text_event(tree, tag)
+        case None | bool() | int() | float():
+            yield yaml.ScalarEvent(None, tag, (no_tag, False), _number_text(tree))
+        case _:
+            raise _unfit(f"there is a {type(tree).__qualname__} in it")
+
+
+def _text_event(text: str, tag: str | None) -> Any:
+    plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _NEVER_PLAIN
+    if not plain and not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise _unfit("a string has half a surrogate pair")
+    return yaml.ScalarEvent(
+        None, tag, (plain and tag is None, tag is None), text, style=None if plain else '"'
+    )
+
+
+def _number_text(value: float | None) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float() if not math.isfinite(value):
+            return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return repr(value)

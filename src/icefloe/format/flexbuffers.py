@@ -1,0 +1,390 @@
+"""FlexBuffers: bytes to JSON values and back, for metadata and configuration of generation v2.
+
+A FlexBuffer is read from its end: the root's type and width stand in the last two bytes, and every
+offset points backwards. Nothing stops an offset from pointing into a value that contains it, or
+many offsets from sharing one value, so a few bytes can describe an endless or an exponentially
+large value. The reader therefore has a depth limit and a budget that grows with the length of the
+bytes, and checks each offset and count before it uses them: whatever the bytes, `loads` returns a
+value or raises `FormatError`, in time linear in their length.
+
+The writer is ours too: the one in the `flatbuffers` package raises on floats beyond the range of
+single precision and on integers from 2**63, and loses track of the keys it has written.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+
+MAX_DEPTH: Final = 100
+"""How many containers may stand inside each other, reading and writing."""
+
+BUDGET_PER_BYTE: Final = 4
+"""An honest value takes a byte at least; sharing gives back a little more, never this much."""
+
+_NULL, _INT, _UINT, _FLOAT, _KEY, _STRING = range(6)
+_INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(6, 11)
+_FIRST_TYPED, _LAST_TYPED = 11, 15  # of int, uint, float, key, string
+_FIRST_FIXED, _LAST_FIXED = 16, 24  # of two, three, four of int, uint, float
+_BLOB, _BOOL, _VECTOR_BOOL = 25, 26, 36
+
+_WIDTHS: Final = (1, 2, 4, 8)
+_LETTERS: Final = {
+    _INT: {1: "b", 2: "h", 4: "i", 8: "q"},
+    _UINT: {1: "B", 2: "H", 4: "I", 8: "Q"},
+    _BOOL: {1: "B", 2: "H", 4: "I", 8: "Q"},
+    _FLOAT: {2: "e", 4: "f", 8: "d"},
+}
+
+
+def loads(data: bytes | memoryview, *, file: str | None = None, blobs: bool = False) -> Any:
+    """Decode a FlexBuffer.
+
+    Parameters
+    ----------
+    data
+        The bytes, all of them: a FlexBuffer is found from its end.
+    file
+        Where they come from, for the error.
+    blobs
+        Whether a blob is a value; it becomes `bytes`, which JSON does not know.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a FlexBuffer, or one that is too deep or repeats itself too often.
+    """
+    return _Reader(bytes(data), file=file, blobs=blobs).read_root()
+
+
+def dumps(value: Any) -> bytes:
+    """Encode a JSON value: None, bool, int, float, str, list or tuple, dict with string keys.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is anything else in it, an integer outside ``[-2**63, 2**64)``, a key with a zero
+        byte, or too many containers inside each other.
+    """
+    return _Writer().finish(value)
+
+
+class _Reader:
+    __slots__ = ("_blobs", "_budget", "_data", "_file", "_key_vectors", "_size", "_texts")
+
+    def __init__(self, data: bytes, *, file: str | None, blobs: bool) -> None:
+        self._data = data
+        self._size = len(data)
+        self._file = file
+        self._blobs = blobs
+        self._budget = BUDGET_PER_BYTE * len(data)
+        # Keys and strings are shared on purpose by every writer; each place is decoded once.
+        self._texts: dict[tuple[int, int], str] = {}
+        self._key_vectors: dict[tuple[int, int, int], list[str]] = {}
+
+    def read_root(self) -> Any:
+        if self._size < 3:
+            raise self._bad("a FlexBuffer has three bytes or more")
+        packed_type, width = self._data[-2:]
+        if width not in _WIDTHS:
+            raise self._bad(f"{width} is no width of a root")
+        return self._value(self._size - 2 - width, width, packed_type, 0)
+
+    def _bad(self, reason: str) -> FormatError:
+        return FormatError(f"bad FlexBuffer: {reason}", file=self._file)
+
+    def _spend(self, amount: int) -> None:
+        self._budget -= amount
+        if self._budget < 0:
+            raise self._bad("its values repeat or overlap too often")
+
+    def _uint(self, position: int, width: int) -> int:
+        end = position + width
+        if position < 0 or end > self._size:
+            raise self._bad(f"position {position} is outside the {self._size} bytes")
+        return int.from_bytes(self._data[position:end], "little")
+
+    def _scalar(self, position: int, width: int, kind: int) -> Any:
+        letter = _LETTERS[kind].get(width)
+        if letter is None:
+            raise self._bad(f"a float of {width} byte")
+        if position < 0 or position + width > self._size:
+            raise self._bad(f"position {position} is outside the {self._size} bytes")
+        return struct.unpack_from("<" + letter, self._data, position)[0]
+
+    def _value(self, position: int, parent_width: int, packed_type: int, depth: int) -> Any:
+        self._spend(1)
+        kind = packed_type >> 2
+        if kind == _UINT:
+            return self._uint(position, parent_width)
+        if kind == _NULL:
+            return None
+        if kind in (_INT, _FLOAT):
+            return self._scalar(position, parent_width, kind)
+        if kind == _BOOL:
+            return self._uint(position, parent_width) != 0
+        target = position - self._uint(position, parent_width)
+        width = 1 << (packed_type & 3)
+        if kind == _STRING:
+            return self._string(target, width)
+        if kind == _KEY:
+            return self._key(target)
+        if kind == _MAP:
+            return self._map(target, width, depth)
+        if kind == _VECTOR:
+            count = self._count(target, width)
+            return self._elements(target, width, count, depth)
+        if _FIRST_TYPED <= kind <= _LAST_TYPED or kind == _VECTOR_BOOL:
+            count = self._count(target, width)
+            element = _BOOL if kind == _VECTOR_BOOL else kind - _FIRST_TYPED + _INT
+            return self._typed(target, width, count, element)
+        if _FIRST_FIXED <= kind <= _LAST_FIXED:
+            pairs, element = divmod(kind - _FIRST_FIXED, 3)
+            return self._typed(target, width, pairs + 2, _INT + element)
+        if _INDIRECT_INT <= kind <= _INDIRECT_FLOAT:
+            return self._scalar(target, width, kind - _INDIRECT_INT + _INT)
+        if kind == _BLOB:
+            return self._blob(target, width)
+        raise self._bad(f"{kind} is no type")
+
+    def _count(self, target: int, width: int) -> int:
+        """Read the number of elements or bytes that stands before a value."""
+        count = self._uint(target - width, width)
+        if count > self._size - target:
+            raise self._bad(f"{count} elements or bytes at {target} do not fit in")
+        return count
+
+    def _blob(self, target: int, width: int) -> bytes:
+        if not self._blobs:
+            raise self._bad("a blob, where JSON is expected")
+        count = self._count(target, width)
+        self._spend(count)
+        return self._data[target : target + count]
+
+    def _string(self, target: int, width: int) -> str:
+        text = self._texts.get((target, width))
+        if text is None:
+            count = self._count(target, width)
+            self._spend(count)
+            text = self._decode(self._data[target : target + count])
+            self._texts[target, width] = text
+        return text
+
+    def _key(self, target: int) -> str:
+        text = self._texts.get((target, 0))
+        if text is None:
+            end = self._data.find(0, target) if target >= 0 else -1
+            if end < 0:
+                raise self._bad(f"a key at {target} that does not end")
+            self._spend(end - target)
+            text = self._decode(self._data[target:end])
+            self._texts[target, 0] = text
+        return text
+
+    def _decode(self, text: bytes) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as e:
+            raise FormatError("bad FlexBuffer: a string is not UTF-8", file=self._file) from e
+
+    def _elements(self, target: int, width: int, count: int, depth: int) -> list[Any]:
+        if depth == MAX_DEPTH:
+            raise self._bad(f"more than {MAX_DEPTH} containers inside each other")
+        types = target + count * width
+        if types + count > self._size:
+            raise self._bad(f"{count} elements at {target} do not fit in")
+        values = []
+        for i in range(count):
+            values.append(  # noqa: PERF401 - a comprehension is one frame more on a deep stack
+                self._value(target + i * width, width, self._data[types + i], depth + 1)
+            )
+        return values
+
+    def _typed(self, target: int, width: int, count: int, kind: int) -> list[Any]:
+        if target < 0 or target + count * width > self._size:
+            raise self._bad(f"{count} elements at {target} do not fit in")
+        self._spend(count)
+        if kind in _LETTERS:
+            letter = _LETTERS[kind].get(width)
+            if letter is None:
+                raise self._bad(f"floats of {width} byte")
+            values = list(struct.unpack_from(f"<{count}{letter}", self._data, target))
+            return [v != 0 for v in values] if kind == _BOOL else values
+        positions = range(target, target + count * width, width)
+        targets = [position - self._uint(position, width) for position in positions]
+        if kind == _KEY:
+            return [self._key(t) for t in targets]
+        # The width of a string's length is not stored in the vectors that were given up for it.
+        return [self._string(t, 1) for t in targets]
+
+    def _map(self, target: int, width: int, depth: int) -> dict[str, Any]:
+        count = self._count(target, width)
+        keys_at = target - 3 * width
+        keys_target = keys_at - self._uint(keys_at, width)
+        keys_width = self._uint(target - 2 * width, width)
+        if keys_width not in _WIDTHS:
+            raise self._bad(f"{keys_width} is no width of keys")
+        keys = self._key_vectors.get((keys_target, keys_width, count))
+        if keys is None:
+            if self._count(keys_target, keys_width) != count:
+                raise self._bad(f"a map of {count} values and another number of keys")
+            keys = self._typed(keys_target, keys_width, count, _KEY)
+            self._key_vectors[keys_target, keys_width, count] = keys
+        values = self._elements(target, width, count, depth)
+        result = dict(zip(keys, values, strict=True))
+        if len(result) != count:
+            raise self._bad("a map with a key twice")
+        return result
+
+
+# What the writer knows of a value: its type, the width it needs (0 to 3 for 1 to 8 bytes), and
+# either the bits that go into the parent or the place in the buffer that the parent points to.
+_Stored = tuple[int, int, int]
+_INLINE: Final = frozenset((_NULL, _INT, _UINT, _FLOAT, _BOOL))
+
+
+class _Writer:
+    __slots__ = ("_buffer", "_key_vectors", "_keys")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._keys: dict[bytes, int] = {}
+        self._key_vectors: dict[tuple[bytes, ...], _Stored] = {}
+
+    def finish(self, value: Any) -> bytes:
+        root = self._store(value, 0)
+        width = self._fitting_width([root], prefix=[])
+        self._align(width)
+        self._append(root, width)
+        self._buffer += bytes((self._packed_type(root, width), 1 << width))
+        return bytes(self._buffer)
+
+    def _store(self, value: Any, depth: int) -> _Stored:
+        if value is None:
+            return _NULL, 0, 0
+        if isinstance(value, bool):
+            return _BOOL, 0, int(value)
+        if isinstance(value, str):
+            return self._store_text(value)
+        if isinstance(value, int):
+            return _stored_int(value)
+        if isinstance(value, float):
+            return _FLOAT, 3, int.from_bytes(struct.pack("<d", value), "little")
+        if depth == MAX_DEPTH:
+            raise _unfit(f"more than {MAX_DEPTH} containers inside each other")
+        if isinstance(value, dict):
+            return self._store_map(value, depth)
+        if isinstance(value, list | tuple):
+            return self._store_vector([self._store(item, depth + 1) for item in value])
+        raise _unfit(f"a value of type {type(value).__qualname__}")
+
+    def _store_text(self, value: str) -> _Stored:
+        text = _encode(value)
+        width = _width_of(len(text))
+        self._align(width)
+        self._buffer += len(text).to_bytes(1 << width, "little")
+        place = len(self._buffer)
+        self._buffer += text
+        self._buffer.append(0)
+        return _STRING, width, place
+
+    def _store_map(self, value: dict[Any, Any], depth: int) -> _Stored:
+        entries: list[tuple[bytes, Any]] = []
+        for key, item in value.items():
+            if not isinstance(key, str) or "\0" in key:
+                raise _unfit("a key that is no string, or has a zero byte")
+            entries.append((_encode(key), item))
+        entries.sort(key=lambda entry: entry[0])
+        names = tuple(name for name, _ in entries)
+        values = [self._store(item, depth + 1) for _, item in entries]
+        keys = self._key_vectors.get(names)
+        if keys is None:
+            keys = self._store_vector([self._store_key(name) for name in names], keys=True)
+            self._key_vectors[names] = keys
+        return self._store_vector(values, of_map=keys)
+
+    def _store_key(self, name: bytes) -> _Stored:
+        place = self._keys.get(name)
+        if place is None:
+            place = self._keys[name] = len(self._buffer)
+            self._buffer += name
+            self._buffer.append(0)
+        return _KEY, 0, place
+
+    def _store_vector(
+        self, elements: list[_Stored], *, keys: bool = False, of_map: _Stored | None = None
+    ) -> _Stored:
+        prefix = [_stored_int(len(elements))]
+        if of_map is not None:
+            prefix = [of_map, _stored_int(1 << of_map[1]), *prefix]
+        width = self._fitting_width(elements, prefix=prefix)
+        self._align(width)
+        for item in prefix:
+            self._append(item, width)
+        place = len(self._buffer)
+        for item in elements:
+            self._append(item, width)
+        if keys:
+            return _FIRST_TYPED + _KEY - _INT, width, place
+        self._buffer += bytes(self._packed_type(item, width) for item in elements)
+        return (_VECTOR if of_map is None else _MAP), width, place
+
+    def _fitting_width(self, elements: list[_Stored], *, prefix: list[_Stored]) -> int:
+        """Find the smallest width that all elements and all offsets from their places fit in."""
+        items = [*prefix, *elements]
+        width = max((item[1] for item in items if item[0] in _INLINE), default=0)
+        while width < 3:
+            start = len(self._buffer) + (-len(self._buffer) & ((1 << width) - 1))
+            limit = 1 << (8 << width)
+            if all(
+                kind in _INLINE or start + (i << width) - place < limit
+                for i, (kind, _, place) in enumerate(items)
+            ):
+                break
+            width += 1
+        return width
+
+    def _align(self, width: int) -> None:
+        self._buffer += bytes(-len(self._buffer) & ((1 << width) - 1))
+
+    def _append(self, item: _Stored, width: int) -> None:
+        kind, _, bits = item
+        if kind not in _INLINE:
+            bits = len(self._buffer) - bits
+        elif kind == _INT:
+            bits &= (1 << (8 << width)) - 1
+        self._buffer += bits.to_bytes(1 << width, "little")
+
+    @staticmethod
+    def _packed_type(item: _Stored, parent_width: int) -> int:
+        kind, width, _ = item
+        return kind << 2 | (parent_width if kind in _INLINE else width)
+
+
+def _width_of(value: int) -> int:
+    return 0 if value < 1 << 8 else 1 if value < 1 << 16 else 2 if value < 1 << 32 else 3
+
+
+def _stored_int(value: int) -> _Stored:
+    if 0 <= value < 1 << 64:
+        return _UINT, _width_of(value), value
+    if -(1 << 63) <= value < 0:
+        # One bit more than the magnitude, for the sign.
+        return _INT, _width_of(2 * ~value), value
+    raise _unfit("an integer outside -2**63 to 2**64 - 1")
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as e:
+        raise _unfit("a string with half a surrogate pair") from e
+
+
+def _unfit(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"metadata are JSON values, and this is not one that can be stored: {what}",
+        kind=ErrorKind.BAD_METADATA,
+    )

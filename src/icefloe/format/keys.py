@@ -1,0 +1,77 @@
+"""Where the files of a repository are, as keys of a storage (seed `003`, File Layout)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
+
+CONFIG = "config.yaml"
+"""The configuration, generation v1."""
+
+REPO = "repo"
+"""All mutable state, generation v2."""
+
+REFS = "refs/"
+OVERWRITTEN = "overwritten/"
+"""Where generation v2 keeps the files that ``repo`` replaced."""
+
+_BRANCH, _TAG = "branch.", "tag."
+_REF_FILE, _TOMBSTONE = "/ref.json", "/ref.json.deleted"
+
+
+def snapshot_key(snapshot_id: SnapshotId) -> str:
+    """Return the key of a snapshot file."""
+    return f"snapshots/{snapshot_id}"
+
+
+def transaction_log_key(snapshot_id: SnapshotId) -> str:
+    """Return the key of the transaction log of a snapshot."""
+    return f"transactions/{snapshot_id}"
+
+
+def manifest_key(manifest_id: ManifestId) -> str:
+    """Return the key of a manifest file."""
+    return f"manifests/{manifest_id}"
+
+
+def chunk_key(chunk_id: ChunkId) -> str:
+    """Return the key of a chunk file."""
+    return f"chunks/{chunk_id}"
+
+
+def branch_key(name: str) -> str:
+    """Return the key of a branch's reference file, generation v1."""
+    return f"{REFS}{_BRANCH}{name}{_REF_FILE}"
+
+
+def tag_key(name: str) -> str:
+    """Return the key of a tag's reference file, generation v1."""
+    return f"{REFS}{_TAG}{name}{_REF_FILE}"
+
+
+def tombstone_key(name: str) -> str:
+    """Return the key of the file that says that a tag was deleted, generation v1."""
+    return f"{REFS}{_TAG}{name}{_TOMBSTONE}"
+
+
+def branch_of(key: str) -> str | None:
+    """Return the branch whose reference file this key is."""
+    return _between(key, REFS + _BRANCH, _REF_FILE)
+
+
+def tag_of(key: str) -> str | None:
+    """Return the tag whose reference file this key is."""
+    return _between(key, REFS + _TAG, _REF_FILE)
+
+
+def tombstone_of(key: str) -> str | None:
+    """Return the tag whose tombstone this key is."""
+    return _between(key, REFS + _TAG, _TOMBSTONE)
+
+
+def _between(key: str, prefix: str, suffix: str) -> str | None:
+    if key.startswith(prefix) and key.endswith(suffix) and len(key) > len(prefix) + len(suffix):
+        return key[len(prefix) : -len(suffix)]
+    return None

@@ -1,0 +1,149 @@
+"""Virtual locations compressed with a zstd dictionary that the manifest carries (version 2).
+
+Locations are compressed and decompressed in one batch call each way, without a Python loop. What
+is compressed is each distinct location once, however many chunks name it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import zstandard
+
+from icefloe.errors import FormatError
+from icefloe.format.flatbuffer_reader import is_utf8
+from icefloe.model.strings import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+# The reference implementation's reader takes no longer ones either.
+MAX_LOCATION_SIZE = 1024
+
+_MAGIC = 0xFD2FB528
+_SEGMENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedLocations:
+    """Distinct locations as zstd frames, and the dictionary that they need."""
+
+    dictionary: bytes
+    frames: Strings
+
+
+@dataclass(frozen=True, slots=True)
+class LocationCompression:
+    """When and how locations are compressed; the defaults are the reference implementation's.
+
+    ``min_locations`` counts distinct locations: that is what a manifest of icefloe stores.
+    """
+
+    min_locations: int = 1000
+    max_training_samples: int = 100
+    max_dictionary_size: int = 2048
+    level: int = 3
+
+    def compress(self, locations: Strings) -> CompressedLocations | None:
+        """Compress all locations, or say with None that they are better stored plain."""
+        lengths = locations.lengths
+        if len(locations) < max(self.min_locations, 1) or lengths.max() > MAX_LOCATION_SIZE:
+            return None
+        dictionary = self._train(locations)
+        if dictionary is None:
+            return None
+        compressor = zstandard.ZstdCompressor(level=self.level, dict_data=dictionary)
+        frames = compressor.multi_compress_to_buffer(_segments(locations))
+        return CompressedLocations(dictionary.as_bytes(), _strings(frames))
+
+    def _train(self, locations: Strings) -> zstandard.ZstdCompressionDict | None:
+        count = max(1, min(self.max_training_samples, len(locations)))
+        chosen = np.linspace(0, len(locations) - 1, count).astype(np.int64)
+        samples: list[bytes | bytearray | memoryview] = [
+            locations[int(row)].encode() for row in chosen
+        ]
+        if 2 * sum(len(sample) < 8 for sample in samples) >= count:
+            return None
+        repeats = -(-self.max_dictionary_size // sum(len(sample) for sample in samples))
+        try:
+            return zstandard.train_dictionary(self.max_dictionary_size, samples * repeats)
+        except zstandard.ZstdError:
+            return None  # too few or too uniform samples: plain strings serve as well
+
+
+def decompress(frames: Strings, dictionary: bytes, file: str) -> Strings:
+    """Decompress the distinct locations of a manifest."""
+    sizes = _content_sizes(frames, file)
+    if (sizes > MAX_LOCATION_SIZE).any():
+        raise FormatError(
+            f"a compressed location claims {int(sizes.max())} bytes; the limit is "
+            f"{MAX_LOCATION_SIZE}",
+            file=file,
+        )
+    try:
+        decompressor = zstandard.ZstdDecompressor(
+            dict_data=zstandard.ZstdCompressionDict(dictionary) if dictionary else None
+        )
+        # An empty location has nothing to decompress, and the batch call refuses it.
+        full = np.flatnonzero(sizes)
+        table = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        if len(full):
+            batch = decompressor.multi_decompress_to_buffer(
+                _segments(frames, full), decompressed_sizes=sizes[full].astype("<u8").tobytes()
+            )
+            table = _strings(batch)
+    except (zstandard.ZstdError, ValueError) as error:
+        raise FormatError(f"a compressed location is damaged ({error})", file=file) from error
+    offsets = np.zeros(len(frames) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    result = Strings(table.data, offsets)
+    if len(table.data) != offsets[-1] or not is_utf8(result):
+        raise FormatError("a compressed location is not valid UTF-8", file=file)
+    return result
+
+
+def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
+    """Read the size that each frame declares, from the first bytes of each.
+
+    The batch call allocates what the frames declare, so it must be known to be harmless before.
+    """
+    starts, lengths = frames.offsets[:-1], frames.lengths
+    # Padded, so that every header can be read whole; what lies past a frame's end is checked next.
+    data = np.concatenate([frames.data, np.zeros(16, np.uint8)])
+    words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    halves = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
+    descriptor = data[starts + 4]
+    single_segment = descriptor >> 5 & 1
+    size_flag = descriptor >> 6
+    dictionary_id_bytes = np.array([0, 1, 2, 4])[descriptor & 3]
+    at = starts + 5 + (1 - single_segment.astype(np.int64)) + dictionary_id_bytes
+    field_bytes = np.where(size_flag == 0, single_segment, np.left_shift(1, size_flag))
+    sizes: NDArray[np.int64] = np.select(
+        [field_bytes == 1, field_bytes == 2, field_bytes == 4],
+        [data[at].astype(np.int64), halves[at].astype(np.int64) + 256, words[at].astype(np.int64)],
+        -1,
+    )
+    if ((words[starts] != _MAGIC) | (at + field_bytes > starts + lengths) | (sizes < 0)).any():
+        raise FormatError("a compressed location is not a zstd frame with its size", file=file)
+    return sizes
+
+
+def _segments(
+    table: Strings, rows: NDArray[np.int64] | None = None
+) -> zstandard.BufferWithSegments:
+    starts, lengths = table.offsets[:-1], table.lengths
+    chosen = slice(None) if rows is None else rows
+    segments = np.zeros(len(starts[chosen]), _SEGMENT)
+    segments["offset"], segments["length"] = starts[chosen], lengths[chosen]
+    return zstandard.BufferWithSegments(table.data.tobytes(), segments.tobytes())
+
+
+def _strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:
+    segments = cast("Sequence[bytes]", batch)  # each one offers its bytes
+    offsets = np.zeros(len(segments) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)), out=offsets[1:])
+    return Strings(np.frombuffer(b"".join(segments), np.uint8), offsets)

@@ -1,0 +1,355 @@
+"""Manifest files (seed `003`, Chunk Manifest Files), between bytes and columns.
+
+Chunk references are read and written by vector arithmetic, in blocks that fit the processor's
+cache; there is no Python loop over them in either direction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, FormatError
+from icefloe.format import location_compression, schema
+from icefloe.format.chunk_indices import (
+    BLOCK_ROWS,
+    IndexReader,
+    fill_coords,
+    index_tail,
+    require_sorted,
+)
+from icefloe.format.envelope import FileType, pack, unpack
+from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
+from icefloe.format.flatbuffer_writer import (
+    UOFFSET,
+    Column,
+    LateRecords,
+    Layout,
+    Records,
+    Runs,
+    blob_sizes,
+)
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.ids import ChunkId, ManifestId, NodeId
+from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest, constant
+from icefloe.model.strings import EMPTY, Strings, factorize
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.format.location_compression import LocationCompression
+
+DEFAULT_LEVEL = 1
+"""How hard manifests are compressed unless the configuration says.
+
+Level 3, the reference implementation's, is slower here and gives no smaller files: the layout is so
+regular that the fast search finds what there is.
+"""
+
+_NO_COMPRESSION, _ZSTD_DICTIONARY = 0, 1
+
+
+def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
+    """Read a manifest file."""
+    _, body = unpack(data, FileType.MANIFEST, file)
+    root = FlatBuffer(body, file).root("Manifest")
+    manifest_id = ManifestId(root.structs(schema.Manifest.ID, ManifestId.SIZE).tobytes())
+    _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
+    node_ids = arrays.structs(schema.ArrayManifest.NODE_ID, NodeId.SIZE)
+    root.buffer.require_ascending(node_ids, "arrays")
+    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS)
+    indices = IndexReader(root.buffer, positions, splits, "ChunkRef", schema.ChunkRef.INDEX)
+    refs = _RefReader(root.buffer, len(positions))
+    for begin in range(0, len(positions), BLOCK_ROWS):
+        places = positions[begin : begin + BLOCK_ROWS]
+        block = Tables(root.buffer, places, "ChunkRef", first_row=begin)
+        indices.read_block(block)
+        refs.read_block(block)
+    columns = ChunkIndexColumns(node_ids, splits, indices.ndims, indices.coords)
+    require_sorted(root.buffer, columns, "chunk references")
+    return Manifest(manifest_id, columns, refs.payloads(root))
+
+
+class _RefReader:
+    """Collects the columns of a manifest's chunk references, block by block."""
+
+    def __init__(self, buffer: FlatBuffer, rows: int) -> None:
+        self._buffer, self._rows = buffer, rows
+        self._kind = np.empty(rows, np.uint8)
+        self._offset = np.empty(rows, np.uint64)
+        self._length = np.empty(rows, np.uint64)
+        # Columns that many manifests do not use at all are made when a block first needs them.
+        self._chunk_id: NDArray[np.uint8] | None = None
+        self._last_modified: NDArray[np.uint32] | None = None
+        self._spans = {
+            name: _SpanColumn(rows) for name in ("inline", "location", "compressed", "etag")
+        }
+
+    def read_block(self, block: Tables) -> None:
+        """Read the next tables."""
+        begin, end = block.first_row, block.first_row + len(block)
+        rows = slice(begin, end)
+        ref = schema.ChunkRef
+        is_native = block.has(ref.CHUNK_ID)
+        is_compressed = block.has(ref.COMPRESSED_LOCATION)
+        is_plain = block.has(ref.LOCATION)
+        is_inline = block.has(ref.INLINE)
+        places = is_native.astype(np.uint8) + is_compressed + is_plain + is_inline
+        if not (places == 1).all():
+            row = int(np.argmax(places != 1))
+            block.buffer.fail(
+                f"ChunkRef {begin + row} names {places[row]} places where its bytes are, not one"
+            )
+        kind = np.full(end - begin, ChunkKind.VIRTUAL, np.uint8)
+        kind[is_native] = ChunkKind.NATIVE
+        kind[is_inline] = ChunkKind.INLINE
+        self._kind[rows] = kind
+        self._offset[rows] = block.scalars(ref.OFFSET, "<u8")
+        self._length[rows] = block.scalars(ref.LENGTH, "<u8")
+        if is_native.any():
+            if self._chunk_id is None:
+                self._chunk_id = np.zeros((self._rows, ChunkId.SIZE), np.uint8)
+            self._chunk_id[rows] = block.structs(ref.CHUNK_ID, ChunkId.SIZE, required=False)
+        if is_plain.any():
+            self._spans["location"].put(rows, block.strings(ref.LOCATION, required=False))
+        if is_compressed.any():
+            spans = block.vectors(ref.COMPRESSED_LOCATION, 1, required=False)
+            self._spans["compressed"].put(rows, spans)
+        if is_inline.any():
+            self._spans["inline"].put(rows, block.vectors(ref.INLINE, 1, required=False))
+        if block.has(ref.CHECKSUM_ETAG).any():
+            self._spans["etag"].put(rows, block.strings(ref.CHECKSUM_ETAG, required=False))
+        if block.has(ref.CHECKSUM_LAST_MODIFIED).any():
+            if self._last_modified is None:
+                self._last_modified = np.zeros(self._rows, np.uint32)
+            self._last_modified[rows] = block.scalars(ref.CHECKSUM_LAST_MODIFIED, "<u4")
+
+    def payloads(self, root: Tables) -> ChunkPayloads:
+        rows = self._rows
+        location, locations = self._locations(root)
+        etag, etags = self._strings("etag", schema.ChunkRef.CHECKSUM_ETAG)
+        return ChunkPayloads(
+            kind=self._kind,
+            offset=self._offset,
+            length=self._length,
+            chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE))
+            if self._chunk_id is None
+            else self._chunk_id,
+            location=location,
+            locations=locations,
+            etag=etag,
+            etags=etags,
+            last_modified=constant(0, rows, np.uint32)
+            if self._last_modified is None
+            else self._last_modified,
+            inline=self._inline(),
+        )
+
+    def _strings(
+        self, name: str, field: schema.Field, *, utf8: bool = True
+    ) -> tuple[NDArray[np.int32], Strings]:
+        spans = self._spans[name].spans
+        if spans is None:
+            return constant(NO_CODE, self._rows, np.int32), EMPTY
+        return self._buffer.factorize(spans, f"a chunk's {field.name}", utf8=utf8)
+
+    def _locations(self, root: Tables) -> tuple[NDArray[np.int32], Strings]:
+        plain = self._strings("location", schema.ChunkRef.LOCATION)
+        if self._spans["compressed"].spans is None:
+            return plain
+        codes, frames = self._strings("compressed", schema.ChunkRef.COMPRESSED_LOCATION, utf8=False)
+        algorithm = int(root.scalars(schema.Manifest.COMPRESSION_ALGORITHM, "<u1", 1)[0])
+        if algorithm != _ZSTD_DICTIONARY:
+            root.buffer.fail(f"compresses locations in an unknown way ({algorithm})")
+        span = root.vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
+        dictionary = root.buffer.blob(int(span.start[0]), int(span.count[0]))
+        table = location_compression.decompress(frames, dictionary, root.buffer.file)
+        if not len(plain[1]):
+            return codes, table
+        # Both kinds in one file: nobody writes that, but the format allows it.
+        both = Strings.of([*plain[1], *table])
+        return np.where(codes == NO_CODE, plain[0], codes + np.int32(len(plain[1]))), both
+
+    def _inline(self) -> NDArray[np.uint8]:
+        """Copy inline chunks out, each once, and point offset and length at the copies."""
+        codes, table = self._strings("inline", schema.ChunkRef.INLINE, utf8=False)
+        rows = codes != NO_CODE
+        self._offset[rows] = table.offsets[codes[rows]]
+        self._length[rows] = table.lengths[codes[rows]]
+        return table.data
+
+
+class _SpanColumn:
+    """Where the strings of one field are, for all rows; takes memory when first used."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.spans: Spans | None = None
+
+    def put(self, rows: slice, spans: Spans) -> None:
+        if self.spans is None:
+            self.spans = Spans(np.zeros(self._rows, np.int64), np.zeros(self._rows, np.int64))
+        self.spans.start[rows] = spans.start
+        self.spans.count[rows] = spans.count
+
+
+def encode_manifest(
+    manifest: Manifest,
+    *,
+    spec_version: int,
+    level: int = DEFAULT_LEVEL,
+    location_compression: LocationCompression | None = None,
+) -> bytes:
+    """Write a manifest file.
+
+    ``location_compression`` says when and how virtual locations are compressed with a dictionary;
+    version 1 has no such thing and ignores it.
+    """
+    indices, payloads = manifest.indices, manifest.payloads
+    if len(indices) != len(payloads):
+        raise FormatError(
+            f"manifest {manifest.id} has {len(indices)} chunk indices and {len(payloads)} payloads",
+            kind=ErrorKind.SERIALIZATION,
+        )
+    layout = Layout(f"manifest {manifest.id} with {len(manifest)} chunk references")
+    compressed = None
+    if spec_version > 1 and location_compression is not None:
+        compressed = location_compression.compress(payloads.locations)
+
+    table = schema.Manifest
+    columns = [
+        Column(table.ID, "<u1", ManifestId.SIZE),
+        Column(table.ARRAYS, UOFFSET),
+        Column(table.COMPRESSION_ALGORITHM, "<u1"),
+    ]
+    if compressed is not None:
+        columns.append(Column(table.LOCATION_DICTIONARY, UOFFSET))
+    root = layout.records(1, columns)
+    root.fill(table.ID, np.frombuffer(manifest.id.raw, np.uint8))
+    root.fill(
+        table.COMPRESSION_ALGORITHM, _NO_COMPRESSION if compressed is None else _ZSTD_DICTIONARY
+    )
+    if compressed is not None:
+        dictionary = layout.blobs(Strings.of([compressed.dictionary]))
+        root.aim(table.LOCATION_DICTIONARY, dictionary)
+
+    place, arrays = layout.pointers([len(indices.node_ids)])
+    root.aim(table.ARRAYS, place)
+    array_table = schema.ArrayManifest
+    heads = layout.records(
+        len(indices.node_ids),
+        [Column(array_table.NODE_ID, "<u1", NodeId.SIZE), Column(array_table.REFS, UOFFSET)],
+    )
+    heads.fill(array_table.NODE_ID, indices.node_ids)
+    arrays.aim(heads.positions)
+    place, refs = layout.pointers(np.diff(indices.splits))
+    heads.aim(array_table.REFS, place)
+    frames = None if compressed is None else compressed.frames
+    refs.aim(_write_refs(layout, indices, payloads, frames))
+    return pack(
+        layout.pieces(root),
+        layout.size,
+        file_type=FileType.MANIFEST,
+        spec_version=spec_version,
+        level=level,
+    )
+
+
+def _write_refs(
+    layout: Layout, indices: ChunkIndexColumns, payloads: ChunkPayloads, frames: Strings | None
+) -> NDArray[np.int64]:
+    """Place all chunk references; returns the positions of their tables."""
+    ref = schema.ChunkRef
+    is_native = payloads.kind == ChunkKind.NATIVE
+    is_inline = payloads.kind == ChunkKind.INLINE
+    is_virtual = payloads.kind == ChunkKind.VIRTUAL
+    has_etag = is_virtual & (payloads.etag != NO_CODE)
+    has_time = is_virtual & (payloads.last_modified != 0)
+    location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION
+    optional = (
+        (~is_inline, Column(ref.OFFSET, "<u8")),
+        (~is_inline, Column(ref.LENGTH, "<u8")),
+        (is_native, Column(ref.CHUNK_ID, "<u1", ChunkId.SIZE)),
+        (is_virtual, Column(location_field, UOFFSET)),
+        (has_etag, Column(ref.CHECKSUM_ETAG, UOFFSET)),
+        (has_time, Column(ref.CHECKSUM_LAST_MODIFIED, "<u4")),
+        (is_inline, Column(ref.INLINE, UOFFSET)),
+    )
+    used = [(rows, column) for rows, column in optional if rows.any()]
+    records = Records(
+        [Column(ref.INDEX, UOFFSET), *(column for _, column in used)],
+        index_tail(indices),
+    )
+    starts, nbytes, runs = _place_refs(
+        layout, records, payloads.location, payloads.locations if frames is None else frames
+    )
+    values: dict[schema.Field, NDArray[np.generic]] = {
+        ref.OFFSET: payloads.offset,
+        ref.LENGTH: payloads.length,
+        ref.CHUNK_ID: payloads.chunk_id,
+        ref.CHECKSUM_LAST_MODIFIED: payloads.last_modified,
+    }
+    targets: dict[schema.Field, NDArray[np.int64]] = {}
+
+    def fill(block: Records, rows: slice) -> None:
+        fill_coords(block, ref.INDEX, indices, rows)
+        for present, column in used:
+            here = None if present[rows].all() else present[rows]
+            if column.field in targets:
+                block.aim(column.field, targets[column.field][rows], here)
+            else:
+                block.fill(column.field, values[column.field][rows], here)
+
+    layout.put(layout.size - nbytes, LateRecords(records, starts, nbytes, fill, runs))
+    if runs is not None:
+        run_rows = np.diff(runs.ends, prepend=-1)
+        targets[location_field] = np.repeat(starts[runs.ends] + records.stride, run_rows)
+    elif is_virtual.any():
+        pool = layout.blobs(payloads.locations if frames is None else frames)
+        targets[location_field] = pool[payloads.location]
+    if has_etag.any():
+        targets[ref.CHECKSUM_ETAG] = layout.blobs(payloads.etags)[payloads.etag]
+    if is_inline.any():
+        targets[ref.INLINE] = _place_inline(layout, payloads, is_inline)
+    return records.positions_from(starts)
+
+
+def _place_refs(
+    layout: Layout, records: Records, codes: NDArray[np.int32], table: Strings
+) -> tuple[NDArray[np.int64], int, Runs | None]:
+    """Say where each chunk reference starts, how much room all take, and what is between them.
+
+    A location stands right behind the run of references that name it. The distances then repeat
+    from file to file of an archive, which zstd likes, while strings in one pool would be at a
+    different distance from every reference. Where locations change back and forth, one pool it is.
+    """
+    rows = len(codes)
+    starts = np.arange(rows, dtype=np.int64) * records.stride
+    nbytes, runs = rows * records.stride, None
+    is_end = np.ones(rows, bool)
+    is_end[:-1] = codes[1:] != codes[:-1]
+    ends = np.flatnonzero(is_end)
+    if len(table) and len(ends) <= max(2 * len(table), rows // 8):
+        runs = Runs(ends, codes[ends], table)
+        sizes = -(-blob_sizes(table.lengths[runs.codes]) // 8) * 8
+        sizes[runs.codes == NO_CODE] = 0
+        starts += np.repeat(np.cumsum(sizes) - sizes, np.diff(ends, prepend=-1))
+        nbytes += int(sizes.sum())
+    starts += layout.reserve(nbytes, 8)
+    return starts, nbytes, runs
+
+
+def _place_inline(
+    layout: Layout, payloads: ChunkPayloads, is_inline: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Place the bytes of inline chunks, equal ones once."""
+    codes, distinct = factorize(
+        payloads.inline,
+        payloads.offset[is_inline].astype(np.int64),
+        payloads.length[is_inline].astype(np.int64),
+    )
+    targets = np.zeros(len(payloads), np.int64)
+    targets[is_inline] = layout.blobs(distinct)[codes]
+    return targets

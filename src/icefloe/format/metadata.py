@@ -1,0 +1,139 @@
+"""User metadata of snapshots and repositories: names and values, each value encoded by itself.
+
+Values are MessagePack in files of version 1 and FlexBuffers in files of version 2. They are decoded
+when somebody looks at them: the history of a repository has thousands of them, and a commit that
+rewrites it passes them on as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import numpy as np
+
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.format import flexbuffers, schema
+from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
+from icefloe.model.strings import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.format.flatbuffer_reader import Tables
+
+_MAX_DEPTH = 64
+
+
+class EncodedMetadata(Mapping[str, Any]):
+    """Metadata as a file holds it, decoded entry by entry on access.
+
+    Damaged values raise `FormatError` when they are looked at.
+    """
+
+    def __init__(self, items: dict[str, bytes], spec_version: int, file: str) -> None:
+        self._items, self._file = items, file
+        self.spec_version = spec_version
+
+    def __getitem__(self, name: str) -> Any:
+        return _decode_value(self._items[name], self.spec_version, f"{self._file}: {name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def encoded(self, name: str) -> bytes:
+        """Return a value as the file has it."""
+        return self._items[name]
+
+
+def read_metadata(
+    owners: Tables, field: schema.Field, spec_version: int, *, required: bool
+) -> list[Mapping[str, Any]]:
+    """Read the metadata of each of the owners."""
+    splits, items = owners.children(field, "MetadataItem", required=required)
+    names = [name or "" for name in items.texts(schema.MetadataItem.NAME)]
+    values = items.blobs(schema.MetadataItem.VALUE)
+    result: list[Mapping[str, Any]] = [{} for _ in range(len(owners))]
+    for owner in np.flatnonzero(np.diff(splits)):
+        rows = slice(int(splits[owner]), int(splits[owner + 1]))
+        check_ascending(names[rows], "metadata", owners.buffer.file)
+        entries = dict(zip(names[rows], values[rows], strict=True))
+        result[owner] = EncodedMetadata(entries, spec_version, owners.buffer.file)
+    return result
+
+
+def write_metadata(
+    layout: Layout, owners: Sequence[Mapping[str, Any]], spec_version: int
+) -> NDArray[np.int64]:
+    """Place the metadata of each owner; returns the positions of their vectors."""
+    entries = [sorted(owner) for owner in owners]
+    places, pointers = layout.pointers([len(names) for names in entries])
+    names = [name for owner in entries for name in owner]
+    values = [
+        _encode_entry(owner, name, spec_version)
+        for owner, names_of in zip(owners, entries, strict=True)
+        for name in names_of
+    ]
+    item = schema.MetadataItem
+    records = layout.records(len(names), [Column(item.NAME, UOFFSET), Column(item.VALUE, UOFFSET)])
+    pointers.aim(records.positions)
+    records.aim(item.NAME, layout.blobs(Strings.of(names)))
+    records.aim(item.VALUE, layout.blobs(Strings.of(values)))
+    return places
+
+
+def check_ascending(names: Sequence[str], what: str, file: str) -> None:
+    """Check that names are in order and none comes twice."""
+    if any(a >= b for a, b in pairwise(names)):
+        raise FormatError(f"its {what} is not sorted by name, or a name comes twice", file=file)
+
+
+def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> bytes:
+    if isinstance(owner, EncodedMetadata) and owner.spec_version == spec_version:
+        return owner.encoded(name)
+    value = owner[name]
+    if spec_version > 1:
+        return flexbuffers.dumps(value)
+    try:
+        return bytes(msgpack.packb(_checked(value, 0), use_bin_type=True))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"the metadata entry {name!r} is not a JSON value: {error}", kind=ErrorKind.BAD_METADATA
+        ) from error
+
+
+def _checked(value: Any, depth: int) -> Any:
+    """Refuse what MessagePack could write and JSON could not."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case list() | tuple():
+            return [_checked(item, depth + 1) for item in value]
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                raise TypeError("keys must be strings")
+            return {key: _checked(item, depth + 1) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
+    if spec_version > 1:
+        return flexbuffers.loads(data, file=file)
+    try:
+        return _checked(msgpack.unpackb(data, raw=False, strict_map_key=True), 0)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise FormatError(
+            f"a metadata value is not valid MessagePack ({error})", file=file
+        ) from error

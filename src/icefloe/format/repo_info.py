@@ -1,0 +1,449 @@
+"""The file ``repo`` of generation v2, between bytes and the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, FormatError
+from icefloe.format import config_flexbuffers, schema
+from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
+from icefloe.format.flatbuffer_reader import FlatBuffer
+from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
+from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
+from icefloe.format.schema import Field
+from icefloe.format.timestamps import from_microseconds, to_microseconds
+from icefloe.model import repo_info as model
+from icefloe.model.ids import SnapshotId
+from icefloe.model.snapshot import SnapshotInfo
+from icefloe.model.strings import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.flatbuffer_writer import Records
+
+SPEC_VERSION = 2
+_NO_PARENT = -1
+
+_ID, _STRING, _STATUS = "id", "string", "status"
+
+
+class _UpdateKind(NamedTuple):
+    """How one kind of update is stored: its fields in the order of their slots."""
+
+    type: type[model.UpdateType]
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+# In the order of the union's numbers, which start at 1.
+_UPDATE_KINDS = (
+    _UpdateKind(model.RepoInitialized),
+    _UpdateKind(model.RepoMigrated, (("from_version", "<u1"), ("to_version", "<u1"))),
+    _UpdateKind(model.ConfigChanged),
+    _UpdateKind(model.MetadataChanged),
+    _UpdateKind(model.TagCreated, (("name", _STRING),)),
+    _UpdateKind(model.TagDeleted, (("name", _STRING), ("previous_snap_id", _ID))),
+    _UpdateKind(model.BranchCreated, (("name", _STRING),)),
+    _UpdateKind(model.BranchDeleted, (("name", _STRING), ("previous_snap_id", _ID))),
+    _UpdateKind(model.BranchReset, (("name", _STRING), ("previous_snap_id", _ID))),
+    _UpdateKind(model.NewCommit, (("branch", _STRING), ("new_snap_id", _ID))),
+    _UpdateKind(
+        model.CommitAmended, (("branch", _STRING), ("previous_snap_id", _ID), ("new_snap_id", _ID))
+    ),
+    _UpdateKind(model.NewDetachedSnapshot, (("new_snap_id", _ID),)),
+    _UpdateKind(model.GCRan),
+    _UpdateKind(model.ExpirationRan),
+    _UpdateKind(model.FeatureFlagChanged, (("id", "<u2"), ("new_value", "<u1"), ("is_set", "<u1"))),
+    _UpdateKind(model.RepoStatusChanged, (("status", _STATUS),)),
+)
+
+
+def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
+    """Read the file ``repo``, or one of its backups."""
+    header, body = unpack(data, FileType.REPO_INFO, file)
+    root = FlatBuffer(body, file).root("Repo")
+    table = schema.Repo
+    snapshots = _read_snapshots(root, header.spec_version)
+    branches = _read_refs(root, table.BRANCHES, snapshots)
+    if "main" not in branches:
+        root.buffer.fail("has no branch main, which every repository has")
+    deleted = root.string_vector(table.DELETED_TAGS)
+    check_ascending(deleted, table.DELETED_TAGS.name, file)
+    return model.RepoInfo(
+        spec_version=int(root.scalars(table.SPEC_VERSION, "<u1")[0]),
+        branches=branches,
+        tags=_read_refs(root, table.TAGS, snapshots),
+        deleted_tags=frozenset(deleted),
+        snapshots=snapshots,
+        status=_read_statuses(root.tables(table.STATUS, "RepoStatus"))[0],
+        latest_updates=_read_updates(root),
+        metadata=read_metadata(root, table.METADATA, header.spec_version, required=False)[0],
+        repo_before_updates=root.texts(table.REPO_BEFORE_UPDATES, required=False)[0],
+        config=_read_config(root),
+        enabled_feature_flags=_read_flags(root, table.ENABLED_FEATURE_FLAGS),
+        disabled_feature_flags=_read_flags(root, table.DISABLED_FEATURE_FLAGS),
+    )
+
+
+def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]:
+    table, file = schema.SnapshotInfo, root.buffer.file
+    _, infos = root.children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
+    rows = infos.structs(table.ID, SnapshotId.SIZE)
+    root.buffer.require_ascending(rows, "snapshots")
+    parents = infos.scalars(table.PARENT_OFFSET, "<i4").astype(np.int64)
+    _require_ancestry(root.buffer, parents)
+    ids = ids_of(rows, SnapshotId)
+    splits, pruned_rows = infos.id_vectors(
+        table.PRUNED_ANCESTOR_TX_LOGS, SnapshotId.SIZE, required=False
+    )
+    pruned = ids_of(pruned_rows, SnapshotId)
+    return tuple(
+        SnapshotInfo(
+            snapshot_id,
+            ids[parent] if parent >= 0 else None,
+            from_microseconds(flushed_at, file),
+            message or "",
+            metadata,
+            tuple(pruned[splits[row] : splits[row + 1]]),
+        )
+        for row, (snapshot_id, parent, flushed_at, message, metadata) in enumerate(
+            zip(
+                ids,
+                parents.tolist(),
+                infos.scalars(table.FLUSHED_AT, "<u8").tolist(),
+                infos.texts(table.MESSAGE),
+                read_metadata(infos, table.METADATA, spec_version, required=False),
+                strict=True,
+            )
+        )
+    )
+
+
+def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
+    """Check that every snapshot descends from one without a parent: no circles."""
+    count = len(parents)
+    if ((parents < _NO_PARENT) | (parents >= count)).any():
+        buffer.fail("has a snapshot whose parent is not in the list of snapshots")
+    # Following every line twice as far in each round ends all of them in `count`, or never.
+    ancestor = np.append(np.where(parents == _NO_PARENT, count, parents), count)
+    for _ in range(count.bit_length()):
+        ancestor = ancestor[ancestor]
+    if (ancestor != count).any():
+        buffer.fail("has a snapshot that is its own ancestor")
+
+
+def _read_refs(
+    root: Tables, field: Field, snapshots: Sequence[SnapshotInfo]
+) -> dict[str, SnapshotId]:
+    _, refs = root.children(field, "Ref")
+    names = [name or "" for name in refs.texts(schema.Ref.NAME)]
+    check_ascending(names, field.name, root.buffer.file)
+    places = refs.scalars(schema.Ref.SNAPSHOT_INDEX, "<u4")
+    if (places >= len(snapshots)).any():
+        root.buffer.fail(f"has one of {field.name} point at a snapshot that is not there")
+    return {name: snapshots[place].id for name, place in zip(names, places, strict=True)}
+
+
+def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
+    table, file = schema.RepoStatus, tables.buffer.file
+    try:
+        return [
+            model.RepoStatus(
+                model.RepoAvailability(availability), from_microseconds(set_at, file), reason
+            )
+            for availability, set_at, reason in zip(
+                tables.scalars(table.AVAILABILITY, "<u1").tolist(),
+                tables.scalars(table.SET_AT, "<u8").tolist(),
+                tables.texts(table.LIMITED_AVAILABILITY_REASON, required=False),
+                strict=True,
+            )
+        ]
+    except ValueError as error:
+        raise FormatError(f"has an unknown status ({error})", file=file) from error
+
+
+def _read_updates(root: Tables) -> tuple[model.Update, ...]:
+    table, file = schema.Update, root.buffer.file
+    _, updates = root.children(schema.Repo.LATEST_UPDATES, "Update")
+    codes = updates.scalars(table.UPDATE_TYPE_TYPE, "<u1")
+    kinds: dict[int, model.UpdateType] = {}
+    for code, kind in enumerate(_UPDATE_KINDS, 1):
+        rows = np.flatnonzero(codes == code)
+        if len(rows):
+            tables = updates.tables(table.UPDATE_TYPE, kind.type.__name__, rows)
+            kinds.update(zip(rows.tolist(), _read_update_kind(tables, kind), strict=True))
+    if len(kinds) < len(updates):
+        unknown = int(codes[[row not in kinds for row in range(len(codes))]][0])
+        root.buffer.fail(
+            f"its ops log has an update of the unknown kind {unknown}: a newer icefloe may read it"
+        )
+    return tuple(
+        model.Update(kinds[row], from_microseconds(updated_at, file), backup_path)
+        for row, (updated_at, backup_path) in enumerate(
+            zip(
+                updates.scalars(table.UPDATED_AT, "<u8").tolist(),
+                updates.texts(table.BACKUP_PATH, required=False),
+                strict=True,
+            )
+        )
+    )
+
+
+def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateType]:
+    columns: list[list[Any]] = []
+    for slot, (name, stored) in enumerate(kind.fields):
+        field = Field(name, slot)
+        if stored == _STRING:
+            columns.append(tables.texts(field))
+        elif stored == _ID:
+            columns.append(ids_of(tables.structs(field, SnapshotId.SIZE), SnapshotId))
+        elif stored == _STATUS:
+            columns.append(_read_statuses(tables.tables(field, "RepoStatus")))
+        else:
+            columns.append(tables.scalars(field, stored).tolist())
+    if kind.type is model.FeatureFlagChanged:
+        return [
+            model.FeatureFlagChanged(flag, bool(value) if is_set else None)
+            for flag, value, is_set in zip(*columns, strict=True)
+        ]
+    if not columns:
+        return [kind.type() for _ in range(len(tables))]  # type: ignore[call-arg]
+    return [kind.type(*values) for values in zip(*columns, strict=True)]
+
+
+def _read_config(root: Tables) -> Any:
+    span = root.vectors(schema.Repo.CONFIG, 1, required=False)
+    if not span.present[0] or not span.count[0]:
+        return None
+    blob = root.buffer.blob(int(span.start[0]), int(span.count[0]))
+    return config_flexbuffers.loads(blob, file=root.buffer.file)
+
+
+def _read_flags(root: Tables, field: Field) -> frozenset[int]:
+    _, flags = root.numbers(root.vectors(field, 2, required=False), "<u2")
+    return frozenset(flags.tolist())
+
+
+def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> bytes:
+    """Write the file ``repo``; refs and snapshots are put in order."""
+    _require_consistency(info)
+    layout = Layout(f"the repository info with {len(info.snapshots)} snapshots")
+    table = schema.Repo
+    optional = {
+        table.REPO_BEFORE_UPDATES: info.repo_before_updates is not None,
+        table.CONFIG: info.config is not None,
+        table.ENABLED_FEATURE_FLAGS: bool(info.enabled_feature_flags),
+        table.DISABLED_FEATURE_FLAGS: bool(info.disabled_feature_flags),
+    }
+    required = (
+        table.TAGS,
+        table.BRANCHES,
+        table.DELETED_TAGS,
+        table.SNAPSHOTS,
+        table.STATUS,
+        table.METADATA,
+        table.LATEST_UPDATES,
+    )
+    root = layout.records(
+        1,
+        [
+            Column(table.SPEC_VERSION, "<u1"),
+            *(Column(field, UOFFSET) for field in required),
+            *(Column(field, UOFFSET) for field, present in optional.items() if present),
+        ],
+    )
+    root.fill(table.SPEC_VERSION, info.spec_version)
+    root.aim(table.STATUS, _write_statuses(layout, [info.status]))
+    root.aim(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
+    snapshots = sorted(info.snapshots, key=lambda snapshot: snapshot.id.raw)
+    places = {snapshot.id: place for place, snapshot in enumerate(snapshots)}
+    _write_refs(layout, root, table.TAGS, info.tags, places)
+    _write_refs(layout, root, table.BRANCHES, info.branches, places)
+    place, names = layout.pointers([len(info.deleted_tags)])
+    root.aim(table.DELETED_TAGS, place)
+    names.aim(layout.blobs(Strings.of(sorted(info.deleted_tags))))
+    _write_snapshots(layout, root, snapshots, places)
+    _write_updates(layout, root, info.latest_updates)
+    if info.repo_before_updates is not None:
+        text = Strings.of([info.repo_before_updates])
+        root.aim(table.REPO_BEFORE_UPDATES, layout.blobs(text))
+    if info.config is not None:
+        blob = Strings.of([config_flexbuffers.dumps(info.config)])
+        root.aim(table.CONFIG, layout.blobs(blob))
+    for field, flags in (
+        (table.ENABLED_FEATURE_FLAGS, info.enabled_feature_flags),
+        (table.DISABLED_FEATURE_FLAGS, info.disabled_feature_flags),
+    ):
+        if flags:
+            place, items = layout.vectors(np.array([len(flags)]), "<u2")
+            items[:] = sorted(flags)
+            root.aim(field, place)
+    return pack(
+        layout.pieces(root),
+        layout.size,
+        file_type=FileType.REPO_INFO,
+        spec_version=SPEC_VERSION,
+        level=level,
+    )
+
+
+def _require_consistency(info: model.RepoInfo) -> None:
+    """Refuse what a reader would refuse, before it is written."""
+    ids = {snapshot.id for snapshot in info.snapshots}
+    if len(ids) < len(info.snapshots):
+        raise FormatError(
+            "the repository info names a snapshot twice", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
+        )
+    wanted = {
+        *info.branches.values(),
+        *info.tags.values(),
+        *(info.parent_id for info in info.snapshots if info.parent_id is not None),
+    }
+    if "main" not in info.branches or not wanted <= ids:
+        missing = ", ".join(str(one) for one in sorted(wanted - ids)) or "branch main"
+        raise FormatError(f"the repository info lacks {missing}", kind=ErrorKind.SERIALIZATION)
+
+
+def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDArray[np.int64]:
+    table = schema.RepoStatus
+    records = layout.records(
+        len(statuses),
+        [
+            Column(table.AVAILABILITY, "<u1"),
+            Column(table.SET_AT, "<u8"),
+            Column(table.LIMITED_AVAILABILITY_REASON, UOFFSET),
+        ],
+    )
+    records.fill(table.AVAILABILITY, [status.availability for status in statuses])
+    records.fill(table.SET_AT, [to_microseconds(status.set_at) for status in statuses])
+    reasons = [status.limited_availability_reason for status in statuses]
+    _aim_texts(layout, records, table.LIMITED_AVAILABILITY_REASON, reasons)
+    return records.positions
+
+
+def _aim_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
+    """Place texts, equal ones once, and point a field at them; None leaves the field out."""
+    codes, distinct = Strings.of([text or "" for text in texts]).unique()
+    places = layout.blobs(distinct)
+    present = np.array([text is not None for text in texts], bool)
+    records.aim(field, places[codes], None if present.all() else present)
+
+
+def _write_refs(
+    layout: Layout,
+    root: Records,
+    field: Field,
+    refs: Mapping[str, SnapshotId],
+    places: Mapping[SnapshotId, int],
+) -> None:
+    table = schema.Ref
+    ordered = sorted(refs.items())
+    place, pointers = layout.pointers([len(ordered)])
+    root.aim(field, place)
+    records = layout.records(
+        len(ordered), [Column(table.NAME, UOFFSET), Column(table.SNAPSHOT_INDEX, "<u4")]
+    )
+    pointers.aim(records.positions)
+    _aim_texts(layout, records, table.NAME, [name for name, _ in ordered])
+    records.fill(table.SNAPSHOT_INDEX, [places[snapshot_id] for _, snapshot_id in ordered])
+
+
+def _write_snapshots(
+    layout: Layout,
+    root: Records,
+    snapshots: Sequence[SnapshotInfo],
+    places: Mapping[SnapshotId, int],
+) -> None:
+    table = schema.SnapshotInfo
+    place, pointers = layout.pointers([len(snapshots)])
+    root.aim(schema.Repo.SNAPSHOTS, place)
+    records = layout.records(
+        len(snapshots),
+        [
+            Column(table.ID, "<u1", SnapshotId.SIZE),
+            Column(table.PARENT_OFFSET, "<i4"),
+            Column(table.FLUSHED_AT, "<u8"),
+            Column(table.MESSAGE, UOFFSET),
+            Column(table.METADATA, UOFFSET),
+            Column(table.PRUNED_ANCESTOR_TX_LOGS, UOFFSET),
+        ],
+    )
+    pointers.aim(records.positions)
+    records.fill(table.ID, rows_of([info.id for info in snapshots], SnapshotId))
+    records.fill(
+        table.PARENT_OFFSET,
+        [_NO_PARENT if info.parent_id is None else places[info.parent_id] for info in snapshots],
+    )
+    records.fill(table.FLUSHED_AT, [to_microseconds(info.flushed_at) for info in snapshots])
+    _aim_texts(layout, records, table.MESSAGE, [info.message for info in snapshots])
+    metadata = write_metadata(layout, [info.metadata for info in snapshots], SPEC_VERSION)
+    records.aim(table.METADATA, metadata)
+    counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
+    pruned = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
+    vectors = layout.id_vectors(counts, rows_of(pruned, SnapshotId))
+    # The format has no empty list here: a snapshot without pruned ancestors lacks the field.
+    records.aim(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
+
+
+def _write_updates(layout: Layout, root: Records, updates: Sequence[model.Update]) -> None:
+    table = schema.Update
+    place, pointers = layout.pointers([len(updates)])
+    root.aim(schema.Repo.LATEST_UPDATES, place)
+    records = layout.records(
+        len(updates),
+        [
+            Column(table.UPDATE_TYPE_TYPE, "<u1"),
+            Column(table.UPDATE_TYPE, UOFFSET),
+            Column(table.UPDATED_AT, "<u8"),
+            Column(table.BACKUP_PATH, UOFFSET),
+        ],
+    )
+    pointers.aim(records.positions)
+    records.fill(table.UPDATED_AT, [to_microseconds(update.updated_at) for update in updates])
+    _aim_texts(layout, records, table.BACKUP_PATH, [update.backup_path for update in updates])
+    codes = np.zeros(len(updates), np.uint8)
+    targets = np.zeros(len(updates), np.int64)
+    for code, kind in enumerate(_UPDATE_KINDS, 1):
+        rows = [row for row, update in enumerate(updates) if type(update.kind) is kind.type]
+        codes[rows] = code
+        targets[rows] = _write_update_kind(layout, kind, [updates[row].kind for row in rows])
+    records.fill(table.UPDATE_TYPE_TYPE, codes)
+    records.aim(table.UPDATE_TYPE, targets)
+
+
+def _write_update_kind(
+    layout: Layout, kind: _UpdateKind, values: Sequence[model.UpdateType]
+) -> NDArray[np.int64]:
+    columns = [
+        Column(Field(name, slot), "<u1", SnapshotId.SIZE)
+        if stored == _ID
+        else Column(Field(name, slot), UOFFSET if stored in (_STRING, _STATUS) else stored)
+        for slot, (name, stored) in enumerate(kind.fields)
+    ]
+    records = layout.records(len(values), columns)
+    for column, (name, stored) in zip(columns, kind.fields, strict=True):
+        items = [_stored_value(value, name) for value in values]
+        if stored == _STRING:
+            _aim_texts(layout, records, column.field, items)
+        elif stored == _ID:
+            records.fill(column.field, rows_of(items, SnapshotId))
+        elif stored == _STATUS:
+            records.aim(column.field, _write_statuses(layout, items))
+        else:
+            records.fill(column.field, items)
+    return records.positions
+
+
+def _stored_value(value: model.UpdateType, name: str) -> Any:
+    if isinstance(value, model.FeatureFlagChanged):
+        if name == "is_set":
+            return value.new_value is not None
+        if name == "new_value":
+            return bool(value.new_value)
+    return getattr(value, name)

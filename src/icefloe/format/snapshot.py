@@ -1,0 +1,378 @@
+"""Snapshot files (seed `003`, Snapshot Files), between bytes and the model."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from icefloe.errors import FormatError, InvalidInputError
+from icefloe.format import schema
+from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
+from icefloe.format.flatbuffer_reader import FlatBuffer
+from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
+from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
+from icefloe.format.timestamps import from_microseconds, to_microseconds
+from icefloe.model.ids import ManifestId, NodeId, SnapshotId
+from icefloe.model.node import (
+    ArrayNodeData,
+    ChunkIndexRange,
+    DimensionShape,
+    GroupNodeData,
+    ManifestExtents,
+    ManifestRef,
+    NodeData,
+    NodeSnapshot,
+)
+from icefloe.model.path import Path
+from icefloe.model.snapshot import ManifestFileInfo, Snapshot
+from icefloe.model.strings import Strings, factorize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.flatbuffer_writer import Records
+
+_ARRAY, _GROUP = 1, 2
+_DIMENSION_SHAPE = "<u8,<u8"
+_INDEX_RANGE = "<u4,<u4"
+_MANIFEST_FILE_INFO = np.dtype(
+    {
+        "names": ["id", "size_bytes", "num_chunk_refs"],
+        "formats": ["(12,)u1", "<u8", "<u4"],
+        "offsets": [0, 16, 24],
+        "itemsize": 32,
+    }
+)
+
+
+def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
+    """Read a snapshot file of either version."""
+    header, body = unpack(data, FileType.SNAPSHOT, file)
+    root = FlatBuffer(body, file).root("Snapshot")
+    table = schema.Snapshot
+    parent = None
+    if root.has(table.PARENT_ID)[0]:
+        parent = SnapshotId(root.structs(table.PARENT_ID, SnapshotId.SIZE).tobytes())
+    return Snapshot(
+        id=SnapshotId(root.structs(table.ID, SnapshotId.SIZE).tobytes()),
+        parent_id=parent,
+        flushed_at=from_microseconds(int(root.scalars(table.FLUSHED_AT, "<u8")[0]), file),
+        message=root.texts(table.MESSAGE)[0] or "",
+        metadata=read_metadata(root, table.METADATA, header.spec_version, required=True)[0],
+        nodes=_read_nodes(root),
+        manifest_files=_read_manifest_files(root),
+    )
+
+
+def _read_nodes(root: Tables) -> tuple[NodeSnapshot, ...]:
+    table = schema.NodeSnapshot
+    _, nodes = root.children(schema.Snapshot.NODES, "NodeSnapshot")
+    file = root.buffer.file
+    paths = [path or "" for path in nodes.texts(table.PATH)]
+    check_ascending(paths, "list of nodes", file)
+    kinds = nodes.scalars(table.NODE_DATA_TYPE, "<u1")
+    is_array = kinds == _ARRAY
+    if not (is_array | (kinds == _GROUP)).all():
+        root.buffer.fail(
+            f"has a node of the unknown type {kinds[~is_array & (kinds != _GROUP)][0]}"
+        )
+    group = GroupNodeData()
+    node_data: list[NodeData] = [group] * len(nodes)
+    rows = np.flatnonzero(is_array)
+    arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows))
+    for row, array in zip(rows, arrays, strict=True):
+        node_data[row] = array
+    ids = ids_of(nodes.structs(table.ID, NodeId.SIZE), NodeId)
+    try:
+        return tuple(
+            NodeSnapshot(node_id, Path(path), user_data, data)
+            for node_id, path, user_data, data in zip(
+                ids, paths, nodes.blobs(table.USER_DATA), node_data, strict=True
+            )
+        )
+    except InvalidInputError as error:
+        raise FormatError(error.message, file=file) from error
+
+
+def _read_arrays(arrays: Tables) -> list[ArrayNodeData]:
+    splits, refs = _read_manifest_refs(arrays)
+    ends = splits.tolist()
+    return [
+        ArrayNodeData(shape, names, tuple(refs[start:end]))
+        for shape, names, (start, end) in zip(
+            _read_shapes(arrays), _read_dimension_names(arrays), pairwise(ends), strict=True
+        )
+    ]
+
+
+def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]:
+    field, name = schema.ArrayNodeData.DIMENSION_NAMES, schema.DimensionName.NAME
+    splits, tables = arrays.children(field, "DimensionName", required=False)
+    codes, texts = tables.buffer.factorize(tables.strings(name, required=False), "a dimension name")
+    # A dimension without a name is written as an absent string (code -1) or as an empty one.
+    distinct = [text or None for text in texts] + [None]
+    found = _shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
+    has_names = arrays.has(field).tolist()
+    return [row if present else None for row, present in zip(found, has_names, strict=True)]
+
+
+def _read_shapes(arrays: Tables) -> list[tuple[DimensionShape, ...]]:
+    table, shape = schema.ArrayNodeData, schema.DimensionShapeV2
+    is_v2 = arrays.has(table.SHAPE_V2)
+    # A scalar has no dimensions in either version, so that presence decides, not emptiness.
+    if not (is_v2 | arrays.has(table.SHAPE)).all():
+        arrays.buffer.fail("has an array without a shape")
+    if is_v2.all():
+        splits, dimensions = arrays.children(table.SHAPE_V2, "DimensionShapeV2")
+        lengths = dimensions.scalars(shape.ARRAY_LENGTH, "<u8")
+        counts = dimensions.scalars(shape.NUM_CHUNKS, "<u4")
+        return _shared(splits, np.stack([lengths, counts], 1), DimensionShape)
+    if is_v2.any():
+        arrays.buffer.fail("has arrays with shapes of both versions")
+    spans = arrays.vectors(table.SHAPE, 16, align=8)
+    splits, items = arrays.numbers(spans, _DIMENSION_SHAPE)
+    pairs = np.stack([items["f0"], items["f1"]], 1)
+    return _shared(splits, pairs, DimensionShape.regular)
+
+
+Item = TypeVar("Item")
+
+
+def _shared(
+    splits: NDArray[np.int64], rows: NDArray[Any], make: Callable[..., Item]
+) -> list[tuple[Item, ...]]:
+    """Make a tuple of items, one for each row, for each array.
+
+    Most arrays of a repository are alike, so equal tuples are made once and shared.
+    """
+    size = rows.itemsize * rows.shape[1]
+    data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+    codes, table = factorize(data, splits[:-1] * size, np.diff(splits) * size)
+    distinct = [
+        tuple(make(*row) for row in part.view(rows.dtype).reshape(-1, rows.shape[1]).tolist())
+        for part in np.split(table.data, table.offsets[1:-1])
+    ]
+    return [distinct[code] for code in codes.tolist()]
+
+
+def _read_manifest_refs(arrays: Tables) -> tuple[NDArray[np.int64], list[ManifestRef]]:
+    table = schema.ManifestRef
+    splits, refs = arrays.children(schema.ArrayNodeData.MANIFESTS, "ManifestRef")
+    range_splits, ranges = refs.numbers(refs.vectors(table.EXTENTS, 8), _INDEX_RANGE)
+    if not (ranges["f0"] <= ranges["f1"]).all():
+        refs.buffer.fail("has a manifest whose extents run backwards")
+    pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
+    boxes = _shared(range_splits, pairs, ChunkIndexRange)
+    extents = {box: ManifestExtents(box) for box in set(boxes)}
+    ids = ids_of(refs.structs(table.OBJECT_ID, ManifestId.SIZE), ManifestId)
+    return splits, [
+        ManifestRef(manifest_id, extents[box]) for manifest_id, box in zip(ids, boxes, strict=True)
+    ]
+
+
+def _read_manifest_files(root: Tables) -> tuple[ManifestFileInfo, ...]:
+    table = schema.Snapshot
+    if root.has(table.MANIFEST_FILES_V2)[0]:
+        info = schema.ManifestFileInfoV2
+        _, files = root.children(table.MANIFEST_FILES_V2, "ManifestFileInfoV2")
+        ids = files.structs(info.ID, ManifestId.SIZE)
+        sizes = files.scalars(info.SIZE_BYTES, "<u8")
+        counts = files.scalars(info.NUM_CHUNK_REFS, "<u4")
+    else:
+        spans = root.vectors(table.MANIFEST_FILES, _MANIFEST_FILE_INFO.itemsize, align=8)
+        items = root.buffer.items(int(spans.start[0]), int(spans.count[0]), _MANIFEST_FILE_INFO)
+        ids, sizes, counts = items["id"], items["size_bytes"], items["num_chunk_refs"]
+    root.buffer.require_ascending(ids, "manifest files")
+    return tuple(
+        ManifestFileInfo(manifest_id, size, count)
+        for manifest_id, size, count in zip(
+            ids_of(ids, ManifestId), sizes.tolist(), counts.tolist(), strict=True
+        )
+    )
+
+
+def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
+    """Write a snapshot file; nodes and manifest files are put in order."""
+    layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
+    table = schema.Snapshot
+    has_parent = spec_version == 1 and snapshot.parent_id is not None
+    columns = [
+        Column(table.ID, "<u1", SnapshotId.SIZE),
+        Column(table.NODES, UOFFSET),
+        Column(table.FLUSHED_AT, "<u8"),
+        Column(table.MESSAGE, UOFFSET),
+        Column(table.METADATA, UOFFSET),
+        Column(table.MANIFEST_FILES, UOFFSET),
+    ]
+    if has_parent:
+        columns.append(Column(table.PARENT_ID, "<u1", SnapshotId.SIZE))
+    if spec_version > 1:
+        columns.append(Column(table.MANIFEST_FILES_V2, UOFFSET))
+    root = layout.records(1, columns)
+    root.fill(table.ID, np.frombuffer(snapshot.id.raw, np.uint8))
+    if snapshot.parent_id is not None and has_parent:
+        root.fill(table.PARENT_ID, np.frombuffer(snapshot.parent_id.raw, np.uint8))
+    root.fill(table.FLUSHED_AT, to_microseconds(snapshot.flushed_at))
+    root.aim(table.MESSAGE, layout.blobs(Strings.of([snapshot.message])))
+    root.aim(table.METADATA, write_metadata(layout, [snapshot.metadata], spec_version))
+    _write_manifest_files(layout, root, snapshot, spec_version)
+    _write_nodes(
+        layout, root, sorted(snapshot.nodes, key=lambda node: node.path.value), spec_version
+    )
+    return pack(
+        layout.pieces(root),
+        layout.size,
+        file_type=FileType.SNAPSHOT,
+        spec_version=spec_version,
+        level=level,
+    )
+
+
+def _write_manifest_files(
+    layout: Layout, root: Records, snapshot: Snapshot, spec_version: int
+) -> None:
+    table = schema.Snapshot
+    files = sorted(snapshot.manifest_files, key=lambda info: info.id.raw)
+    ids = rows_of([info.id for info in files], ManifestId)
+    old_count = len(files) if spec_version == 1 else 0
+    place, items = layout.vectors(np.array([old_count]), _MANIFEST_FILE_INFO, align=8)
+    root.aim(table.MANIFEST_FILES, place)
+    if spec_version == 1:
+        items["id"] = ids
+        items["size_bytes"] = [info.size_bytes for info in files]
+        items["num_chunk_refs"] = [info.num_chunk_refs for info in files]
+        return
+    info_table = schema.ManifestFileInfoV2
+    place, pointers = layout.pointers([len(files)])
+    root.aim(table.MANIFEST_FILES_V2, place)
+    records = layout.records(
+        len(files),
+        [
+            Column(info_table.ID, "<u1", ManifestId.SIZE),
+            Column(info_table.SIZE_BYTES, "<u8"),
+            Column(info_table.NUM_CHUNK_REFS, "<u4"),
+        ],
+    )
+    pointers.aim(records.positions)
+    records.fill(info_table.ID, ids)
+    records.fill(info_table.SIZE_BYTES, [info.size_bytes for info in files])
+    records.fill(info_table.NUM_CHUNK_REFS, [info.num_chunk_refs for info in files])
+
+
+def _write_nodes(
+    layout: Layout, root: Records, nodes: Sequence[NodeSnapshot], spec_version: int
+) -> None:
+    table = schema.NodeSnapshot
+    place, pointers = layout.pointers([len(nodes)])
+    root.aim(schema.Snapshot.NODES, place)
+    records = layout.records(
+        len(nodes),
+        [
+            Column(table.ID, "<u1", NodeId.SIZE),
+            Column(table.PATH, UOFFSET),
+            Column(table.USER_DATA, UOFFSET),
+            Column(table.NODE_DATA_TYPE, "<u1"),
+            Column(table.NODE_DATA, UOFFSET),
+        ],
+    )
+    pointers.aim(records.positions)
+    records.fill(table.ID, rows_of([node.id for node in nodes], NodeId))
+    records.aim(table.PATH, layout.blobs(Strings.of([str(node.path) for node in nodes])))
+    # Groups mostly have the same metadata, byte for byte: stored once.
+    codes, distinct = Strings.of([node.user_data for node in nodes]).unique()
+    records.aim(table.USER_DATA, layout.blobs(distinct)[codes])
+    arrays = [node.node_data for node in nodes if isinstance(node.node_data, ArrayNodeData)]
+    is_array = np.array([isinstance(node.node_data, ArrayNodeData) for node in nodes], bool)
+    records.fill(table.NODE_DATA_TYPE, np.where(is_array, _ARRAY, _GROUP))
+    targets = np.full(len(nodes), layout.records(1, []).positions[0])  # one table for all groups
+    targets[is_array] = _write_arrays(layout, arrays, spec_version)
+    records.aim(table.NODE_DATA, targets)
+
+
+def _write_arrays(
+    layout: Layout, arrays: Sequence[ArrayNodeData], spec_version: int
+) -> NDArray[np.int64]:
+    table = schema.ArrayNodeData
+    columns = [
+        Column(table.SHAPE, UOFFSET),
+        Column(table.DIMENSION_NAMES, UOFFSET),
+        Column(table.MANIFESTS, UOFFSET),
+    ]
+    if spec_version > 1:
+        columns.append(Column(table.SHAPE_V2, UOFFSET))
+    records = layout.records(len(arrays), columns)
+    _write_shapes(layout, records, arrays, spec_version)
+    _write_dimension_names(layout, records, arrays)
+    _write_manifest_refs(layout, records, arrays)
+    return records.positions
+
+
+def _write_shapes(
+    layout: Layout, records: Records, arrays: Sequence[ArrayNodeData], spec_version: int
+) -> None:
+    table = schema.ArrayNodeData
+    counts = np.array([len(array.shape) for array in arrays], np.int64)
+    dimensions = [dimension for array in arrays for dimension in array.shape]
+    if spec_version == 1:
+        places, items = layout.vectors(counts, _DIMENSION_SHAPE, align=8)
+        items["f0"] = [dimension.array_length for dimension in dimensions]
+        items["f1"] = [_chunk_length(dimension) for dimension in dimensions]
+        records.aim(table.SHAPE, places)
+        return
+    empty, _ = layout.vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)
+    records.aim(table.SHAPE, np.broadcast_to(empty, (len(arrays),)))
+    shape = schema.DimensionShapeV2
+    places, pointers = layout.pointers(counts)
+    records.aim(table.SHAPE_V2, places)
+    tables = layout.records(
+        len(dimensions), [Column(shape.ARRAY_LENGTH, "<u8"), Column(shape.NUM_CHUNKS, "<u4")]
+    )
+    pointers.aim(tables.positions)
+    tables.fill(shape.ARRAY_LENGTH, [dimension.array_length for dimension in dimensions])
+    tables.fill(shape.NUM_CHUNKS, [dimension.num_chunks for dimension in dimensions])
+
+
+def _chunk_length(dimension: DimensionShape) -> int:
+    if dimension.chunk_length is not None:
+        return dimension.chunk_length
+    # What a repository of version 2 does not record: the length that gives this many chunks.
+    return max(1, -(-dimension.array_length // max(1, dimension.num_chunks)))
+
+
+def _write_dimension_names(
+    layout: Layout, records: Records, arrays: Sequence[ArrayNodeData]
+) -> None:
+    names = [array.dimension_names or () for array in arrays]
+    places, pointers = layout.pointers([len(row) for row in names])
+    is_named = np.array([array.dimension_names is not None for array in arrays], bool)
+    records.aim(schema.ArrayNodeData.DIMENSION_NAMES, places, is_named)
+    flat = [name for row in names for name in row]
+    name_field = schema.DimensionName.NAME
+    tables = layout.records(len(flat), [Column(name_field, UOFFSET)])
+    pointers.aim(tables.positions)
+    texts = layout.blobs(Strings.of([name or "" for name in flat]))
+    tables.aim(name_field, texts, np.array([name is not None for name in flat], bool))
+
+
+def _write_manifest_refs(layout: Layout, records: Records, arrays: Sequence[ArrayNodeData]) -> None:
+    table = schema.ManifestRef
+    places, pointers = layout.pointers([len(array.manifests) for array in arrays])
+    records.aim(schema.ArrayNodeData.MANIFESTS, places)
+    refs = [ref for array in arrays for ref in array.manifests]
+    tables = layout.records(
+        len(refs), [Column(table.OBJECT_ID, "<u1", ManifestId.SIZE), Column(table.EXTENTS, UOFFSET)]
+    )
+    pointers.aim(tables.positions)
+    tables.fill(table.OBJECT_ID, rows_of([ref.id for ref in refs], ManifestId))
+    counts = np.array([len(ref.extents.ranges) for ref in refs], np.int64)
+    places, items = layout.vectors(counts, _INDEX_RANGE)
+    tables.aim(table.EXTENTS, places)
+    ranges = [pair for ref in refs for pair in ref.extents.ranges]
+    items["f0"] = [pair.start for pair in ranges]
+    items["f1"] = [pair.stop for pair in ranges]

@@ -1,0 +1,23 @@
+"""Times as the files have them: microseconds since 1970, UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from icefloe.errors import FormatError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(value: int, file: str) -> datetime:
+    """Turn a time of a file into a datetime."""
+    if value > _MAX:
+        raise FormatError(f"has a time {value} µs after 1970, past the year 9999", file=file)
+    return _EPOCH + timedelta(microseconds=int(value))
+
+
+def to_microseconds(value: datetime) -> int:
+    """Turn a datetime, which must know its time zone, into a time for a file."""
+    return (value - _EPOCH) // _MICROSECOND

@@ -1,0 +1,68 @@
+"""Writing JSON piece by piece, so that a manifest of millions of references needs no memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_INDENT = "  "
+
+
+def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the pieces of a JSON document; an iterator in it becomes a list, item by item.
+
+    Lists of numbers, and mappings inside a streamed list, take one line each.
+    """
+    match value:
+        case Iterator():
+            yield from _bracketed("[]", (stream_item(item, depth + 1) for item in value), depth)
+        case Mapping() if value:
+            entries = (_entry(name, item, depth + 1) for name, item in value.items())
+            yield from _bracketed("{}", entries, depth)
+        case list() if any(isinstance(item, (Mapping, list)) for item in value):
+            items = (stream_json(item, depth + 1) for item in value)
+            yield from _bracketed("[]", items, depth)
+        case _:
+            yield _compact(value)
+
+
+def stream_item(value: Any, depth: int) -> Iterator[str]:
+    """Yield one item of a streamed list: on one line, unless it streams itself."""
+    if isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
+        yield from stream_json(value, depth)
+    else:
+        yield _compact(value)
+
+
+def _entry(name: str, value: Any, depth: int) -> Iterator[str]:
+    yield json.dumps(name, ensure_ascii=False) + ": "
+    yield from stream_json(value, depth)
+
+
+def _bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
+    separator = "\n" + _INDENT * (depth + 1)
+    yield brackets[0]
+    empty = True
+    for item in items:
+        yield separator if empty else "," + separator
+        yield from item
+        empty = False
+    yield brackets[1] if empty else "\n" + _INDENT * depth + brackets[1]
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Spell numbers that JSON does not have as strings."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            return {name: _finite(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+    return value

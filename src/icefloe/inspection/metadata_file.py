@@ -1,0 +1,293 @@
+"""Any metadata file of a repository as a JSON value.
+
+Names follow the reference implementation's ``inspect_*`` functions where it has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from icefloe.errors import ErrorKind, FormatError
+from icefloe.format import config_tree, config_yaml
+from icefloe.format.envelope import MAGIC, FileType, read_header
+from icefloe.format.manifest import decode_manifest
+from icefloe.format.ref_json import decode_ref
+from icefloe.format.repo_info import decode_repo_info
+from icefloe.format.snapshot import decode_snapshot
+from icefloe.format.transaction_log import decode_transaction_log
+from icefloe.model.chunk_payload import ChunkKind, ChunkRef, ETag, InlineChunk, VirtualChunkRef
+from icefloe.model.node import ArrayNodeData
+from icefloe.model.repo_info import RepoStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from icefloe.model.chunk_payload import ChunkPayload
+    from icefloe.model.config import RepositoryConfig
+    from icefloe.model.manifest import ArrayManifest, Manifest
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.repo_info import RepoInfo, Update
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.model.transaction_log import TransactionLog
+
+
+def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> dict[str, Any]:
+    """Describe a snapshot, manifest, transaction log, repo info, reference or configuration.
+
+    Chunk references are an iterator, for `icefloe.inspection.stream_json`; ``refs=False`` leaves
+    them out. Raises `FormatError` where the file is damaged.
+    """
+    name = file.rpartition("/")[2]
+    if bytes(data[: len(MAGIC)]) == MAGIC:
+        return _describe_binary(data, file, refs=refs)
+    if name == "ref.json":
+        return {"file_type": "reference", "snapshot": str(decode_ref(data, file))}
+    if name == "ref.json.deleted":
+        return {"file_type": "tag tombstone"}
+    if name.startswith("config.yaml"):
+        config = config_yaml.loads(data, file=file)
+        return {"file_type": "configuration", "config": _describe_config(config)}
+    raise FormatError(
+        "this is no metadata file of a repository: it neither starts with ICE🧊CHUNK nor is it "
+        "called ref.json or config.yaml (chunk files hold array bytes and have no format)",
+        file=file,
+        kind=ErrorKind.INVALID_FILE_FORMAT,
+    )
+
+
+def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict[str, Any]:
+    header = read_header(data, file)
+    described: dict[str, Any] = {
+        "file_type": header.file_type.name.lower().replace("_", " "),
+        "header": {"spec_version": header.spec_version, "writer": header.writer},
+        "size_bytes": len(data),
+    }
+    match header.file_type:
+        case FileType.SNAPSHOT:
+            return described | _describe_snapshot(decode_snapshot(data, file))
+        case FileType.MANIFEST:
+            return described | _describe_manifest(decode_manifest(data, file), refs=refs)
+        case FileType.TRANSACTION_LOG:
+            return described | _describe_log(decode_transaction_log(data, file), refs=refs)
+        case FileType.REPO_INFO:
+            return described | _describe_repo_info(decode_repo_info(data, file))
+    raise FormatError(
+        f"files of type {header.file_type.name.lower()} are reserved by the format and not in use",
+        file=file,
+        kind=ErrorKind.INVALID_FILE_FORMAT,
+    )
+
+
+def _describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "id": str(snapshot.id),
+        "parent_id": None if snapshot.parent_id is None else str(snapshot.parent_id),
+        "flushed_at": snapshot.flushed_at.isoformat(),
+        "commit_message": snapshot.message,
+        "metadata": dict(snapshot.metadata),
+        "manifests": iter(
+            [
+                {
+                    "id": str(info.id),
+                    "size_bytes": info.size_bytes,
+                    "num_chunk_refs": info.num_chunk_refs,
+                }
+                for info in snapshot.manifest_files
+            ]
+        ),
+        "nodes": [describe_node(node) for node in snapshot.nodes],
+    }
+
+
+def describe_node(node: NodeSnapshot) -> dict[str, Any]:
+    """Describe a group or an array, its Zarr metadata included."""
+    described: dict[str, Any] = {
+        "id": str(node.id),
+        "path": str(node.path),
+        "node_type": node.kind.name.lower(),
+    }
+    if isinstance(node.node_data, ArrayNodeData):
+        array = node.node_data
+        described["shape"] = iter(
+            [
+                {"array_length": dimension.array_length, "num_chunks": dimension.num_chunks}
+                | (
+                    {}
+                    if dimension.chunk_length is None
+                    else {"chunk_length": dimension.chunk_length}
+                )
+                for dimension in array.shape
+            ]
+        )
+        if array.dimension_names is not None:
+            described["dimension_names"] = list(array.dimension_names)
+        described["manifest_refs"] = iter(
+            [
+                {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
+                for ref in array.manifests
+            ]
+        )
+    described["user_data"] = _json_or_bytes(node.user_data)
+    return described
+
+
+def _json_or_bytes(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
+    return {
+        "id": str(manifest.id),
+        "num_arrays": len(manifest.indices.node_ids),
+        "total_chunk_refs": len(manifest),
+        **_kind_counts("total", manifest.payloads.kind),
+        "arrays": (
+            _describe_array(str(node_id), manifest.array(node_id), refs=refs)
+            for node_id in manifest.indices.nodes()
+        ),
+    }
+
+
+def _describe_array(node_id: str, array: ArrayManifest | None, *, refs: bool) -> dict[str, Any]:
+    if array is None:
+        return {"node_id": node_id}
+    described: dict[str, Any] = {
+        "node_id": node_id,
+        "num_chunk_refs": len(array),
+        **_kind_counts("num", array.payloads.kind),
+    }
+    if refs:
+        described["refs"] = _describe_refs(array)
+    return described
+
+
+def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
+    return {f"{prefix}_{kind.name.lower()}": int((kinds == kind).sum()) for kind in ChunkKind}
+
+
+def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
+    for row in range(len(array)):
+        yield {"index": array.coords[row].tolist(), **_describe_payload(array.payloads[row])}
+
+
+def _describe_payload(payload: ChunkPayload) -> dict[str, Any]:
+    match payload:
+        case ChunkRef(chunk_id, offset, length):
+            return {"chunk_id": str(chunk_id), "offset": offset, "length": length}
+        case InlineChunk(data):
+            return {"inline": base64.b64encode(data).decode(), "length": len(data)}
+        case VirtualChunkRef(location, offset, length, checksum):
+            described = {"location": location, "offset": offset, "length": length}
+            if checksum is None:
+                return described
+            if isinstance(checksum, ETag):
+                return described | {"checksum_etag": checksum.value}
+            return described | {"checksum_last_modified": checksum.seconds}
+
+
+def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {"id": str(log.id)}
+    for field in fields(log):
+        nodes = getattr(log, field.name)
+        if isinstance(nodes, frozenset):
+            described[field.name] = [str(node_id) for node_id in sorted(nodes)]
+    described["total_updated_chunks"] = len(log.updated_chunks)
+    described["updated_chunks"] = (
+        {"node_id": str(node_id), "num_chunks": len(log.updated_chunks.matrix(position))}
+        | ({"chunks": iter(log.updated_chunks.matrix(position).tolist())} if refs else {})
+        for position, node_id in enumerate(log.updated_chunks.nodes())
+    )
+    described["moved_nodes"] = [
+        {
+            "from": str(move.from_path),
+            "to": str(move.to_path),
+            "node_id": str(move.node_id),
+            "node_type": move.node_kind.name.lower(),
+        }
+        for move in log.moved_nodes
+    ]
+    return described
+
+
+def _describe_repo_info(info: RepoInfo) -> dict[str, Any]:
+    return {
+        "spec_version": info.spec_version,
+        "branches": {name: str(target) for name, target in sorted(info.branches.items())},
+        "tags": {name: str(target) for name, target in sorted(info.tags.items())},
+        "deleted_tags": sorted(info.deleted_tags),
+        "status": _describe_status(info.status),
+        "metadata": dict(info.metadata),
+        "config": None if info.config is None else _describe_config(info.config),
+        "enabled_feature_flags": sorted(info.enabled_feature_flags),
+        "disabled_feature_flags": sorted(info.disabled_feature_flags),
+        "snapshots": (describe_snapshot_info(snapshot) for snapshot in info.snapshots),
+        "latest_updates": (_describe_update(update) for update in info.latest_updates),
+        "repo_before_updates": info.repo_before_updates,
+    }
+
+
+def describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
+    """Describe a commit, as history shows it."""
+    described: dict[str, Any] = {
+        "id": str(info.id),
+        "parent_id": None if info.parent_id is None else str(info.parent_id),
+        "flushed_at": info.flushed_at.isoformat(),
+        "message": info.message,
+        "metadata": dict(info.metadata),
+    }
+    if info.pruned_ancestor_tx_logs:
+        described["pruned_ancestor_tx_logs"] = [str(one) for one in info.pruned_ancestor_tx_logs]
+    return described
+
+
+def _describe_status(status: RepoStatus) -> dict[str, Any]:
+    return {
+        "availability": status.availability.name.lower(),
+        "set_at": status.set_at.isoformat(),
+        "limited_availability_reason": status.limited_availability_reason,
+    }
+
+
+def _describe_update(update: Update) -> dict[str, Any]:
+    details = {
+        field.name: _plain(getattr(update.kind, field.name)) for field in fields(update.kind)
+    }
+    described: dict[str, Any] = {
+        "update_type": {"type": type(update.kind).__name__, **details},
+        "updated_at": update.updated_at.isoformat(),
+    }
+    if update.backup_path is not None:
+        described["backup_path"] = update.backup_path
+    return described
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, RepoStatus):
+        return _describe_status(value)
+    return value if value is None or isinstance(value, int) else str(value)
+
+
+def _describe_config(config: RepositoryConfig) -> Any:
+    return _without_variants(config_tree.to_tree(config))
+
+
+def _without_variants(tree: Any) -> Any:
+    match tree:
+        case config_tree.Variant(name, None):
+            return name
+        case config_tree.Variant(name, value):
+            return {name: _without_variants(value)}
+        case dict():
+            return {key: _without_variants(value) for key, value in tree.items()}
+        case list() | tuple():
+            return [_without_variants(value) for value in tree]
+    return tree

@@ -1,0 +1,93 @@
+"""The history and the tree of a repository, as values that a front can show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icefloe.assets import Assets
+from icefloe.errors import ErrorKind, InvalidInputError, NotFoundError, ObjectNotFoundError
+from icefloe.model.ids import SnapshotId
+from icefloe.model.node import ArrayNodeData
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.refs import Refs
+    from icefloe.storage.interface import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A commit and the names of the branches and tags that point at it."""
+
+    info: SnapshotInfo
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def resolve_ref(refs: Refs, name: str) -> SnapshotId:
+    """Find the snapshot that a branch, a tag or the text of a snapshot id names, in this order."""
+    branches, tags = refs.fetch_branches(), refs.fetch_tags()
+    if name in branches:
+        return branches[name]
+    if name in tags:
+        return tags[name]
+    try:
+        return SnapshotId.parse(name)
+    except InvalidInputError as error:
+        known = ", ".join(sorted(branches) + sorted(tags))
+        raise NotFoundError(
+            f"{name!r} is neither a branch, nor a tag, nor a snapshot id; there are: {known}",
+            kind=ErrorKind.REF_NOT_FOUND,
+        ) from error
+
+
+def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
+    """Fetch the commits from a branch, tag or snapshot back to the first, newest first."""
+    branches, tags = refs.fetch_branches(), refs.fetch_tags()
+    for info in refs.fetch_ancestry(resolve_ref(refs, name)):
+        yield HistoryEntry(info, _pointing(branches, info.id), _pointing(tags, info.id))
+
+
+def _pointing(refs: Mapping[str, SnapshotId], snapshot_id: SnapshotId) -> tuple[str, ...]:
+    return tuple(sorted(name for name, target in refs.items() if target == snapshot_id))
+
+
+def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
+    """Fetch the snapshot that a branch, tag or snapshot id names."""
+    snapshot_id = resolve_ref(refs, name)
+    try:
+        return Assets(storage, refs.spec_version).fetch_snapshot(snapshot_id)
+    except ObjectNotFoundError as error:
+        raise NotFoundError(
+            f"snapshot {snapshot_id} is not in {storage.url}",
+            kind=ErrorKind.SNAPSHOT_NOT_FOUND,
+        ) from error
+
+
+def node_summary(node: NodeSnapshot) -> str:
+    """Say in a few words what an array is like; nothing for a group."""
+    if not isinstance(node.node_data, ArrayNodeData):
+        return ""
+    shape = [dimension.array_length for dimension in node.node_data.shape]
+    names = node.node_data.dimension_names or (None,) * len(shape)
+    extent = ", ".join(
+        str(length) if name is None else f"{name}: {length}"
+        for name, length in zip(names, shape, strict=False)
+    )
+    chunks = 1
+    for dimension in node.node_data.shape:
+        chunks *= dimension.num_chunks
+    return f"{_data_type(node.user_data)} ({extent}) in {chunks} chunk{'s' * (chunks != 1)}"
+
+
+def _data_type(user_data: bytes) -> str:
+    try:
+        data_type: Any = json.loads(user_data)["data_type"]
+    except (ValueError, KeyError, TypeError):
+        return "?"
+    return str(data_type["name"] if isinstance(data_type, dict) else data_type)

@@ -1,0 +1,141 @@
+"""Chunk indices of one or many arrays as columns: what manifests and transaction logs share.
+
+Rows are grouped by array, arrays ordered by the bytes of their node id, rows of an array ordered
+lexicographically by coordinates: the order that the format demands.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIndexColumns:
+    """Which chunks of which arrays.
+
+    Array ``i`` has the rows ``splits[i]:splits[i + 1]``; their coordinates are the next
+    ``rows * ndims[i]`` entries of ``coords``.
+    """
+
+    node_ids: NDArray[np.uint8]
+    splits: NDArray[np.int64]
+    ndims: NDArray[np.int64]
+    coords: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:
+        """Make columns from one ``u4[n, ndim]`` matrix for each array; sorts what is unsorted."""
+        ordered = sorted(arrays.items())
+        matrices = [sort_rows(matrix) for _, matrix in ordered]
+        splits = np.zeros(len(ordered) + 1, np.int64)
+        np.cumsum([len(matrix) for matrix in matrices], out=splits[1:])
+        raw = b"".join(node_id.raw for node_id, _ in ordered)
+        return cls(
+            np.frombuffer(raw, np.uint8).reshape(-1, NodeId.SIZE),
+            splits,
+            np.array([matrix.shape[1] for matrix in matrices], np.int64),
+            np.concatenate([matrix.reshape(-1) for matrix in matrices])
+            if matrices
+            else np.zeros(0, np.uint32),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of rows, that is of chunks."""
+        return int(self.splits[-1])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkIndexColumns):
+            return NotImplemented
+        return (
+            np.array_equal(self.node_ids, other.node_ids)
+            and np.array_equal(self.splits, other.splits)
+            and np.array_equal(self.ndims, other.ndims)
+            and np.array_equal(self.coords, other.coords)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.node_ids.tobytes(), self.coords.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} chunk indices of {len(self.node_ids)} arrays>"
+
+    @property
+    def coord_starts(self) -> NDArray[np.int64]:
+        """Where the coordinates of each array start in ``coords``, and the end as last entry."""
+        starts = np.zeros(len(self.splits), np.int64)
+        np.cumsum(np.diff(self.splits) * self.ndims, out=starts[1:])
+        return starts
+
+    def nodes(self) -> Iterator[NodeId]:
+        """Yield the node ids in their order."""
+        return (NodeId(row.tobytes()) for row in self.node_ids)
+
+    def position(self, node_id: NodeId) -> int | None:
+        """Say which array of these columns is ``node_id``."""
+        place = bisect_left(
+            range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
+        )
+        if place < len(self.node_ids) and self.node_ids[place].tobytes() == node_id.raw:
+            return place
+        return None
+
+    def matrix(self, position: int) -> NDArray[np.uint32]:
+        """Return the coordinates of the array at ``position`` as a ``u4[n, ndim]`` view."""
+        starts = self.coord_starts
+        flat = self.coords[starts[position] : starts[position + 1]]
+        rows = int(self.splits[position + 1] - self.splits[position])
+        return flat.reshape(rows, int(self.ndims[position]))
+
+
+def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None:
+    """Find the row of a sorted ``u4[n, ndim]`` matrix that equals ``indices``."""
+    low, high = 0, len(matrix)
+    if matrix.shape[1] != len(indices):
+        return None
+    for axis, coord in enumerate(indices):
+        column = matrix[:, axis]
+        low = bisect_left(column, coord, low, high)
+        high = bisect_left(column, coord + 1, low, high)
+    return low if low < high else None
+
+
+def is_sorted(matrix: NDArray[np.uint32]) -> bool:
+    """Whether each row comes strictly after the one before it."""
+    return bool(ascending(matrix[:-1], matrix[1:]).all())
+
+
+def ascending(
+    before: NDArray[np.unsignedinteger], after: NDArray[np.unsignedinteger]
+) -> NDArray[np.bool_]:
+    """Say for each pair of rows whether the second comes strictly after the first."""
+    result = np.zeros(len(before), bool)
+    for axis in range(before.shape[1] - 1, -1, -1):
+        left, right = before[:, axis], after[:, axis]
+        result = (left < right) | ((left == right) & result)
+    return result
+
+
+def sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
+    """Return the row numbers in lexicographic order, or None where they already are."""
+    if is_sorted(matrix):
+        return None
+    if not matrix.shape[1]:
+        return np.arange(len(matrix))
+    return np.lexsort(tuple(matrix[:, axis] for axis in range(matrix.shape[1] - 1, -1, -1)))
+
+
+def sort_rows(matrix: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the matrix with its rows in lexicographic order."""
+    order = sort_order(matrix)
+    return matrix if order is None else matrix[order]

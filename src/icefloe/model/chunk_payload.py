@@ -1,0 +1,113 @@
+"""Where the bytes of one chunk are (seed `000`, ChunkPayload): a chunk reference.
+
+These are the values for one chunk at a time. Millions of them live as columns in
+`icefloe.model.manifest`, and come out of it as these on request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from icefloe.model.ids import ChunkId
+
+MAX_U32 = 2**32 - 1
+MAX_U64 = 2**64 - 1
+
+
+class ChunkKind(IntEnum):
+    """How a chunk is stored; the numbers are those of the columns and of the public API."""
+
+    NATIVE = 1
+    VIRTUAL = 2
+    INLINE = 3
+
+
+class ChunkIndices(tuple[int, ...]):
+    """The coordinates of a chunk in the grid of its array; each fits 32 bits, unsigned."""
+
+    __slots__ = ()
+
+    def __new__(cls, *coords: int) -> Self:
+        """Make the indices of one chunk; no coordinates for the chunk of a scalar array."""
+        if any(not 0 <= coord <= MAX_U32 for coord in coords):
+            raise InvalidInputError(
+                f"chunk indices {coords} must lie between 0 and {MAX_U32}",
+                kind=ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        return super().__new__(cls, coords)
+
+    def __getnewargs__(self) -> tuple[int, ...]:
+        return tuple(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ETag:
+    """A virtual chunk's file must still have this entity tag when it is read."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastModified:
+    """A virtual chunk's file must not have changed after this time, in seconds since 1970."""
+
+    seconds: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= MAX_U32:
+            raise InvalidInputError(
+                f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970, "
+                f"not {self.seconds}",
+                kind=ErrorKind.INVALID_VIRTUAL_REF,
+            )
+
+
+Checksum: TypeAlias = ETag | LastModified
+
+
+def _check_extent(offset: int, length: int) -> None:
+    if not (0 <= offset <= MAX_U64 and 0 <= length <= MAX_U64):
+        raise InvalidInputError(
+            f"offset {offset} and length {length} must each fit 64 bits, unsigned",
+            kind=ErrorKind.INVALID_VIRTUAL_REF,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A native chunk: a range of the file ``chunks/{id}`` of the repository."""
+
+    id: ChunkId
+    offset: int
+    length: int
+
+    def __post_init__(self) -> None:
+        _check_extent(self.offset, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunkRef:
+    """A virtual chunk: a range of a file outside the repository."""
+
+    location: str
+    offset: int
+    length: int
+    checksum: Checksum | None = None
+
+    def __post_init__(self) -> None:
+        _check_extent(self.offset, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineChunk:
+    """A small chunk whose bytes stand in the manifest itself."""
+
+    data: bytes
+
+
+ChunkPayload: TypeAlias = ChunkRef | VirtualChunkRef | InlineChunk

@@ -1,0 +1,349 @@
+"""Manifests: where the chunks of one or several arrays are (seed `000`, Manifest), as columns.
+
+A manifest in memory is a handful of numpy arrays, never a million Python objects. The columns
+have the layout of Arrow's, so that an Arrow table of them needs no copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_row, sort_order
+from icefloe.model.chunk_payload import (
+    ChunkKind,
+    ChunkPayload,
+    ChunkRef,
+    ETag,
+    InlineChunk,
+    LastModified,
+    VirtualChunkRef,
+)
+from icefloe.model.ids import ChunkId, ManifestId, NodeId
+from icefloe.model.strings import EMPTY, Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+NO_CODE = -1
+"""The code of a row that has no location or no entity tag."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkPayloads:
+    """The payloads of many chunks, one row each.
+
+    Parameters
+    ----------
+    kind
+        A `ChunkKind` for each row.
+    offset, length
+        The range in the chunk file, in the virtual file, or in ``inline``.
+    chunk_id
+        ``u1[n, 12]``, zeros where the row is not native.
+    location, etag
+        Codes into ``locations`` and ``etags``, `NO_CODE` for none.
+    last_modified
+        Seconds since 1970, 0 for none.
+    inline
+        The bytes of all inline chunks.
+    """
+
+    kind: NDArray[np.uint8]
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    chunk_id: NDArray[np.uint8]
+    location: NDArray[np.int32]
+    locations: Strings
+    etag: NDArray[np.int32]
+    etags: Strings
+    last_modified: NDArray[np.uint32]
+    inline: NDArray[np.uint8]
+
+    @classmethod
+    def virtual(
+        cls,
+        location: NDArray[np.int32],
+        locations: Strings,
+        offset: NDArray[np.uint64],
+        length: NDArray[np.uint64],
+        *,
+        last_modified: NDArray[np.uint32] | None = None,
+    ) -> ChunkPayloads:
+        """Make payloads that are all virtual, from their columns."""
+        rows = len(location)
+        return cls(
+            kind=constant(ChunkKind.VIRTUAL, rows, np.uint8),
+            offset=offset,
+            length=length,
+            chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE)),
+            location=location,
+            locations=locations,
+            etag=constant(NO_CODE, rows, np.int32),
+            etags=EMPTY,
+            last_modified=constant(0, rows, np.uint32) if last_modified is None else last_modified,
+            inline=np.zeros(0, np.uint8),
+        )
+
+    @classmethod
+    def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
+        """Make columns from single payloads."""
+        rows = len(payloads)
+        kind = np.zeros(rows, np.uint8)
+        offset = np.zeros(rows, np.uint64)
+        length = np.zeros(rows, np.uint64)
+        chunk_id = np.zeros((rows, ChunkId.SIZE), np.uint8)
+        location = np.full(rows, NO_CODE, np.int32)
+        etag = np.full(rows, NO_CODE, np.int32)
+        last_modified = np.zeros(rows, np.uint32)
+        locations: dict[str, int] = {}
+        etags: dict[str, int] = {}
+        inline = bytearray()
+        for row, payload in enumerate(payloads):
+            match payload:
+                case ChunkRef():
+                    kind[row] = ChunkKind.NATIVE
+                    chunk_id[row] = np.frombuffer(payload.id.raw, np.uint8)
+                    offset[row], length[row] = payload.offset, payload.length
+                case VirtualChunkRef():
+                    kind[row] = ChunkKind.VIRTUAL
+                    location[row] = locations.setdefault(payload.location, len(locations))
+                    offset[row], length[row] = payload.offset, payload.length
+                    match payload.checksum:
+                        case ETag(value):
+                            etag[row] = etags.setdefault(value, len(etags))
+                        case LastModified(seconds):
+                            last_modified[row] = seconds
+                case InlineChunk(data):
+                    kind[row] = ChunkKind.INLINE
+                    offset[row], length[row] = len(inline), len(data)
+                    inline += data
+        return cls(
+            kind,
+            offset,
+            length,
+            chunk_id,
+            location,
+            Strings.of(list(locations)),
+            etag,
+            Strings.of(list(etags)),
+            last_modified,
+            np.frombuffer(bytes(inline), np.uint8),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ChunkPayloads]) -> ChunkPayloads:
+        """Put the rows of several payloads one behind the other; tables are merged."""
+        if len(parts) == 1:
+            return parts[0]
+        location, locations = _merge_codes([(part.location, part.locations) for part in parts])
+        etag, etags = _merge_codes([(part.etag, part.etags) for part in parts])
+        inline_starts = np.cumsum([0, *(len(part.inline) for part in parts)])
+        offsets = [
+            np.where(part.kind == ChunkKind.INLINE, part.offset + np.uint64(start), part.offset)
+            for part, start in zip(parts, inline_starts, strict=False)
+        ]
+        none = [np.zeros(0, np.uint8)]
+        return cls(
+            np.concatenate([part.kind for part in parts] or none),
+            np.concatenate(offsets or [np.zeros(0, np.uint64)]),
+            np.concatenate([part.length for part in parts] or [np.zeros(0, np.uint64)]),
+            np.concatenate(
+                [part.chunk_id for part in parts] or [np.zeros((0, ChunkId.SIZE), np.uint8)]
+            ),
+            location,
+            locations,
+            etag,
+            etags,
+            np.concatenate([part.last_modified for part in parts] or [np.zeros(0, np.uint32)]),
+            np.concatenate([part.inline for part in parts] or none),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __getitem__(self, row: int) -> ChunkPayload:
+        start, size = int(self.offset[row]), int(self.length[row])
+        match self.kind[row]:
+            case ChunkKind.NATIVE:
+                return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), start, size)
+            case ChunkKind.INLINE:
+                return InlineChunk(self.inline[start : start + size].tobytes())
+            case _:
+                return VirtualChunkRef(
+                    self.locations[self.location[row]], start, size, self._checksum(row)
+                )
+
+    def __iter__(self) -> Iterator[ChunkPayload]:
+        return (self[row] for row in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkPayloads):
+            return NotImplemented
+        return (
+            np.array_equal(self.kind, other.kind)
+            and np.array_equal(self.length, other.length)
+            and np.array_equal(self.chunk_id, other.chunk_id)
+            and np.array_equal(self.last_modified, other.last_modified)
+            and _same_strings((self.location, self.locations), (other.location, other.locations))
+            and _same_strings((self.etag, self.etags), (other.etag, other.etags))
+            and self._same_places(other)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind.tobytes(), self.length.tobytes()))
+
+    def __repr__(self) -> str:
+        counts = [f"{int((self.kind == kind).sum())} {kind.name.lower()}" for kind in ChunkKind]
+        return f"<{len(self)} chunk payloads: {', '.join(counts)}>"
+
+    def rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
+        """Select rows; the tables of strings and the inline bytes stay shared."""
+        columns = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
+        return replace(self, **{name: getattr(self, name)[selection] for name in columns})
+
+    def _checksum(self, row: int) -> ETag | LastModified | None:
+        if self.etag[row] != NO_CODE:
+            return ETag(self.etags[self.etag[row]])
+        if self.last_modified[row]:
+            return LastModified(int(self.last_modified[row]))
+        return None
+
+    def _same_places(self, other: ChunkPayloads) -> bool:
+        is_inline = self.kind == ChunkKind.INLINE
+        if not np.array_equal(self.offset[~is_inline], other.offset[~is_inline]):
+            return False
+        return all(self[row] == other[row] for row in np.flatnonzero(is_inline).tolist())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayManifest:
+    """The chunk references of one array: row ``i`` of ``coords`` is where ``payloads[i]`` goes."""
+
+    coords: NDArray[np.uint32]
+    payloads: ChunkPayloads
+
+    @classmethod
+    def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
+        """Make the manifest of one array from rows in any order."""
+        order = sort_order(coords)
+        if order is None:
+            return cls(coords, payloads)
+        return cls(coords[order], payloads.rows(order))
+
+    def __len__(self) -> int:
+        return len(self.coords)
+
+    def get(self, indices: tuple[int, ...]) -> ChunkPayload | None:
+        """Look one chunk up."""
+        row = find_row(self.coords, indices)
+        return None if row is None else self.payloads[row]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest file: the chunk references of one or several arrays."""
+
+    id: ManifestId
+    indices: ChunkIndexColumns
+    payloads: ChunkPayloads
+
+    @classmethod
+    def of(cls, manifest_id: ManifestId, arrays: Mapping[NodeId, ArrayManifest]) -> Manifest:
+        """Make a manifest from those of its arrays."""
+        ordered = [
+            (node_id, ArrayManifest.of(array.coords, array.payloads))
+            for node_id, array in sorted(arrays.items(), key=lambda item: item[0])
+        ]
+        return cls(
+            manifest_id,
+            ChunkIndexColumns.of({node_id: array.coords for node_id, array in ordered}),
+            ChunkPayloads.concatenate([array.payloads for _, array in ordered]),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of chunk references."""
+        return len(self.indices)
+
+    def array(self, node_id: NodeId) -> ArrayManifest | None:
+        """Return the part that belongs to one array, without copying."""
+        position = self.indices.position(node_id)
+        if position is None:
+            return None
+        rows = slice(*(int(end) for end in self.indices.splits[position : position + 2]))
+        return ArrayManifest(self.indices.matrix(position), self.payloads.rows(rows))
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the columns take."""
+        columns = [
+            getattr(owner, field.name)
+            for owner in (self.indices, self.payloads)
+            for field in fields(owner)
+        ]
+        return sum(
+            column.data.nbytes + column.offsets.nbytes
+            if isinstance(column, Strings)
+            else _allocated(column)
+            for column in columns
+        )
+
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
+    """Make a column of one value that takes no memory."""
+    return np.broadcast_to(np.array(value, dtype), (rows,))
+
+
+def _allocated(column: NDArray[np.generic]) -> int:
+    return 0 if len(column) and column.strides[0] == 0 else column.nbytes
+
+
+def _merge_codes(
+    parts: Sequence[tuple[NDArray[np.int32], Strings]],
+) -> tuple[NDArray[np.int32], Strings]:
+    tables = [table for _, table in parts]
+    counts = np.cumsum([0, *(len(table) for table in tables)])
+    everything = Strings(
+        np.concatenate([table.data for table in tables] or [EMPTY.data]),
+        np.concatenate(
+            [
+                EMPTY.offsets,
+                *(
+                    table.offsets[1:] + before
+                    for table, before in zip(
+                        tables,
+                        np.cumsum([0, *(len(table.data) for table in tables)]),
+                        strict=False,
+                    )
+                ),
+            ]
+        ),
+    )
+    renumber, distinct = everything.unique()
+    lookup = np.append(renumber, np.int32(NO_CODE))
+    codes = [
+        lookup[np.where(code == NO_CODE, len(renumber), code + before)]
+        for (code, _), before in zip(parts, counts, strict=False)
+    ]
+    return np.concatenate(codes or [lookup[:0]]), distinct
+
+
+def _same_strings(
+    one: tuple[NDArray[np.int32], Strings], other: tuple[NDArray[np.int32], Strings]
+) -> bool:
+    """Whether two coded columns spell the same strings, however their tables are ordered."""
+    codes, table = one
+    other_codes, other_table = other
+    if not np.array_equal(codes == NO_CODE, other_codes == NO_CODE):
+        return False
+    if table == other_table:
+        return np.array_equal(codes, other_codes)
+    merged, _ = _merge_codes([one, other])
+    return np.array_equal(merged[: len(codes)], merged[len(codes) :])

@@ -1,0 +1,366 @@
+"""How manifests are split, which are loaded ahead of need, and how locations are compressed.
+
+Conditions are data: nothing here matches a path. The regular expressions come from the
+repository and are not trusted; whoever runs one bounds what it may cost.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from icefloe.model.config_section import (
+    I32,
+    REPLACED_WHOLE,
+    U16,
+    U32,
+    U64,
+    ConfigSection,
+    Effective,
+    Persisted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unbounded(Persisted):
+    """No bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Included(Persisted):
+    """A bound that is itself within the range."""
+
+    value: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded(Persisted):
+    """A bound that is itself outside the range."""
+
+    value: U32
+
+
+Bound: TypeAlias = Unbounded | Included | Excluded
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPreloadCondition(Persisted):
+    """Which arrays have their manifests loaded as soon as a session starts."""
+
+    @staticmethod
+    def or_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadOr":
+        """Ask that one of the conditions holds."""
+        return PreloadOr(tuple(conditions))
+
+    @staticmethod
+    def and_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadAnd":
+        """Ask that all conditions hold."""
+        return PreloadAnd(tuple(conditions))
+
+    @staticmethod
+    def path_matches(regex: str) -> "PreloadPathMatches":
+        """Ask that the path of the array matches a regular expression."""
+        return PreloadPathMatches(regex)
+
+    @staticmethod
+    def name_matches(regex: str) -> "PreloadNameMatches":
+        """Ask that the last segment of the path matches a regular expression."""
+        return PreloadNameMatches(regex)
+
+    @staticmethod
+    def num_refs(from_refs: int | None = None, to_refs: int | None = None) -> "PreloadNumRefs":
+        """Ask for at least ``from_refs`` and fewer than ``to_refs`` chunk references."""
+        return PreloadNumRefs(
+            Unbounded() if from_refs is None else Included(from_refs),
+            Unbounded() if to_refs is None else Excluded(to_refs),
+        )
+
+    @staticmethod
+    def true() -> "PreloadTrue":
+        """Take every array."""
+        return PreloadTrue()
+
+    @staticmethod
+    def false() -> "PreloadFalse":
+        """Take no array."""
+        return PreloadFalse()
+
+    def __and__(self, other: "ManifestPreloadCondition") -> "PreloadAnd":
+        # A long chain stays one flat list, which every reader's depth limit allows.
+        head = self.conditions if isinstance(self, PreloadAnd) else (self,)
+        return PreloadAnd((*head, other))
+
+    def __or__(self, other: "ManifestPreloadCondition") -> "PreloadOr":
+        # A long chain stays one flat list, which every reader's depth limit allows.
+        head = self.conditions if isinstance(self, PreloadOr) else (self,)
+        return PreloadOr((*head, other))
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadOr(ManifestPreloadCondition):
+    """One of the conditions holds."""
+
+    conditions: tuple[ManifestPreloadCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadAnd(ManifestPreloadCondition):
+    """All conditions hold."""
+
+    conditions: tuple[ManifestPreloadCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadPathMatches(ManifestPreloadCondition):
+    """The path of the array matches."""
+
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadNameMatches(ManifestPreloadCondition):
+    """The last segment of the array's path matches."""
+
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadNumRefs(ManifestPreloadCondition):
+    """The manifest has this many chunk references."""
+
+    from_bound: Bound
+    to_bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadTrue(ManifestPreloadCondition):
+    """Every array."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreloadFalse(ManifestPreloadCondition):
+    """No array."""
+
+
+COORDINATE_NAMES: Final = ManifestPreloadCondition.or_conditions(
+    ManifestPreloadCondition.name_matches(regex)
+    for regex in (
+        r"^\bt\b$|^(time|min|hour|day|week|month|year)[0-9]*$",
+        (
+            r"^(z|nav_lev|gdep|lv_|[o]*lev|bottom_top|sigma|h(ei)?ght|altitude|depth|isobaric"
+            r"|pres|isotherm)[a-z_]*[0-9]*$"
+        ),
+        r"^(y|j|nlat|rlat|nj)$",
+        r"^y?(nav_lat|lat|gphi)[a-z0-9]*$",
+        r"^x?(nav_lon|lon|glam)[a-z0-9]*$",
+        r"^(x|i|nlon|rlon|ni)$",
+    )
+)
+"""The names that the CF conventions' users give to coordinates, as cf-xarray guesses them."""
+
+DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & PreloadNumRefs(
+    Unbounded(), Included(1000)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPreloadConfig(ConfigSection):
+    """Which manifests are loaded ahead of need, and how many at most."""
+
+    max_total_refs: U32 | None = None
+    preload_if: ManifestPreloadCondition | None = None
+    max_arrays_to_scan: U32 | None = None
+
+    effective_max_total_refs = Effective("max_total_refs", 10_000)
+    effective_preload_if = Effective("preload_if", DEFAULT_PRELOAD_CONDITION)
+    effective_max_arrays_to_scan = Effective("max_arrays_to_scan", 50)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSplitCondition(Persisted):
+    """Which arrays a rule for splitting is about; usable as a key."""
+
+    @staticmethod
+    def or_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitOr":
+        """Ask that one of the conditions holds."""
+        return SplitOr(tuple(conditions))
+
+    @staticmethod
+    def and_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitAnd":
+        """Ask that all conditions hold."""
+        return SplitAnd(tuple(conditions))
+
+    @staticmethod
+    def path_matches(regex: str) -> "SplitPathMatches":
+        """Ask that the path of the array matches a regular expression."""
+        return SplitPathMatches(regex)
+
+    @staticmethod
+    def name_matches(regex: str) -> "SplitNameMatches":
+        """Ask that the last segment of the path matches a regular expression."""
+        return SplitNameMatches(regex)
+
+    @staticmethod
+    def AnyArray() -> "SplitAnyArray":  # noqa: N802 - Icechunk's name
+        """Take every array."""
+        return SplitAnyArray()
+
+    def __and__(self, other: "ManifestSplitCondition") -> "SplitAnd":
+        # A long chain stays one flat list, which every reader's depth limit allows.
+        head = self.conditions if isinstance(self, SplitAnd) else (self,)
+        return SplitAnd((*head, other))
+
+    def __or__(self, other: "ManifestSplitCondition") -> "SplitOr":
+        # A long chain stays one flat list, which every reader's depth limit allows.
+        head = self.conditions if isinstance(self, SplitOr) else (self,)
+        return SplitOr((*head, other))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOr(ManifestSplitCondition):
+    """One of the conditions holds."""
+
+    conditions: tuple[ManifestSplitCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAnd(ManifestSplitCondition):
+    """All conditions hold."""
+
+    conditions: tuple[ManifestSplitCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPathMatches(ManifestSplitCondition):
+    """The path of the array matches."""
+
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitNameMatches(ManifestSplitCondition):
+    """The last segment of the array's path matches."""
+
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAnyArray(ManifestSplitCondition):
+    """Every array."""
+
+
+class ManifestSplitDimCondition:
+    """The ways to name a dimension, one class each; `AnySplitDimCondition` is their union."""
+
+    @dataclass(frozen=True, slots=True)
+    class Axis(Persisted):
+        """The dimension at this position."""
+
+        axis: U64
+
+    @dataclass(frozen=True, slots=True)
+    class DimensionName(Persisted):
+        """The dimensions whose name matches."""
+
+        regex: str
+
+    @dataclass(frozen=True, slots=True)
+    class Any(Persisted):
+        """Every dimension that no other condition names."""
+
+
+AnySplitDimCondition: TypeAlias = (
+    ManifestSplitDimCondition.Axis
+    | ManifestSplitDimCondition.DimensionName
+    | ManifestSplitDimCondition.Any
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSplitDim(Persisted):
+    """How many chunks a manifest spans along the dimensions of a condition."""
+
+    condition: AnySplitDimCondition
+    num_chunks: U32
+
+    def __iter__(self) -> Iterator[AnySplitDimCondition | int]:
+        """Unpack as the pair that Icechunk shows."""
+        yield self.condition
+        yield self.num_chunks
+
+
+SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
+
+WHOLE_ARRAYS: Final[SplitSizes] = (
+    (
+        SplitPathMatches(".*"),
+        (ManifestSplitDim(ManifestSplitDimCondition.Any(), 2**32 - 1),),
+    ),
+)
+"""One manifest per array."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSplittingConfig(ConfigSection):
+    """The rules by which an array's chunk references spread over manifests; the first rule wins."""
+
+    split_sizes: SplitSizes | None = None
+
+    effective_split_sizes = Effective("split_sizes", WHOLE_ARRAYS)
+
+    @staticmethod
+    def from_dict(
+        split_sizes: Mapping[ManifestSplitCondition, Mapping[AnySplitDimCondition, int]],
+    ) -> "ManifestSplittingConfig":
+        """Make the configuration from rules in the order of the mapping."""
+        return ManifestSplittingConfig(
+            tuple(
+                (condition, tuple(ManifestSplitDim(dim, size) for dim, size in sizes.items()))
+                for condition, sizes in split_sizes.items()
+            )
+        )
+
+    def to_dict(self) -> dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]]:
+        """Get the rules as a mapping; of equal conditions the first counts."""
+        rules: dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]] = {}
+        for condition, dims in self.split_sizes or ():
+            sizes: dict[AnySplitDimCondition, int] = {}
+            for dim in dims:
+                sizes.setdefault(dim.condition, dim.num_chunks)
+            rules.setdefault(condition, sizes)
+        return rules
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
+    """When and how the locations of virtual chunks are compressed with a shared dictionary."""
+
+    min_num_chunks: U16 | None = None
+    dictionary_max_training_samples: U16 | None = field(default=None, kw_only=True)
+    dictionary_max_size_bytes: U32 | None = field(default=None, kw_only=True)
+    compression_level: I32 | None = field(default=None, kw_only=True)
+
+    effective_min_num_chunks = Effective("min_num_chunks", 1000)
+    effective_dictionary_max_training_samples = Effective("dictionary_max_training_samples", 100)
+    effective_dictionary_max_size_bytes = Effective("dictionary_max_size_bytes", 2048)
+    effective_compression_level = Effective("compression_level", 3)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestConfig(ConfigSection):
+    """Everything about manifests."""
+
+    preload: ManifestPreloadConfig | None = field(default=None, metadata=REPLACED_WHOLE)
+    splitting: ManifestSplittingConfig | None = field(default=None, metadata=REPLACED_WHOLE)
+    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
+    max_concurrent_manifest_fetches_during_commit: U16 | None = None
+
+    effective_preload = Effective("preload", ManifestPreloadConfig())
+    effective_splitting = Effective("splitting", ManifestSplittingConfig())
+    effective_virtual_chunk_location_compression = Effective(
+        "virtual_chunk_location_compression", ManifestVirtualChunkLocationCompressionConfig()
+    )
+
+    @property
+    def effective_max_concurrent_manifest_fetches_during_commit(self) -> int:
+        """How many manifests a commit fetches at once, at least one."""
+        return max(1, self.max_concurrent_manifest_fetches_during_commit or 1)

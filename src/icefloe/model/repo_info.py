@@ -1,0 +1,193 @@
+"""The one mutable object of a generation v2 repository: refs, history, status and the ops log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from icefloe.model.config import RepositoryConfig
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.snapshot import SnapshotInfo
+
+
+class RepoAvailability(IntEnum):
+    """Whether a repository takes writes, reads only, or neither."""
+
+    ONLINE = 0
+    READ_ONLY = 1
+    OFFLINE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RepoStatus:
+    """Whether a repository takes writes, since when, and why not."""
+
+    availability: RepoAvailability
+    set_at: datetime
+    limited_availability_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepoInitialized:
+    """The repository was created."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepoMigrated:
+    """The repository was brought from one version of the specification to another."""
+
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """The persisted configuration changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChanged:
+    """The repository's own metadata changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagCreated:
+    """A tag was created."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TagDeleted:
+    """A tag was deleted; its name can never be used again."""
+
+    name: str
+    previous_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCreated:
+    """A branch was created."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDeleted:
+    """A branch was deleted."""
+
+    name: str
+    previous_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class BranchReset:
+    """A branch was made to point at another snapshot."""
+
+    name: str
+    previous_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """A commit on a branch."""
+
+    branch: str
+    new_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAmended:
+    """The last commit of a branch was replaced."""
+
+    branch: str
+    previous_snap_id: SnapshotId
+    new_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class NewDetachedSnapshot:
+    """A snapshot that no branch points at was written."""
+
+    new_snap_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class GCRan:
+    """Garbage was collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationRan:
+    """Snapshots were expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFlagChanged:
+    """A feature flag was set to a value, or back to its default (None)."""
+
+    id: int
+    new_value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepoStatusChanged:
+    """The repository's status was set."""
+
+    status: RepoStatus
+
+
+UpdateType: TypeAlias = (
+    RepoInitialized
+    | RepoMigrated
+    | ConfigChanged
+    | MetadataChanged
+    | TagCreated
+    | TagDeleted
+    | BranchCreated
+    | BranchDeleted
+    | BranchReset
+    | NewCommit
+    | CommitAmended
+    | NewDetachedSnapshot
+    | GCRan
+    | ExpirationRan
+    | FeatureFlagChanged
+    | RepoStatusChanged
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One entry of the ops log; ``backup_path`` names the copy of ``repo`` made after it."""
+
+    kind: UpdateType
+    updated_at: datetime
+    backup_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepoInfo:
+    """Everything mutable in a generation v2 repository, as one value.
+
+    ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always has
+    ``main``. ``repo_before_updates`` names the backup where the ops log goes on.
+    """
+
+    spec_version: int
+    branches: Mapping[str, SnapshotId] = field(hash=False)
+    tags: Mapping[str, SnapshotId] = field(hash=False)
+    deleted_tags: frozenset[str]
+    snapshots: tuple[SnapshotInfo, ...]
+    status: RepoStatus
+    latest_updates: tuple[Update, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    repo_before_updates: str | None = None
+    config: RepositoryConfig | None = None
+    enabled_feature_flags: frozenset[int] = frozenset()
+    disabled_feature_flags: frozenset[int] = frozenset()

@@ -1,0 +1,67 @@
+"""The complete state of a repository at one moment (seed `000`, Snapshot)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from icefloe.model.ids import ManifestId, SnapshotId
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+
+INITIAL_MESSAGE = "Repository initialized"
+INITIAL_METADATA: Mapping[str, Any] = {"__icechunk": {"is_root": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFileInfo:
+    """One manifest file that a snapshot needs, for collection and statistics."""
+
+    id: ManifestId
+    size_bytes: int
+    num_chunk_refs: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A commit without its nodes: what history shows. Times are UTC, to the microsecond."""
+
+    id: SnapshotId
+    parent_id: SnapshotId | None
+    flushed_at: datetime
+    message: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    pruned_ancestor_tx_logs: tuple[SnapshotId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A commit: every group and array, and the manifests that they need.
+
+    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in files of
+    version 2, where the repository's info records ancestry instead.
+    """
+
+    id: SnapshotId
+    parent_id: SnapshotId | None
+    flushed_at: datetime
+    message: str
+    metadata: Mapping[str, Any] = field(hash=False)
+    nodes: tuple[NodeSnapshot, ...]
+    manifest_files: tuple[ManifestFileInfo, ...]
+
+    def node(self, path: Path) -> NodeSnapshot | None:
+        """Look up the node at ``path``."""
+        place = bisect_left(self.nodes, path, key=lambda node: node.path)
+        if place < len(self.nodes) and self.nodes[place].path == path:
+            return self.nodes[place]
+        return None
+
+    def info(self) -> SnapshotInfo:
+        """Return what history shows of this snapshot."""
+        return SnapshotInfo(self.id, self.parent_id, self.flushed_at, self.message, self.metadata)

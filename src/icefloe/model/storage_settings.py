@@ -1,0 +1,119 @@
+"""How a storage behaves: concurrency, retries, timeouts, conditional requests, storage classes.
+
+The unset fields take the defaults of the storage, which differ between an object store, a local
+file system and memory; the values are those of Icechunk, so that both behave alike.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from icefloe.model.config_section import (
+    U32,
+    U64,
+    ConfigSection,
+    Effective,
+    NonZeroU16,
+    NonZeroU64,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConcurrencySettings(ConfigSection):
+    """How one large object is split into requests."""
+
+    max_concurrent_requests_for_object: NonZeroU16 | None = None
+    ideal_concurrent_request_size: NonZeroU64 | None = None
+
+    effective_max_concurrent_requests_for_object = Effective(
+        "max_concurrent_requests_for_object", 18
+    )
+    effective_ideal_concurrent_request_size = Effective(
+        "ideal_concurrent_request_size", 12 * 1024 * 1024
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRetriesSettings(ConfigSection):
+    """How often, and after what pauses, a failed request is sent again."""
+
+    max_tries: NonZeroU16 | None = None
+    initial_backoff_ms: U32 | None = None
+    max_backoff_ms: U32 | None = None
+
+    effective_max_tries = Effective("max_tries", 10)
+    effective_initial_backoff_ms = Effective("initial_backoff_ms", 100)
+    effective_max_backoff_ms = Effective("max_backoff_ms", 3 * 60 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageTimeoutSettings(ConfigSection):
+    """How long a request may take; unset means as long as the client library allows."""
+
+    connect_timeout_ms: U32 | None = None
+    read_timeout_ms: U32 | None = None
+    operation_timeout_ms: U32 | None = None
+    operation_attempt_timeout_ms: U32 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings(ConfigSection):
+    """All settings of a storage.
+
+    The three ``unsafe_use_`` switches are for places that lack conditional requests or object
+    metadata; with a conditional switch off, two writers can overwrite each other's commits.
+    """
+
+    concurrency: StorageConcurrencySettings | None = None
+    retries: StorageRetriesSettings | None = None
+    unsafe_use_conditional_create: bool | None = None
+    unsafe_use_conditional_update: bool | None = None
+    unsafe_use_metadata: bool | None = None
+    storage_class: str | None = None
+    metadata_storage_class: str | None = None
+    chunks_storage_class: str | None = None
+    minimum_size_for_multipart_upload: U64 | None = None
+    timeouts: StorageTimeoutSettings | None = None
+
+    effective_concurrency = Effective("concurrency", StorageConcurrencySettings())
+    effective_retries = Effective("retries", StorageRetriesSettings())
+    effective_timeouts = Effective("timeouts", StorageTimeoutSettings())
+    effective_unsafe_use_conditional_create = Effective("unsafe_use_conditional_create", True)
+    effective_unsafe_use_conditional_update = Effective("unsafe_use_conditional_update", True)
+    effective_unsafe_use_metadata = Effective("unsafe_use_metadata", True)
+    effective_minimum_size_for_multipart_upload = Effective(
+        "minimum_size_for_multipart_upload", 100 * 1024 * 1024
+    )
+
+    @property
+    def effective_metadata_storage_class(self) -> str | None:
+        """The storage class of everything but chunks; None means the bucket's own."""
+        if self.metadata_storage_class is None:
+            return self.storage_class
+        return self.metadata_storage_class
+
+    @property
+    def effective_chunks_storage_class(self) -> str | None:
+        """The storage class of chunks; None means the bucket's own."""
+        return (
+            self.storage_class if self.chunks_storage_class is None else self.chunks_storage_class
+        )
+
+
+OBJECT_STORE_DEFAULTS: Final = StorageSettings()
+
+IN_MEMORY_DEFAULTS: Final = StorageSettings(
+    concurrency=StorageConcurrencySettings(
+        max_concurrent_requests_for_object=5, ideal_concurrent_request_size=1
+    ),
+    retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
+)
+
+LOCAL_FILE_SYSTEM_DEFAULTS: Final = StorageSettings(
+    concurrency=StorageConcurrencySettings(
+        max_concurrent_requests_for_object=5, ideal_concurrent_request_size=4096
+    ),
+    retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
+    unsafe_use_conditional_update=False,
+    unsafe_use_metadata=False,
+)
+"""The reference implementation's own: it has no conditional update on a local file system."""

@@ -1,0 +1,248 @@
+"""Many strings as two numpy arrays, the layout of an Arrow string column, and finding equal ones.
+
+A manifest of a million virtual chunks names the same thousand files over and over. `factorize`
+turns such strings into codes into a table of distinct ones by vector arithmetic alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+# Rows handled at once: temporaries of this many words stay in the processor's cache.
+_BLOCK_ROWS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strings:
+    """UTF-8 strings one behind the other: string ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, values: Sequence[str | bytes]) -> Strings:
+        """Make a column from Python strings."""
+        encoded = [value.encode() if isinstance(value, str) else value for value in values]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(value) for value in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> str:
+        start, end = self.offsets[index], self.offsets[index + 1]
+        return self.data[start:end].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Strings):
+            return NotImplemented
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.data, other.data)
+
+    def __hash__(self) -> int:
+        return hash((self.data.tobytes(), self.offsets.tobytes()))
+
+    def __repr__(self) -> str:
+        shown = [repr(self[index]) for index in range(min(3, len(self)))]
+        return f"<{len(self)} strings: {', '.join(shown)}{', …' if len(self) > 3 else ''}>"
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The length of each string in bytes."""
+        return np.diff(self.offsets)
+
+    def unique(self) -> tuple[NDArray[np.int32], Strings]:
+        """Find the distinct strings, and for each string its place among them."""
+        return factorize(self.data, self.offsets[:-1], self.lengths)
+
+
+EMPTY = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+
+
+class OverlapError(ValueError):
+    """Byte strings that claim to be distinct lie over each other in their buffer."""
+
+
+def factorize(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], Strings]:
+    """Find the distinct byte strings among ``data[start:start + length]``.
+
+    The strings must lie inside ``data``; the same place may occur any number of times. The order
+    of the result depends on the content alone. Exact: equality is checked byte for byte.
+
+    Returns
+    -------
+        A code for each string, and the table of distinct strings that the codes index.
+
+    Raises
+    ------
+    OverlapError
+        If different strings overlap, so that the work would not be bounded by the size of
+        ``data``.
+    """
+    if not len(starts):
+        return np.zeros(0, np.int32), EMPTY
+    # Neighbours that are the same place are the same string: where a writer shares strings, this
+    # leaves one row for each run.
+    is_head = np.ones(len(starts), bool)
+    # An empty string starts where the next one does, so lengths count as well.
+    is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
+    heads = np.flatnonzero(is_head)
+    codes, table = _factorize_places(data, starts[heads], lengths[heads])
+    return np.repeat(codes, np.diff(heads, append=len(starts))), table
+
+
+def _factorize_places(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], Strings]:
+    if int(lengths.sum()) <= len(data):
+        return _factorize_contents(data, starts, lengths)
+    places, back = np.unique(np.stack([starts, lengths], 1), axis=0, return_inverse=True)
+    if int(places[:, 1].sum()) > len(data):
+        raise OverlapError("strings overlap")
+    codes, table = _factorize_contents(data, places[:, 0], places[:, 1])
+    return codes[back.reshape(-1)], table
+
+
+def _factorize_contents(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], Strings]:
+    """Group by length first: strings of one length are rows of a matrix."""
+    if (lengths == lengths[0]).all():
+        codes, rows = _factorize_one_length(data, starts, int(lengths[0]))
+        offsets = np.arange(len(rows) + 1, dtype=np.int64) * int(lengths[0])
+        return codes, Strings(rows.reshape(-1), offsets)
+    order = np.argsort(lengths, kind="stable")
+    sorted_lengths = lengths[order]
+    bounds = np.flatnonzero(np.diff(sorted_lengths)) + 1
+    codes = np.empty(len(starts), np.int32)
+    pieces: list[NDArray[np.uint8]] = []
+    piece_lengths: list[NDArray[np.int64]] = []
+    count = 0
+    for group in np.split(order, bounds):
+        length = int(lengths[group[0]])
+        group_codes, rows = _factorize_one_length(data, starts[group], length)
+        codes[group] = group_codes + count
+        count += len(rows)
+        pieces.append(rows.reshape(-1))
+        piece_lengths.append(np.full(len(rows), length, np.int64))
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.concatenate(piece_lengths), out=offsets[1:])
+    return codes, Strings(np.concatenate(pieces), offsets)
+
+
+def _factorize_one_length(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    if length == 0:
+        return np.zeros(len(starts), np.int32), np.zeros((1, 0), np.uint8)
+    # Runs of equal strings are the rule (chunks of one file are neighbours): hash run heads only.
+    heads = _run_heads(data, starts, length)
+    hashes = np.empty(len(heads), np.uint64)
+    for begin in range(0, len(heads), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        hashes[block] = _hash(data, starts[heads[block]], length)
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # first come, first numbered: the hash must not show
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    representatives = starts[heads[first[order]]]
+    codes = rank[inverse]
+    if not _all_equal(data, starts[heads], representatives, codes, length):
+        codes, rows = _factorize_by_sorting(data, starts[heads], length)
+    else:
+        rows = _gather(data, representatives, length)
+    return np.repeat(codes, np.diff(heads, append=len(starts))), rows
+
+
+def _run_heads(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
+) -> NDArray[np.int64]:
+    """Find the rows that differ from the row before them."""
+    dtype, offsets = _words(length)
+    windows = _windows(data, dtype)
+    differs = np.zeros(len(starts), bool)
+    differs[0] = True
+    for begin in range(0, len(starts), _BLOCK_ROWS):
+        places = starts[max(0, begin - 1) : begin + _BLOCK_ROWS]
+        target = differs[max(1, begin) : begin + _BLOCK_ROWS]
+        for offset in offsets:
+            words = windows[places + offset]
+            target |= words[1:] != words[:-1]
+    return np.flatnonzero(differs)
+
+
+def _factorize_by_sorting(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Do the same the slow way, for hashes that collided."""
+    rows = _gather(data, starts, length)
+    distinct, codes = np.unique(rows, axis=0, return_inverse=True)
+    return codes.reshape(-1).astype(np.int32), distinct
+
+
+def _windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    """View ``data`` as one item of ``dtype`` starting at every byte."""
+    return np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
+
+
+def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+    rows = _windows(data, np.dtype(f"V{length}"))[starts]
+    return np.frombuffer(rows.tobytes(), np.uint8).reshape(len(starts), length)
+
+
+def _words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
+    """Say which words cover a string of ``length`` bytes; the last two may overlap."""
+    for size in (8, 4, 2, 1):
+        if length >= size:
+            offsets = list(range(0, length - size + 1, size))
+            if length % size:
+                offsets.append(length - size)
+            return np.dtype(f"<u{size}"), offsets
+    raise AssertionError("an empty string has no words")
+
+
+# Unknown to whoever wrote the file, so that nobody can make strings collide on purpose.
+_MULTIPLIERS = np.random.default_rng().integers(0, 2**64, 1024, np.uint64)
+
+
+def _hash(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
+    dtype, offsets = _words(length)
+    windows = _windows(data, dtype)
+    total = np.zeros(len(starts), np.uint64)
+    for number, offset in enumerate(offsets):
+        word = windows[starts + offset].astype(np.uint64)
+        word ^= word >> np.uint64(29)
+        total = (total ^ (total >> np.uint64(31))) * _MULTIPLIERS[-1] if number else total
+        total += word * (_MULTIPLIERS[number % 1023] | np.uint64(1))
+    return total
+
+
+def _all_equal(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    representatives: NDArray[np.int64],
+    codes: NDArray[np.int32],
+    length: int,
+) -> bool:
+    dtype, offsets = _words(length)
+    windows = _windows(data, dtype)
+    for begin in range(0, len(starts), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        mine, other = starts[block], representatives[codes[block]]
+        for offset in offsets:
+            if not np.array_equal(windows[mine + offset], windows[other + offset]):
+                return False
+    return True

@@ -1,0 +1,41 @@
+"""What a commit changed (seed `000`, TransactionLog): for conflicts, rebase and diffs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from icefloe.model.chunk_index_columns import ChunkIndexColumns
+    from icefloe.model.ids import NodeId, SnapshotId
+    from icefloe.model.node import NodeKind
+    from icefloe.model.path import Path
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOperation:
+    """A node went from one path to another and kept its id."""
+
+    from_path: Path
+    to_path: Path
+    node_id: NodeId
+    node_kind: NodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLog:
+    """The changes of one commit; it has the id of the snapshot that it led to.
+
+    ``updated_groups`` and ``updated_arrays`` are those whose metadata changed; ``updated_chunks``
+    are chunks written or deleted.
+    """
+
+    id: SnapshotId
+    new_groups: frozenset[NodeId]
+    new_arrays: frozenset[NodeId]
+    deleted_groups: frozenset[NodeId]
+    deleted_arrays: frozenset[NodeId]
+    updated_groups: frozenset[NodeId]
+    updated_arrays: frozenset[NodeId]
+    updated_chunks: ChunkIndexColumns
+    moved_nodes: tuple[MoveOperation, ...] = ()

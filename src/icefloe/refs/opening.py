@@ -1,0 +1,32 @@
+"""Finding out which generation a repository is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from icefloe.errors import ErrorKind, NotFoundError, ObjectNotFoundError
+from icefloe.format.keys import REPO, branch_key
+from icefloe.refs.ref_files import RefFiles
+from icefloe.refs.repo_file import RepoFile
+
+if TYPE_CHECKING:
+    from icefloe.refs.interface import Refs
+    from icefloe.storage.interface import Storage
+
+
+def open_refs(storage: Storage) -> Refs:
+    """Open the references of the repository at the root of ``storage``; at most two requests.
+
+    A file ``repo`` means generation v2, even beside files of v1, which migration leaves behind.
+    """
+    for key, kind in ((REPO, RepoFile), (branch_key("main"), RefFiles)):
+        try:
+            storage.head(key)
+        except ObjectNotFoundError:
+            continue
+        return kind(storage)
+    raise NotFoundError(
+        f"there is no repository at {storage.url}: neither '{REPO}' nor '{branch_key('main')}' is "
+        "there; check the address, and that it is the repository's root",
+        kind=ErrorKind.REPOSITORY_NOT_FOUND,
+    )

@@ -1,0 +1,529 @@
+"""The functions that make storages, with the names and arguments that Icechunk users know.
+
+No request goes out here: a storage connects when it is first used. Arguments that do not fit
+together raise `InvalidInputError` at once.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.storage.credentials import (
+    GcsBearerCredential,
+    S3StaticCredentials,
+    azure_credentials,
+    gcs_credentials,
+    s3_credentials,
+)
+from icefloe.storage.keys import problem_with_key
+from icefloe.storage.local import LocalStorage
+from icefloe.storage.memory import MemoryStorage
+from icefloe.storage.object_store import HttpStorage, ObjectStorage
+from icefloe.storage.places import (
+    AzurePlace,
+    ChecksumAlgorithm,
+    GcsPlace,
+    Headers,
+    HttpPlace,
+    S3Place,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from icefloe.storage.interface import Storage
+
+_TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+
+
+def in_memory_storage() -> MemoryStorage:
+    """Make an empty storage in memory; it ends with the process and cannot be pickled."""
+    return MemoryStorage()
+
+
+def local_filesystem_storage(
+    path: str | os.PathLike[str], *, durable: bool = True, follow_symlinks: bool = False
+) -> LocalStorage:
+    """Make a storage in a directory, which need not exist yet.
+
+    Parameters
+    ----------
+    path
+        The directory; not a URL.
+    durable
+        Whether commits survive a power failure, at the cost of a flush per object.
+    follow_symlinks
+        Whether links inside the directory may lead out of it.
+    """
+    if "://" in os.fspath(path):
+        raise _invalid(f"{path!r} is a URL: give a path, or use storage_from_url")
+    if not os.fspath(path):
+        raise _invalid("the path of a local storage is empty: use '.' for the current directory")
+    return LocalStorage(path, durable=durable, follow_symlinks=follow_symlinks)
+
+
+def s3_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], S3StaticCredentials] | None = None,
+    scatter_initial_credentials: bool = False,
+    force_path_style: bool = False,
+    network_stream_timeout_seconds: int = 60,
+    requester_pays: bool = False,
+    checksum_algorithm: ChecksumAlgorithm | None = None,
+    legacy_rooted_keys: bool | None = None,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Make a storage in a bucket of S3, or of a server that speaks its protocol.
+
+    At most one kind of credentials may be given: a key pair, ``anonymous``, ``from_env`` (what
+    applies without any) or ``get_credentials``.
+
+    Parameters
+    ----------
+    bucket, prefix
+        Where; None or an empty prefix means the whole bucket.
+    region
+        Without one, the environment's, or ``us-east-1``.
+    endpoint_url
+        A server other than AWS; without one, ``AWS_ENDPOINT_URL`` of the environment, which may be
+        ``http://`` on this machine or with ``AWS_ALLOW_HTTP``. It is addressed by path, which all
+        of them understand.
+    allow_http
+        Whether the endpoint may be ``http://``; credentials of S3 are never sent, only signatures.
+    access_key_id, secret_access_key, session_token, expires_after
+        A key pair.
+    anonymous
+        Whether to sign nothing.
+    from_env
+        Whether to look for credentials in the environment.
+    get_credentials, scatter_initial_credentials
+        A function that answers key pairs; see `s3_refreshable_credentials`.
+    force_path_style
+        Whether to address the bucket by path on AWS too.
+    network_stream_timeout_seconds
+        How long a connection may be silent.
+    requester_pays
+        Whether to accept the costs of requests to somebody else's bucket.
+    checksum_algorithm
+        ``Sha256`` or ``Crc64Nvme``.
+    legacy_rooted_keys
+        Not supported: True raises.
+    read_headers, write_headers, headers
+        Sent along with requests that read, with those that write, with both.
+    """
+    if legacy_rooted_keys:
+        raise _invalid(
+            "keys that start with '/' (legacy_rooted_keys) cannot be addressed here; copy the "
+            "objects to keys without it"
+        )
+    if endpoint_url is None:
+        # Looked up now and not where the storage is used, so that every task goes to one place.
+        endpoint_url = _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        allow_http = allow_http or _may_be_plain(endpoint_url)
+    return ObjectStorage(
+        S3Place(
+            bucket=_bucket(bucket),
+            prefix=_prefix(prefix),
+            region=region,
+            endpoint_url=_endpoint(endpoint_url, allow_http=allow_http),
+            allow_http=allow_http,
+            virtual_hosted=not force_path_style and endpoint_url is None,
+            requester_pays=requester_pays,
+            checksum_algorithm=checksum_algorithm,
+            network_stream_timeout_seconds=network_stream_timeout_seconds,
+            headers=_headers(headers, read_headers, write_headers),
+            credentials=s3_credentials(
+                access_key_id=access_key_id,
+                secret_access_key=secret_access_key,
+                session_token=session_token,
+                expires_after=expires_after,
+                anonymous=anonymous,
+                from_env=from_env,
+                get_credentials=get_credentials,
+                scatter_initial_credentials=scatter_initial_credentials,
+            ),
+        )
+    )
+
+
+def tigris_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    use_weak_consistency: bool = False,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], S3StaticCredentials] | None = None,
+    scatter_initial_credentials: bool = False,
+    network_stream_timeout_seconds: int = 60,
+    checksum_algorithm: ChecksumAlgorithm | None = None,
+    legacy_rooted_keys: bool | None = None,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Make a storage in a bucket of Tigris; the arguments are those of `s3_storage`.
+
+    Tigris spreads objects over regions. Conditional puts hold only if every request goes to one of
+    them, so a region is needed; ``use_weak_consistency`` does without, and is then read-only.
+    """
+    if legacy_rooted_keys:
+        raise _invalid("keys that start with '/' (legacy_rooted_keys) cannot be addressed here")
+    if region is None and not use_weak_consistency:
+        raise _invalid(
+            "Tigris needs the region of the bucket to be consistent; to read without consistency "
+            "pass use_weak_consistency=True"
+        )
+    consistent: dict[str, str] = {}
+    if region is not None and not use_weak_consistency:
+        consistent = {"X-Tigris-Regions": region, "X-Tigris-Consistent": "true"}
+    endpoint = _endpoint(endpoint_url or _TIGRIS_ENDPOINT, allow_http=allow_http)
+    return ObjectStorage(
+        S3Place(
+            bucket=_bucket(bucket),
+            prefix=_prefix(prefix),
+            region=region or "auto",
+            # Tigris takes new buckets only as part of the host name.
+            endpoint_url=_with_bucket_in_host(endpoint, bucket),
+            allow_http=allow_http,
+            virtual_hosted=True,
+            checksum_algorithm=checksum_algorithm,
+            network_stream_timeout_seconds=network_stream_timeout_seconds,
+            headers=_headers({**consistent, **(headers or {})}, read_headers, write_headers),
+            credentials=s3_credentials(
+                access_key_id=access_key_id,
+                secret_access_key=secret_access_key,
+                session_token=session_token,
+                expires_after=expires_after,
+                anonymous=anonymous,
+                from_env=from_env,
+                get_credentials=get_credentials,
+                scatter_initial_credentials=scatter_initial_credentials,
+            ),
+            scheme="tigris",
+            read_only=use_weak_consistency,
+        )
+    )
+
+
+def r2_storage(
+    *,
+    bucket: str | None = None,
+    prefix: str | None = None,
+    account_id: str | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], S3StaticCredentials] | None = None,
+    scatter_initial_credentials: bool = False,
+    network_stream_timeout_seconds: int = 60,
+    checksum_algorithm: ChecksumAlgorithm | None = None,
+    legacy_rooted_keys: bool | None = None,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Make a storage in a bucket of Cloudflare R2; the arguments are those of `s3_storage`.
+
+    Without a bucket, the first segment of the prefix is the bucket.
+
+    Parameters
+    ----------
+    account_id
+        The Cloudflare account, from which the endpoint follows; or give ``endpoint_url``.
+    """
+    if legacy_rooted_keys:
+        raise _invalid("keys that start with '/' (legacy_rooted_keys) cannot be addressed here")
+    if account_id is None and endpoint_url is None:
+        raise _invalid("R2 needs account_id, or the endpoint_url of the bucket")
+    if bucket is None:
+        bucket, _, prefix = (prefix or "").strip("/").partition("/")
+        if not bucket:
+            raise _invalid("R2 needs a bucket, or a prefix whose first segment is the bucket")
+    endpoint = endpoint_url or f"https://{account_id}.r2.cloudflarestorage.com"
+    return ObjectStorage(
+        S3Place(
+            bucket=_bucket(bucket),
+            prefix=_prefix(prefix),
+            region=region or "auto",
+            endpoint_url=_endpoint(endpoint, allow_http=allow_http),
+            allow_http=allow_http,
+            virtual_hosted=False,
+            checksum_algorithm=checksum_algorithm,
+            network_stream_timeout_seconds=network_stream_timeout_seconds,
+            headers=_headers(headers, read_headers, write_headers),
+            credentials=s3_credentials(
+                access_key_id=access_key_id,
+                secret_access_key=secret_access_key,
+                session_token=session_token,
+                expires_after=expires_after,
+                anonymous=anonymous,
+                from_env=from_env,
+                get_credentials=get_credentials,
+                scatter_initial_credentials=scatter_initial_credentials,
+            ),
+            scheme="r2",
+        )
+    )
+
+
+def gcs_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    config: Mapping[str, str] | None = None,
+    get_credentials: Callable[[], GcsBearerCredential] | None = None,
+    scatter_initial_credentials: bool = False,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Make a storage in a bucket of Google Cloud Storage.
+
+    At most one kind of credentials may be given; without any, the environment's are used.
+
+    Parameters
+    ----------
+    bucket, prefix
+        Where; None or an empty prefix means the whole bucket.
+    service_account_file, service_account_key, application_credentials, bearer_token
+        A credential that does not change.
+    anonymous
+        Whether to sign nothing.
+    from_env
+        Whether to look for credentials in the environment.
+    config
+        Further options, as obstore's ``GCSConfig`` names them, and ``allow_http``.
+    get_credentials, scatter_initial_credentials
+        A function that answers bearer tokens; see `s3_refreshable_credentials`.
+    read_headers, write_headers, headers
+        Sent along with requests that read, with those that write, with both.
+    """
+    return ObjectStorage(
+        GcsPlace(
+            bucket=_bucket(bucket),
+            prefix=_prefix(prefix),
+            config=dict(config or {}),
+            headers=_headers(headers, read_headers, write_headers),
+            credentials=gcs_credentials(
+                service_account_file=service_account_file,
+                service_account_key=service_account_key,
+                application_credentials=application_credentials,
+                bearer_token=bearer_token,
+                anonymous=anonymous,
+                from_env=from_env,
+                get_credentials=get_credentials,
+                scatter_initial_credentials=scatter_initial_credentials,
+            ),
+        )
+    )
+
+
+def azure_storage(
+    *,
+    account: str | None,
+    container: str,
+    prefix: str | None,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    config: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Make a storage in a container of Azure Blob Storage.
+
+    At most one kind of credentials may be given; without any, the environment's are used. For
+    credentials that are renewed make an `AzurePlace` with `azure_refreshable_credentials`.
+
+    Parameters
+    ----------
+    account, container, prefix
+        Where; None or an empty prefix means the whole container.
+    access_key, sas_token, bearer_token
+        A credential that does not change.
+    from_env
+        Whether to look for credentials in the environment.
+    anonymous
+        Whether to sign nothing.
+    config
+        Further options, as obstore's ``AzureConfig`` names them, and ``allow_http``.
+    """
+    return ObjectStorage(
+        AzurePlace(
+            account=account,
+            container=_bucket(container),
+            prefix=_prefix(prefix),
+            config=dict(config or {}),
+            credentials=azure_credentials(
+                access_key=access_key,
+                sas_token=sas_token,
+                bearer_token=bearer_token,
+                from_env=from_env,
+                anonymous=anonymous,
+            ),
+        )
+    )
+
+
+def http_storage(
+    base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+) -> HttpStorage:
+    """Make a read-only storage from what a web server offers below a URL.
+
+    Parameters
+    ----------
+    base_url
+        ``http://`` or ``https://``, without a query.
+    opts
+        Options of the HTTP client, as obstore's ``ClientConfig`` names them.
+    headers
+        Sent along with every request.
+    """
+    parts = urlsplit(base_url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise _invalid(f"{base_url!r} is no web address: it must start with http:// or https://")
+    if parts.query or parts.fragment:
+        raise _invalid(
+            f"{parts.scheme}://{parts.netloc}{parts.path}: a query or fragment cannot be part of "
+            "the base; send what it says as headers"
+        )
+    if parts.username or parts.password:
+        raise _invalid("a user or password in the URL would be shown; send an Authorization header")
+    return HttpStorage(
+        HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
+    )
+
+
+def storage_from_url(url: str) -> Storage:
+    """Make a storage from a URL or a path, with everything else from the environment.
+
+    A path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, ``AWS_ENDPOINT_URL`` among
+    them), ``gs://bucket/prefix``, ``az://container/prefix`` (``AZURE_STORAGE_ACCOUNT_NAME``), ``http://``
+    and ``https://`` for reading, ``memory://`` for an empty one.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return local_filesystem_storage(url)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise _invalid(f"{scheme}://{parts.netloc}{parts.path}: a query is not understood here")
+    prefix = parts.path.strip("/")
+    match scheme:
+        case "file":
+            if parts.netloc not in {"", "localhost"}:
+                raise _invalid(f"{url!r}: a file URL has three slashes, as in file:///data/repo")
+            return local_filesystem_storage(unquote(parts.path))
+        case "memory":
+            return in_memory_storage()
+        case "s3":
+            return s3_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+        case "gs" | "gcs":
+            return gcs_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+        case "az" | "azure" | "abfs" | "abfss":
+            if "@" in parts.netloc:
+                container, _, host = parts.netloc.partition("@")
+                account: str | None = host.partition(".")[0]
+            else:
+                container, account = parts.netloc, None
+            return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
+        case "http" | "https":
+            return http_storage(url)
+        case _:
+            raise InvalidInputError(
+                f"{url!r}: no storage has the scheme {scheme!r}; use a path or one of file, s3, "
+                "gs, az, http, https, memory",
+                kind=ErrorKind.CANNOT_PARSE_URL,
+            )
+
+
+def _environment(*names: str) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _may_be_plain(endpoint: str | None) -> bool:
+    if endpoint is not None and urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}:
+        return True
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"1", "true"}
+
+
+def _bucket(name: str) -> str:
+    if not name or "/" in name:
+        raise _invalid(f"{name!r} is no bucket or container: give its bare name")
+    return name
+
+
+def _prefix(prefix: str | None) -> str:
+    stripped = (prefix or "").strip("/")
+    problem = problem_with_key(stripped) if stripped else None
+    if problem is not None:
+        raise InvalidInputError(f"{prefix!r} is no prefix: {problem}", kind=ErrorKind.BAD_PREFIX)
+    return stripped
+
+
+def _endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
+    if endpoint_url is None:
+        return None
+    parts = urlsplit(endpoint_url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise _invalid(f"{endpoint_url!r} is no endpoint: it must start with https:// or http://")
+    if parts.scheme == "http" and not allow_http:
+        raise _invalid(f"{endpoint_url!r} is not encrypted: pass allow_http=True if that is meant")
+    return endpoint_url.rstrip("/")
+
+
+def _with_bucket_in_host(endpoint: str | None, bucket: str) -> str | None:
+    if endpoint is None:
+        return None
+    scheme, _, rest = endpoint.partition("://")
+    return f"{scheme}://{bucket}.{rest}"
+
+
+def _headers(
+    both: Mapping[str, str] | None,
+    reading: Mapping[str, str] | None,
+    writing: Mapping[str, str] | None,
+) -> Headers:
+    return Headers(
+        reading={**(both or {}), **(reading or {})}, writing={**(both or {}), **(writing or {})}
+    )
+
+
+def _invalid(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.STORAGE_CONFIG)

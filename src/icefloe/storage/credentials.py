@@ -1,0 +1,615 @@
+"""Who asks: the kinds of credentials, with the names that Icechunk users know.
+
+Plain values. Secrets are part of equality and of pickles (tasks on other machines need them) but
+of no repr, and no error text quotes one. Nothing here talks to a storage; the module `refreshing`
+keeps refreshable credentials fresh.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class S3StaticCredentials:
+    """A key pair of S3, possibly a temporary one."""
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    expires_after: datetime | None = None
+
+    def __post_init__(self) -> None:
+        _require_time_zone(self.expires_after)
+
+
+class S3Credentials:
+    """The kinds of S3 credentials."""
+
+    @dataclass(frozen=True, slots=True)
+    class FromEnv:
+        """Whatever the environment of the process offers: variables, roles, instance metadata."""
+
+    @dataclass(frozen=True, slots=True)
+    class Anonymous:
+        """Unsigned requests, for public buckets."""
+
+    @dataclass(frozen=True, slots=True)
+    class Static:
+        """One key pair for as long as the storage lives."""
+
+        credentials: S3StaticCredentials
+
+    @dataclass(frozen=True, slots=True)
+    class Refreshable:
+        """A pickled function that answers `S3StaticCredentials`, and perhaps a first answer."""
+
+        pickled_function: bytes = field(repr=False)
+        current: S3StaticCredentials | None = None
+
+
+AnyS3Credential: TypeAlias = (
+    S3Credentials.FromEnv
+    | S3Credentials.Anonymous
+    | S3Credentials.Static
+    | S3Credentials.Refreshable
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GcsBearerCredential:
+    """An OAuth token of Google Cloud."""
+
+    bearer: str = field(repr=False)
+    expires_after: datetime | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _require_time_zone(self.expires_after)
+
+
+class GcsStaticCredentials:
+    """The kinds of GCS credentials that do not change."""
+
+    @dataclass(frozen=True, slots=True)
+    class ServiceAccount:
+        """A file that holds the key of a service account."""
+
+        path: str
+
+    @dataclass(frozen=True, slots=True)
+    class ServiceAccountKey:
+        """The key of a service account, as JSON text."""
+
+        key: str = field(repr=False)
+
+    @dataclass(frozen=True, slots=True)
+    class ApplicationCredentials:
+        """A file of application default credentials."""
+
+        path: str
+
+    @dataclass(frozen=True, slots=True)
+    class BearerToken:
+        """An OAuth token that does not change."""
+
+        token: str = field(repr=False)
+
+
+AnyGcsStaticCredential: TypeAlias = (
+    GcsStaticCredentials.ServiceAccount
+    | GcsStaticCredentials.ServiceAccountKey
+    | GcsStaticCredentials.ApplicationCredentials
+    | GcsStaticCredentials.BearerToken
+)
+
+
+class GcsCredentials:
+    """The kinds of GCS credentials."""
+
+    @dataclass(frozen=True, slots=True)
+    class FromEnv:
+        """Whatever the environment of the process offers: variables, files, instance metadata."""
+
+    @dataclass(frozen=True, slots=True)
+    class Anonymous:
+        """Unsigned requests, for public buckets."""
+
+    @dataclass(frozen=True, slots=True)
+    class Static:
+        """One credential for as long as the storage lives."""
+
+        credentials: AnyGcsStaticCredential
+
+    @dataclass(frozen=True, slots=True)
+    class Refreshable:
+        """A pickled function that answers a `GcsBearerCredential`, and perhaps a first answer."""
+
+        pickled_function: bytes = field(repr=False)
+        current: GcsBearerCredential | None = None
+
+
+AnyGcsCredential: TypeAlias = (
+    GcsCredentials.FromEnv
+    | GcsCredentials.Anonymous
+    | GcsCredentials.Static
+    | GcsCredentials.Refreshable
+)
+
+
+class AzureRefreshableCredential:
+    """What a function of refreshable Azure credentials may answer."""
+
+    @dataclass(frozen=True, slots=True)
+    class AccessKey:
+        """An account key that may be rotated."""
+
+        key: str = field(repr=False)
+        expires_after: datetime | None = field(default=None, kw_only=True)
+
+        def __post_init__(self) -> None:
+            _require_time_zone(self.expires_after)
+
+    @dataclass(frozen=True, slots=True)
+    class SasToken:
+        """A shared access signature that expires."""
+
+        token: str = field(repr=False)
+        expires_after: datetime | None = field(default=None, kw_only=True)
+
+        def __post_init__(self) -> None:
+            _require_time_zone(self.expires_after)
+
+    @dataclass(frozen=True, slots=True)
+    class BearerToken:
+        """An OAuth token that expires."""
+
+        bearer: str = field(repr=False)
+        expires_after: datetime | None = field(default=None, kw_only=True)
+
+        def __post_init__(self) -> None:
+            _require_time_zone(self.expires_after)
+
+
+AnyAzureRefreshableCredential: TypeAlias = (
+    AzureRefreshableCredential.AccessKey
+    | AzureRefreshableCredential.SasToken
+    | AzureRefreshableCredential.BearerToken
+)
+
+
+class AzureStaticCredentials:
+    """The kinds of Azure credentials that do not change."""
+
+    @dataclass(frozen=True, slots=True)
+    class AccessKey:
+        """The key of the storage account."""
+
+        key: str = field(repr=False)
+
+    @dataclass(frozen=True, slots=True)
+    class SasToken:
+        """A shared access signature."""
+
+        token: str = field(repr=False)
+
+    @dataclass(frozen=True, slots=True)
+    class BearerToken:
+        """An OAuth token that does not change."""
+
+        token: str = field(repr=False)
+
+
+AnyAzureStaticCredential: TypeAlias = (
+    AzureStaticCredentials.AccessKey
+    | AzureStaticCredentials.SasToken
+    | AzureStaticCredentials.BearerToken
+)
+
+
+class AzureCredentials:
+    """The kinds of Azure credentials."""
+
+    @dataclass(frozen=True, slots=True)
+    class FromEnv:
+        """Whatever the environment of the process offers: variables, managed identity, the CLI."""
+
+    @dataclass(frozen=True, slots=True)
+    class Anonymous:
+        """Unsigned requests, for public containers."""
+
+    @dataclass(frozen=True, slots=True)
+    class Static:
+        """One credential for as long as the storage lives."""
+
+        credentials: AnyAzureStaticCredential
+
+    @dataclass(frozen=True, slots=True)
+    class Refreshable:
+        """A pickled function that answers a new credential, and perhaps a first answer."""
+
+        pickled_function: bytes = field(repr=False)
+        current: AnyAzureRefreshableCredential | None = None
+
+
+AnyAzureCredential: TypeAlias = (
+    AzureCredentials.FromEnv
+    | AzureCredentials.Anonymous
+    | AzureCredentials.Static
+    | AzureCredentials.Refreshable
+)
+
+
+class Credentials:
+    """The credentials of a container of virtual chunks, by kind of place."""
+
+    @dataclass(frozen=True, slots=True)
+    class S3:
+        """Credentials for a container in S3."""
+
+        credentials: AnyS3Credential
+
+    @dataclass(frozen=True, slots=True)
+    class Gcs:
+        """Credentials for a container in GCS."""
+
+        credentials: AnyGcsCredential
+
+    @dataclass(frozen=True, slots=True)
+    class Azure:
+        """Credentials for a container in Azure."""
+
+        credentials: AnyAzureCredential
+
+    @dataclass(frozen=True, slots=True)
+    class LocalFileSystemAccess:
+        """The user's word that a container may read files of this machine."""
+
+    @dataclass(frozen=True, slots=True)
+    class HttpAccess:
+        """The user's word that a container may read from HTTP servers."""
+
+
+AnyCredential: TypeAlias = (
+    Credentials.S3
+    | Credentials.Gcs
+    | Credentials.Azure
+    | Credentials.LocalFileSystemAccess
+    | Credentials.HttpAccess
+)
+
+
+def s3_refreshable_credentials(
+    get_credentials: Callable[[], S3StaticCredentials], *, scatter_initial_credentials: bool = False
+) -> S3Credentials.Refreshable:
+    """Make S3 credentials that a function renews.
+
+    Parameters
+    ----------
+    get_credentials
+        Must pickle: it is called again in every process that the storage is sent to.
+    scatter_initial_credentials
+        Whether to call the function now and send its answer along, so that a thousand tasks do
+        not ask for credentials at the same moment.
+    """
+    current = get_credentials() if scatter_initial_credentials else None
+    return S3Credentials.Refreshable(_pickled(get_credentials), current)
+
+
+def s3_static_credentials(
+    *,
+    access_key_id: str,
+    secret_access_key: str,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+) -> S3Credentials.Static:
+    """Make S3 credentials from a key pair."""
+    return S3Credentials.Static(
+        S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
+    )
+
+
+def s3_anonymous_credentials() -> S3Credentials.Anonymous:
+    """Make S3 credentials that sign nothing."""
+    return S3Credentials.Anonymous()
+
+
+def s3_from_env_credentials() -> S3Credentials.FromEnv:
+    """Make S3 credentials that are looked up in the environment."""
+    return S3Credentials.FromEnv()
+
+
+def s3_credentials(
+    *,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    get_credentials: Callable[[], S3StaticCredentials] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyS3Credential:
+    """Make S3 credentials of the one kind that the arguments name; none means the environment.
+
+    Raises
+    ------
+    InvalidInputError
+        When the arguments name more than one kind, or half of a key pair.
+    """
+    key_pair = (access_key_id, secret_access_key, session_token, expires_after)
+    static = any(one is not None for one in key_pair)
+    _require_one_kind(
+        {
+            "a key pair": static,
+            "anonymous": bool(anonymous),
+            "from_env": bool(from_env),
+            "get_credentials": get_credentials is not None,
+        }
+    )
+    if anonymous:
+        return S3Credentials.Anonymous()
+    if get_credentials is not None:
+        return s3_refreshable_credentials(
+            get_credentials, scatter_initial_credentials=scatter_initial_credentials
+        )
+    if not static:
+        return S3Credentials.FromEnv()
+    if access_key_id is None or secret_access_key is None:
+        raise _invalid(
+            "a key pair needs both access_key_id and secret_access_key; session_token and "
+            "expires_after only go with them"
+        )
+    return s3_static_credentials(
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+        session_token=session_token,
+        expires_after=expires_after,
+    )
+
+
+def gcs_static_credentials(
+    *,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+) -> AnyGcsStaticCredential:
+    """Make GCS credentials from the one argument that is given."""
+    _require_one_kind(
+        {
+            "service_account_file": service_account_file is not None,
+            "service_account_key": service_account_key is not None,
+            "application_credentials": application_credentials is not None,
+            "bearer_token": bearer_token is not None,
+        }
+    )
+    if service_account_file is not None:
+        return GcsStaticCredentials.ServiceAccount(service_account_file)
+    if service_account_key is not None:
+        return GcsStaticCredentials.ServiceAccountKey(service_account_key)
+    if application_credentials is not None:
+        return GcsStaticCredentials.ApplicationCredentials(application_credentials)
+    if bearer_token is not None:
+        return GcsStaticCredentials.BearerToken(bearer_token)
+    raise _invalid(
+        "static GCS credentials need service_account_file, service_account_key, "
+        "application_credentials or bearer_token"
+    )
+
+
+def gcs_refreshable_credentials(
+    get_credentials: Callable[[], GcsBearerCredential], *, scatter_initial_credentials: bool = False
+) -> GcsCredentials.Refreshable:
+    """Make GCS credentials that a function renews; see `s3_refreshable_credentials`."""
+    current = get_credentials() if scatter_initial_credentials else None
+    return GcsCredentials.Refreshable(_pickled(get_credentials), current)
+
+
+def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
+    """Make GCS credentials that sign nothing."""
+    return GcsCredentials.Anonymous()
+
+
+def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
+    """Make GCS credentials that are looked up in the environment."""
+    return GcsCredentials.FromEnv()
+
+
+def gcs_credentials(
+    *,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    get_credentials: Callable[[], GcsBearerCredential] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyGcsCredential:
+    """Make GCS credentials of the one kind that the arguments name; none means the environment."""
+    fixed = (service_account_file, service_account_key, application_credentials, bearer_token)
+    static = any(one is not None for one in fixed)
+    _require_one_kind(
+        {
+            "a static credential": static,
+            "anonymous": bool(anonymous),
+            "from_env": bool(from_env),
+            "get_credentials": get_credentials is not None,
+        }
+    )
+    if anonymous:
+        return GcsCredentials.Anonymous()
+    if get_credentials is not None:
+        return gcs_refreshable_credentials(
+            get_credentials, scatter_initial_credentials=scatter_initial_credentials
+        )
+    if not static:
+        return GcsCredentials.FromEnv()
+    return GcsCredentials.Static(
+        gcs_static_credentials(
+            service_account_file=service_account_file,
+            service_account_key=service_account_key,
+            application_credentials=application_credentials,
+            bearer_token=bearer_token,
+        )
+    )
+
+
+def azure_static_credentials(
+    *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
+) -> AnyAzureStaticCredential:
+    """Make Azure credentials from the one argument that is given."""
+    _require_one_kind(
+        {
+            "access_key": access_key is not None,
+            "sas_token": sas_token is not None,
+            "bearer_token": bearer_token is not None,
+        }
+    )
+    if access_key is not None:
+        return AzureStaticCredentials.AccessKey(access_key)
+    if sas_token is not None:
+        return AzureStaticCredentials.SasToken(sas_token)
+    if bearer_token is not None:
+        return AzureStaticCredentials.BearerToken(bearer_token)
+    raise _invalid("static Azure credentials need access_key, sas_token or bearer_token")
+
+
+def azure_refreshable_credentials(
+    get_credentials: Callable[[], AnyAzureRefreshableCredential],
+    *,
+    scatter_initial_credentials: bool = False,
+) -> AzureCredentials.Refreshable:
+    """Make Azure credentials that a function renews; see `s3_refreshable_credentials`."""
+    current = get_credentials() if scatter_initial_credentials else None
+    return AzureCredentials.Refreshable(_pickled(get_credentials), current)
+
+
+def azure_from_env_credentials() -> AzureCredentials.FromEnv:
+    """Make Azure credentials that are looked up in the environment."""
+    return AzureCredentials.FromEnv()
+
+
+def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
+    """Make Azure credentials that sign nothing."""
+    return AzureCredentials.Anonymous()
+
+
+def azure_credentials(
+    *,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    bearer_token: str | None = None,
+    from_env: bool | None = None,
+    anonymous: bool | None = None,
+    get_credentials: Callable[[], AnyAzureRefreshableCredential] | None = None,
+    scatter_initial_credentials: bool = False,
+) -> AnyAzureCredential:
+    """Make Azure credentials of the one kind that is named; none means the environment."""
+    static = any(one is not None for one in (access_key, sas_token, bearer_token))
+    _require_one_kind(
+        {
+            "a static credential": static,
+            "anonymous": bool(anonymous),
+            "from_env": bool(from_env),
+            "get_credentials": get_credentials is not None,
+        }
+    )
+    if anonymous:
+        return AzureCredentials.Anonymous()
+    if get_credentials is not None:
+        return azure_refreshable_credentials(
+            get_credentials, scatter_initial_credentials=scatter_initial_credentials
+        )
+    if not static:
+        return AzureCredentials.FromEnv()
+    return AzureCredentials.Static(
+        azure_static_credentials(
+            access_key=access_key, sas_token=sas_token, bearer_token=bearer_token
+        )
+    )
+
+
+def containers_credentials(
+    m: Mapping[
+        str,
+        AnyS3Credential
+        | AnyGcsCredential
+        | AnyAzureCredential
+        | Credentials.LocalFileSystemAccess
+        | Credentials.HttpAccess
+        | None,
+    ],
+) -> dict[str, AnyCredential | None]:
+    """Say which credential opens which container of virtual chunks, by its URL prefix.
+
+    None means that the container may be read with what its own settings say.
+    """
+    return {prefix: _for_container(prefix, credential) for prefix, credential in m.items()}
+
+
+def _for_container(prefix: str, credential: object) -> AnyCredential | None:
+    match credential:
+        case None:
+            return None
+        case Credentials.LocalFileSystemAccess() | Credentials.HttpAccess():
+            return credential
+        case (
+            S3Credentials.FromEnv()
+            | S3Credentials.Anonymous()
+            | S3Credentials.Static()
+            | S3Credentials.Refreshable()
+        ):
+            return Credentials.S3(credential)
+        case (
+            GcsCredentials.FromEnv()
+            | GcsCredentials.Anonymous()
+            | GcsCredentials.Static()
+            | GcsCredentials.Refreshable()
+        ):
+            return Credentials.Gcs(credential)
+        case (
+            AzureCredentials.FromEnv()
+            | AzureCredentials.Anonymous()
+            | AzureCredentials.Static()
+            | AzureCredentials.Refreshable()
+        ):
+            return Credentials.Azure(credential)
+        case _:
+            raise _invalid(
+                f"the credential for {prefix!r} is a {type(credential).__name__}; make it with "
+                "s3_credentials, gcs_credentials or azure_credentials"
+            )
+
+
+def _pickled(function: Callable[[], object]) -> bytes:
+    try:
+        return pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _invalid(
+            "the function that gets credentials must pickle, because other processes call it too: "
+            "define it at the top level of a module"
+        ) from error
+
+
+def _require_one_kind(given: Mapping[str, bool]) -> None:
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) > 1:
+        raise _invalid(f"credentials are of one kind: choose one of {', '.join(named)}")
+
+
+def _require_time_zone(expires_after: datetime | None) -> None:
+    if expires_after is not None and expires_after.tzinfo is None:
+        raise _invalid("expires_after needs a time zone, for example datetime.now(UTC)")
+
+
+def _invalid(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.INVALID_CREDENTIALS)

@@ -1,0 +1,63 @@
+"""Which strings are keys: the same ones for every storage, so that a repository can move.
+
+A key is a relative path with ``/`` between its segments. What one place would read differently
+from another (``..``, empty segments, control characters) is refused before anything is touched.
+Pure, no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+MAX_KEY_BYTES: Final = 1024
+"""The limit of S3, the smallest of all; Azure and GCS allow as much or more."""
+
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def validate_key(key: str) -> None:
+    """Raise `InvalidInputError` unless ``key`` names an object on every storage."""
+    problem = problem_with_key(key)
+    if problem is not None:
+        raise InvalidInputError(f"{key!r} is no storage key: {problem}", kind=ErrorKind.INVALID_KEY)
+
+
+def validate_list_prefix(prefix: str) -> None:
+    """Raise `InvalidInputError` unless ``prefix`` is empty or a key followed by ``/``."""
+    if prefix == "":
+        return
+    if not prefix.endswith("/"):
+        raise InvalidInputError(
+            f"{prefix!r} is no prefix to list: it must be empty or end in '/'",
+            kind=ErrorKind.BAD_PREFIX,
+        )
+    problem = problem_with_key(prefix[:-1])
+    if problem is not None:
+        raise InvalidInputError(
+            f"{prefix!r} is no prefix to list: {problem}", kind=ErrorKind.BAD_PREFIX
+        )
+
+
+def problem_with_key(key: str) -> str | None:
+    """Say why a string is not a key, or None where it is one."""
+    if not key:
+        return "it is empty"
+    if _CONTROL_CHARACTER.search(key):
+        return "it holds a control character"
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return "it is not text that UTF-8 can encode"
+    if size_bytes > MAX_KEY_BYTES:
+        return f"it has {size_bytes} bytes, more than the {MAX_KEY_BYTES} that every storage takes"
+    if key.startswith("/"):
+        return "it is absolute"
+    segments = key.split("/")
+    if "" in segments:
+        return "it has an empty segment"
+    if "." in segments or ".." in segments:
+        return "'.' and '..' are no segments"
+    return None

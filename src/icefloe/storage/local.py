@@ -1,0 +1,497 @@
+"""A storage in a directory of a POSIX file system, with compare-and-swap across processes.
+
+Writing. The bytes go to a staged file (`staged_files`), are flushed, and then appear under their
+key in one step: ``link`` for `Create`, which fails where the name exists; ``rename`` under the lock
+of the directory (`directory_lock`) for everything that replaces. A process killed at any point
+leaves the old object or the new one, and at worst a staged file that no listing shows.
+
+Durability. A commit must be whole after a power failure too: the object that a conditional put
+publishes may be on disk only after all it refers to. Those objects may come from other processes,
+so they cannot be flushed late by whoever commits. Hence every put flushes its own file before the
+file gets its name, and a conditional put flushes, before it publishes, the directories those names
+stand in (the root and the ones below it), and after it, its own. That is one flush per object
+and a handful per commit; a flush costs about a millisecond on an SSD, and parallel puts share
+them. ``durable=False`` leaves all flushes out: safe when a process dies, not when the machine does.
+
+Reading. A published file never changes, it is only replaced, so an open file is one consistent
+version, however long it is read.
+
+Not here: Windows, which has no flock and whose renames fail while somebody reads.
+"""
+
+# ruff: noqa: PTH100, PTH102, PTH104, PTH108, PTH112, PTH116, PTH120 - strings, not Path objects:
+# this is the hot path of every chunk
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from icefloe.errors import (
+    ErrorKind,
+    InvalidInputError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    ReadOnlyError,
+    StorageError,
+)
+from icefloe.model.byte_range import resolve
+from icefloe.model.storage_settings import LOCAL_FILE_SYSTEM_DEFAULTS, StorageSettings
+from icefloe.storage.directory_lock import locked
+from icefloe.storage.interface import (
+    Create,
+    Fetched,
+    ObjectInfo,
+    Overwrite,
+    PutMode,
+    Storage,
+    Update,
+    Version,
+)
+from icefloe.storage.keys import problem_with_key, validate_key, validate_list_prefix
+from icefloe.storage.staged_files import StagedFile, flush, is_staged_name, staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from icefloe.model.byte_range import Bounded, ByteRange
+
+_NO_HARD_LINKS: Final = frozenset(
+    {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+)
+"""What file systems without hard links answer to ``link`` (FAT, exFAT, many in user space)."""
+
+# A FIFO that somebody planted would otherwise make open wait for a writer, forever.
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def version_of(present: os.stat_result) -> Version:
+    """Tell the version of a file that its inode, modification time and size make.
+
+    No two versions of a key that icefloe wrote are equal, also after A, B, A. A file and the one
+    that replaces it exist at the same time, so their inodes differ; and under the lock of the
+    directory the new one is made strictly newer (`StagedFile.make_newer_than`), so that a later
+    one, which may get a used inode again, differs in its time from all before. After a deletion the
+    time is the clock's, in nanoseconds, not the kernel's last tick. A digest of the content would
+    not tell A from the later A, and would make every range read a read of the whole file.
+    """
+    return Version(etag=f"{present.st_ino:x}-{present.st_mtime_ns:x}-{present.st_size:x}")
+
+
+class LocalStorage(Storage):
+    """The objects below one directory, a file each.
+
+    Nothing is created until the first put. An object and a "directory" of objects cannot have the
+    same name here, as they can in an object store: after ``a/b``, a put of ``a/b/c`` raises.
+
+    Parameters
+    ----------
+    path
+        The directory; relative paths are resolved now.
+    durable
+        Whether a put waits until its bytes are on the disk.
+    follow_symlinks
+        Whether links inside the directory may lead out of it. A repository that came from
+        somebody else could otherwise name any file of this machine as one of its objects. The
+        directory itself may be a link in any case.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, durable: bool = True, follow_symlinks: bool = False
+    ) -> None:
+        self._root: Final = os.path.abspath(path)
+        self._durable: Final = durable
+        self._follow_symlinks: Final = follow_symlinks
+        self._read_flags: Final = _READ_FLAGS | (0 if follow_symlinks else os.O_NOFOLLOW)
+        # Directories that were seen to lie inside the root. There are a handful per repository.
+        self._directories_inside: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        """The directory as a ``file://`` URL."""
+        return Path(self._root).as_uri()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    def __reduce__(self) -> tuple[partial[LocalStorage], tuple[()]]:
+        # What was checked on this machine says nothing about the next one.
+        make = partial(
+            LocalStorage,
+            self._root,
+            durable=self._durable,
+            follow_symlinks=self._follow_symlinks,
+        )
+        return make, ()
+
+    def default_settings(self) -> StorageSettings:
+        """Tell the defaults of a local file system, with the conditional update that it has here.
+
+        The reference implementation has no such update, and its defaults say so.
+        """
+        return LOCAL_FILE_SYSTEM_DEFAULTS.merge(StorageSettings(unsafe_use_conditional_update=True))
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> Fetched:
+        """Fetch an object or a range of it: open, look, read."""
+        path = self._path(key)
+        with _translated("read", key), self._opened(path, key) as (fd, present):
+            wanted = resolve(byte_range, present.st_size)
+            return Fetched(_read(fd, wanted, key), _info(key, present))
+
+    def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
+        """Fetch several ranges of one version of an object."""
+        path = self._path(key)
+        with _translated("read", key), self._opened(path, key) as (fd, present):
+            wanted = [resolve(one, present.st_size) for one in ranges]
+            return [_read(fd, one, key) for one in wanted]
+
+    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+        """Write an object under the condition of ``mode``.
+
+        The bytes are on the disk when this returns. So is the name after a conditional put; after
+        an `Overwrite` it is when the next conditional put returns, before what that put publishes.
+        """
+        path = self._path(key)
+        directory = os.path.dirname(path)
+        with _translated("write", key):
+            # An update that cannot succeed should not first write and flush.
+            if isinstance(mode, Update):
+                self._check_condition(key, mode, _stat_or_none(path))
+            with self._staged(directory, data) as new:
+                if self._durable and not isinstance(mode, Overwrite):
+                    self._flush_directories_of_data()
+                if isinstance(mode, Create):
+                    return self._create(key, path, directory, new)
+                return self._replace(key, path, directory, new, mode)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects; what is absent is not an error."""
+        paths = [(self._path(key), key) for key in keys]
+        for directory, group in groupby(paths, key=lambda item: os.path.dirname(item[0])):
+            with (
+                suppress(FileNotFoundError, NotADirectoryError),
+                _opened_directory(directory) as fd,
+            ):
+                for path, key in group:
+                    # The lock keeps a deletion from falling between the look and the rename of
+                    # an update, which would bring the object back.
+                    with _translated("delete", key), locked(fd, directory):
+                        _unlink(path)
+                if self._durable:
+                    flush(fd)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """List the objects below ``prefix``; the names of one directory are held at a time."""
+        validate_list_prefix(prefix)
+        directory = f"{self._root}/{prefix}".rstrip("/")
+        self._require_inside(directory)
+        return self._walk(directory, prefix)
+
+    def head(self, key: str) -> ObjectInfo:
+        """Tell what is known of one object."""
+        path = self._path(key)
+        with _translated("read", key):
+            present = os.stat(path, follow_symlinks=self._follow_symlinks)
+            _require_file(present, key)
+            return _info(key, present)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object, replacing what is at ``target``."""
+        self._path(target)  # is refused before the source is read
+        # Not by a hard link: both names would share one modification time, hence their versions.
+        self.put(target, self.get(source).data)
+
+    def delete_abandoned(self, *, before: datetime) -> int:
+        """Delete staged files that writers left behind when they died; answer how many.
+
+        Parameters
+        ----------
+        before
+            Younger files stay, because their writer may still be at work.
+        """
+        deleted = 0
+        for directory, _, names in os.walk(self._root):
+            for name in filter(is_staged_name, names):
+                path = f"{directory}/{name}"
+                present = _stat_or_none(path)
+                if present is not None and _time(present) < before:
+                    _unlink(path)
+                    deleted += 1
+        return deleted
+
+    def _path(self, key: str) -> str:
+        validate_key(key)
+        if is_staged_name(key.rpartition("/")[2]):
+            raise InvalidInputError(
+                f"{key!r} is no key in a local file system: names that end in '#' and digits are "
+                "uploads in progress there",
+                kind=ErrorKind.INVALID_KEY,
+            )
+        path = f"{self._root}/{key}"
+        self._require_inside(os.path.dirname(path))
+        return path
+
+    def _require_inside(self, directory: str) -> None:
+        if self._follow_symlinks or directory in self._directories_inside:
+            return
+        root = os.path.realpath(self._root)
+        real = os.path.realpath(directory)
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
+            raise StorageError(
+                f"{directory} is a symbolic link that leads out of {self._root}; if that is meant, "
+                "open the storage with follow_symlinks=True",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
+        if os.path.isdir(directory):
+            self._directories_inside.add(directory)
+
+    @contextmanager
+    def _opened(self, path: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
+        fd = os.open(path, self._read_flags)
+        try:
+            present = os.fstat(fd)
+            _require_file(present, key)
+            yield fd, present
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _staged(self, directory: str, data: bytes | memoryview) -> Iterator[StagedFile]:
+        while True:
+            entered = False
+            try:
+                with staged(directory, data, durable=self._durable) as new:
+                    entered = True
+                    yield new
+            except FileNotFoundError:
+                if entered:
+                    raise
+                self._make_directory(directory)
+            else:
+                return
+
+    def _make_directory(self, directory: str) -> None:
+        parent = os.path.dirname(directory)
+        if not os.path.isdir(parent):
+            self._make_directory(parent)
+        with suppress(FileExistsError):
+            os.mkdir(directory)
+            if self._durable:
+                _flush_directory(parent)
+
+    def _create(self, key: str, path: str, directory: str, new: StagedFile) -> Version:
+        version = version_of(new.stat())
+        try:
+            os.link(new.path, path)
+        except FileExistsError as error:
+            raise self._refused_create(key, path) from error
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            # Without hard links, looking and renaming under the lock excludes all writers that
+            # take it, which is every icefloe; it cannot exclude another implementation.
+            with _opened_directory(directory) as fd, locked(fd, directory):
+                if _stat_or_none(path) is not None:
+                    raise self._refused_create(key, path) from error
+                os.rename(new.path, path)
+        self._flush_published(directory, key)
+        return version
+
+    def _refused_create(self, key: str, path: str) -> StorageError:
+        if os.path.isdir(path):
+            return _directory_at(key)
+        return PreconditionFailedError(f"{key}: not created in {self.url}, it is there already")
+
+    def _replace(
+        self, key: str, path: str, directory: str, new: StagedFile, mode: Overwrite | Update
+    ) -> Version:
+        # Nothing is flushed while the lock is held: it excludes others for microseconds.
+        with _opened_directory(directory) as fd, locked(fd, directory):
+            present = _stat_or_none(path)
+            self._check_condition(key, mode, present)
+            if present is not None:
+                new.make_newer_than(present)
+            version = version_of(new.stat())
+            os.rename(new.path, path)
+        # The directories of data lie at most one level deep and are flushed by the commit.
+        if isinstance(mode, Update) or key.count("/") > 1:
+            self._flush_published(directory, key)
+        return version
+
+    def _check_condition(
+        self, key: str, mode: Overwrite | Update, present: os.stat_result | None
+    ) -> None:
+        if isinstance(mode, Update) and (present is None or version_of(present) != mode.version):
+            raise PreconditionFailedError(
+                f"{key}: not updated in {self.url}, it changed since it was read"
+            )
+
+    def _flush_directories_of_data(self) -> None:
+        if not os.path.isdir(self._root):
+            return
+        with os.scandir(self._root) as entries:
+            directories = [one.path for one in entries if one.is_dir()]
+        for directory in [*directories, self._root]:
+            with suppress(FileNotFoundError):
+                _flush_directory(directory)
+
+    def _flush_published(self, directory: str, key: str) -> None:
+        if not self._durable:
+            return
+        try:
+            _flush_directory(directory)
+        except OSError as error:
+            # The new object is visible now, and may be gone after a power failure.
+            raise OutcomeUnknownError(
+                f"{key}: written to {self.url}, but the disk did not confirm it: {error}"
+            ) from error
+
+    def _walk(self, directory: str, prefix: str) -> Iterator[ObjectInfo]:
+        try:
+            with os.scandir(directory) as entries:
+                # All keys below a directory `a` start with `a/`, which sorts after `a-b`.
+                found = sorted(
+                    (os.fsencode(one.name + "/" * self._is_directory(one)), one)
+                    for one in entries
+                    if self._may_be_listed(one, prefix)
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _storage_error("list", prefix, error) from error
+        for sort_key, entry in found:
+            key = prefix + entry.name
+            if sort_key.endswith(b"/"):
+                yield from self._walk(entry.path, f"{key}/")
+                continue
+            try:
+                present = entry.stat(follow_symlinks=self._follow_symlinks)
+            except FileNotFoundError:  # deleted since the directory was read
+                continue
+            if stat.S_ISREG(present.st_mode):
+                yield _info(key, present)
+
+    def _is_directory(self, entry: os.DirEntry[str]) -> bool:
+        return entry.is_dir(follow_symlinks=self._follow_symlinks)
+
+    def _may_be_listed(self, entry: os.DirEntry[str], prefix: str) -> bool:
+        # What could not be fetched is no object: uploads in progress, and names that are no keys.
+        return not is_staged_name(entry.name) and problem_with_key(prefix + entry.name) is None
+
+
+def _read(fd: int, wanted: Bounded, key: str) -> bytes:
+    start, missing = wanted.start, wanted.end - wanted.start
+    data = os.pread(fd, missing, start)
+    if len(data) == missing:
+        return data
+    # One pread returns at most 2 GiB.
+    parts = [data]
+    while data and (missing := missing - len(data)):
+        start += len(data)
+        data = os.pread(fd, missing, start)
+        parts.append(data)
+    if not data and missing:
+        raise StorageError(f"{key}: the file became shorter while it was read", kind=ErrorKind.IO)
+    return b"".join(parts)
+
+
+def _info(key: str, present: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, present.st_size, _time(present), version_of(present))
+
+
+def _time(present: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(present.st_mtime_ns // 1000 / 1_000_000, UTC)
+
+
+def _stat_or_none(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _require_file(present: os.stat_result, key: str) -> None:
+    if stat.S_ISDIR(present.st_mode):
+        raise ObjectNotFoundError(f"{key}: no such object, it is a directory")
+    if not stat.S_ISREG(present.st_mode):
+        raise StorageError(f"{key}: not a regular file, and so no object", kind=ErrorKind.IO)
+
+
+def _unlink(path: str) -> None:
+    # A directory at this path is no object, so there is nothing to delete: Linux answers EISDIR,
+    # others EPERM.
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        if not os.path.isdir(path):
+            raise
+
+
+@contextmanager
+def _opened_directory(directory: str) -> Iterator[int]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _flush_directory(directory: str) -> None:
+    with _opened_directory(directory) as fd:
+        try:
+            flush(fd)
+        except OSError as error:
+            # Some network and user-space file systems have no flush of directories; their names
+            # are as durable as the server makes them.
+            if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}:
+                raise
+
+
+@contextmanager
+def _translated(doing: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(doing, key, error) from error
+
+
+def _storage_error(doing: str, key: str, error: OSError) -> StorageError | ReadOnlyError:
+    match error:
+        case FileNotFoundError() if doing == "read":
+            return ObjectNotFoundError(f"{key}: no such object: {error}")
+        case NotADirectoryError() if doing == "read":
+            return ObjectNotFoundError(f"{key}: no such object: {error}")
+        case IsADirectoryError():
+            return _directory_at(key)
+        case NotADirectoryError():
+            return StorageError(
+                f"{key}: a shorter key is an object already, and a file cannot hold others: "
+                f"{error}",
+                kind=ErrorKind.IO,
+            )
+        case OSError(errno=errno.EROFS):
+            return ReadOnlyError(f"{key}: the file system takes no writes: {error}")
+        case OSError(errno=errno.ELOOP):
+            return StorageError(
+                f"{key}: a symbolic link, which could lead anywhere; if that is meant, open the "
+                "storage with follow_symlinks=True",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
+        case _:
+            return StorageError(f"{key}: could not {doing} it: {error}", kind=ErrorKind.IO)
+
+
+def _directory_at(key: str) -> StorageError:
+    return StorageError(
+        f"{key}: a directory has this name, because longer keys are objects already",
+        kind=ErrorKind.IO,
+    )

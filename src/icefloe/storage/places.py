@@ -1,0 +1,132 @@
+"""Where an object store is and how it is addressed, as plain values.
+
+A place pickles and compares; it opens no connection. Its repr shows no credential, and no option
+or header either, because those can hold one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from icefloe.storage.credentials import (
+    AnyAzureCredential,
+    AnyGcsCredential,
+    AnyS3Credential,
+    AzureCredentials,
+    GcsCredentials,
+    S3Credentials,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ChecksumAlgorithm(Enum):
+    """The checksums that S3 can verify uploads with."""
+
+    Crc32 = 0
+    Crc32c = 1
+    Crc64Nvme = 2
+    Sha1 = 3
+    Sha256 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What goes along with every request that reads, and with every one that writes."""
+
+    reading: Mapping[str, str] = field(default_factory=dict, repr=False)
+    writing: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Place:
+    """A prefix of a bucket behind the S3 protocol.
+
+    Attributes
+    ----------
+    virtual_hosted
+        Whether the bucket is part of the host name, as AWS and Tigris want it, or of the path.
+    lists_in_key_order
+        Whether the provider documents that listings come in the order of the keys' bytes. AWS
+        does; of the others some list like a tree of directories.
+    """
+
+    bucket: str
+    prefix: str = ""
+    region: str | None = None
+    endpoint_url: str | None = None
+    allow_http: bool = False
+    virtual_hosted: bool = True
+    requester_pays: bool = False
+    checksum_algorithm: ChecksumAlgorithm | None = None
+    network_stream_timeout_seconds: int | None = 60
+    headers: Headers = Headers()
+    credentials: AnyS3Credential = field(default_factory=S3Credentials.FromEnv)
+    scheme: str = "s3"
+    read_only: bool = False
+
+    @property
+    def url(self) -> str:
+        """The place for people, without endpoint and credentials."""
+        return _joined(f"{self.scheme}://{self.bucket}", self.prefix)
+
+    @property
+    def lists_in_key_order(self) -> bool:
+        """See the class."""
+        return self.endpoint_url is None
+
+
+@dataclass(frozen=True, slots=True)
+class GcsPlace:
+    """A prefix of a bucket of Google Cloud Storage."""
+
+    bucket: str
+    prefix: str = ""
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Headers = Headers()
+    credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
+
+    @property
+    def url(self) -> str:
+        """The place for people, without credentials."""
+        return _joined(f"gs://{self.bucket}", self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class AzurePlace:
+    """A prefix of a container of Azure Blob Storage; without an account, the environment's."""
+
+    account: str | None
+    container: str
+    prefix: str = ""
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
+
+    @property
+    def url(self) -> str:
+        """The place for people, without credentials."""
+        return _joined(f"az://{self.container}", self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPlace:
+    """A URL below which a web server offers the objects of a repository."""
+
+    base_url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL itself."""
+        return self.base_url
+
+
+Place: TypeAlias = S3Place | GcsPlace | AzurePlace | HttpPlace
+
+
+def _joined(base: str, prefix: str) -> str:
+    return f"{base}/{prefix}" if prefix else base

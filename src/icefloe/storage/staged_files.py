@@ -1,0 +1,101 @@
+"""Files that are written under a name nobody lists, before they appear under their key.
+
+The name follows the convention of the Rust ``object_store``, which Icechunk uses: what ends in
+``#`` and digits is somebody's upload in progress, and no listing shows it. So neither
+implementation ever takes a half-written file of the other for an object.
+"""
+
+# ruff: noqa: PTH108, PTH116 - strings, not Path objects: this is the hot path of every chunk
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from icefloe.errors import ErrorKind, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STAGED: Final = re.compile(r"[^#]*#[0-9]+")
+
+_MTIME_STEPS_NS: Final = (1, 1_000, 1_000_000, 2_000_000_000)
+"""The resolutions of time stamps in use, from ext4 and XFS down to the two seconds of FAT."""
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether a file of this name is an upload in progress, or was when its writer died."""
+    return _STAGED.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A complete file that nobody can see yet."""
+
+    path: str
+
+    def stat(self) -> os.stat_result:
+        """Look at the file."""
+        return os.stat(self.path, follow_symlinks=False)
+
+    def make_newer_than(self, present: os.stat_result) -> None:
+        """Make the modification time greater than that of the file it will replace.
+
+        Only called under the lock of the directory; see `version_of` in `icefloe.storage.local`.
+        """
+        if self.stat().st_mtime_ns > present.st_mtime_ns:
+            return
+        for step in _MTIME_STEPS_NS:
+            newer = present.st_mtime_ns + step
+            os.utime(self.path, ns=(newer, newer))
+            if self.stat().st_mtime_ns > present.st_mtime_ns:
+                return
+        raise StorageError(
+            f"{self.path}: the file system keeps no modification times, so that versions of an "
+            "object cannot be told apart; put the repository on another one",
+            kind=ErrorKind.IO,
+        )
+
+
+@contextmanager
+def staged(directory: str, data: bytes | memoryview, *, durable: bool) -> Iterator[StagedFile]:
+    """Write ``data`` to a staged file, which is gone at the end unless it was renamed away."""
+    path = f"{directory}/staged#{secrets.randbits(63)}"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            _write_all(fd, data)
+            # The kernel stamps files with its last tick, milliseconds ago. The clock itself is
+            # finer, and two files that follow each other get different times.
+            now = time.time_ns()
+            os.utime(fd, ns=(now, now))
+            if durable:
+                flush(fd)
+        finally:
+            os.close(fd)
+        yield StagedFile(path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def flush(fd: int) -> None:
+    """Wait until what was written to a file or a directory is on the disk."""
+    full_fsync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_fsync is not None:
+        # fsync of macOS stops at the cache of the drive, which a power failure empties.
+        fcntl.fcntl(fd, full_fsync)
+    else:
+        os.fsync(fd)
+
+
+def _write_all(fd: int, data: bytes | memoryview) -> None:
+    # One write takes at most 2 GiB, and less when a signal comes or the disk fills up.
+    rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,36 @@
+"""The plan for several ranges of one object."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icefloe.model.byte_range import Bounded
+from icefloe.storage.coalescing import CoalescedRanges, Slice, coalesce
+
+ranges = st.builds(
+    lambda start, length: Bounded(start, start + length), st.integers(0, 200), st.integers(1, 30)
+)
+
+
+def test_neighbours_share_a_request() -> None:
+    """Ranges within the gap are one request, further ones another."""
+    plan = coalesce([Bounded(50, 60), Bounded(0, 10), Bounded(12, 20)], max_gap_bytes=2)
+    assert plan == CoalescedRanges(
+        requests=(Bounded(0, 20), Bounded(50, 60)),
+        slices=(Slice(1, 0, 10), Slice(0, 0, 10), Slice(0, 12, 20)),
+    )
+    assert coalesce([]) == CoalescedRanges((), ())
+
+
+@given(st.lists(ranges, max_size=12), st.integers(0, 20))
+def test_slices_give_back_the_ranges(asked: list[Bounded], gap: int) -> None:
+    """Whatever is asked, cutting the answers gives it; and no two requests lie within the gap."""
+    data = bytes(range(256))
+    plan = coalesce(asked, gap)
+    answers = [data[one.start : one.end] for one in plan.requests]
+    cut = [answers[one.request][one.start : one.end] for one in plan.slices]
+    assert cut == [data[one.start : one.end] for one in asked]
+    for before, after in zip(plan.requests, plan.requests[1:], strict=False):
+        assert after.start - before.end > gap
+    assert all(any(one.start == request.start for one in asked) for request in plan.requests)

@@ -1,0 +1,215 @@
+"""The rules that settle a conditional put, against a server that is a few lines of Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
+from icefloe.storage import Create, Update, Version
+from icefloe.storage.conditional_put import (
+    ConditionRefusedError,
+    PresentObject,
+    RequestNotSentError,
+    ResponseLostError,
+    Tries,
+    put_conditionally,
+    same_version,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TRIES = Tries(most=4, initial_backoff_s=0.1, max_backoff_s=1)
+
+
+@dataclass
+class LossyServer:
+    """An object store with one object, whose answers get lost as the script says.
+
+    A script is a list of events, one per request: ``ok`` (answered), ``lost`` (carried out, not
+    answered), ``dropped`` (neither), ``unsent`` (no connection), ``lost+rival`` (carried out, then
+    replaced by somebody who had seen it, not answered), ``rival+lost`` (somebody else is faster,
+    and the refusal is lost), ``rival`` (somebody else is faster, and the refusal arrives).
+    """
+
+    script: list[str]
+    present: PresentObject | None = None
+    puts_carried_out: int = 0
+    versions: int = 0
+    history: list[str | None] = field(default_factory=list)
+
+    def write(self, write_id: str | None) -> Version:
+        self.versions += 1
+        self.present = PresentObject(Version(str(self.versions)), write_id)
+        self.history.append(write_id)
+        return self.present.version
+
+    def conditional_write(self, condition: Create | Update, write_id: str | None) -> Version:
+        match condition:
+            case Create() if self.present is None:
+                pass
+            case Update(version) if self.present and same_version(self.present.version, version):
+                pass
+            case _:
+                raise ConditionRefusedError
+        return self.write(write_id)
+
+    def sender(self, condition: Create | Update, write_id: str | None) -> Callable[[], Version]:
+        def send() -> Version:
+            event = self.script.pop(0) if self.script else "ok"
+            if event == "unsent":
+                raise RequestNotSentError
+            if event == "dropped":
+                raise ResponseLostError
+            if event in {"rival", "rival+lost"}:
+                self.write("rival")
+            try:
+                version = self.conditional_write(condition, write_id)
+            finally:
+                if event == "lost+rival":
+                    self.write("rival")
+                if event.endswith(("lost", "+rival")):
+                    raise ResponseLostError
+            return version
+
+        return send
+
+
+def run(
+    server: LossyServer, condition: Create | Update, write_id: str | None = "ours"
+) -> tuple[Version, list[float]]:
+    pauses: list[float] = []
+    version = put_conditionally(
+        "repo",
+        condition,
+        write_id,
+        send=server.sender(condition, write_id),
+        look=lambda: server.present,
+        tries=TRIES,
+        sleep=pauses.append,
+    )
+    return version, pauses
+
+
+def server_with_object(script: list[str]) -> tuple[LossyServer, Update]:
+    server = LossyServer(script)
+    return server, Update(server.write("somebody"))
+
+
+def test_success_needs_no_look() -> None:
+    """A put that is answered is one request."""
+    server = LossyServer(["ok"])
+    version, pauses = run(server, Create())
+    assert server.present == PresentObject(version, "ours")
+    assert pauses == []
+
+
+@pytest.mark.parametrize("lost", ["lost", "dropped", "unsent"])
+def test_lost_answers_end_in_one_write(lost: str) -> None:
+    """Whether the request or the answer was lost, the object is written exactly once."""
+    server = LossyServer([lost])
+    version, _ = run(server, Create())
+    assert server.present == PresentObject(version, "ours")
+    assert server.history == ["ours"]
+    server, condition = server_with_object([lost, lost])
+    version, _ = run(server, condition)
+    assert server.present == PresentObject(version, "ours")
+    assert server.history == ["somebody", "ours"]
+
+
+def test_a_clean_refusal_is_a_conflict() -> None:
+    """When every answer arrived, another's object is a conflict and nothing of ours landed."""
+    server, condition = server_with_object(["rival"])
+    with pytest.raises(PreconditionFailedError):
+        run(server, condition)
+    assert server.history == ["somebody", "rival"]
+
+
+def test_a_refusal_of_our_own_write_is_a_success() -> None:
+    """If a gateway repeated the request on its own, the refusal meets what the first one wrote."""
+    server, condition = server_with_object(["ok"])
+    ours = server.write("ours")
+    version, _ = run(server, condition)
+    assert version == ours
+
+
+@pytest.mark.parametrize("event", ["lost+rival", "rival+lost"])
+def test_a_lost_answer_and_anothers_object_is_unknown(event: str) -> None:
+    """Ours may have landed and been replaced, or never: the two look alike, and are not guessed."""
+    server, condition = server_with_object([event])
+    with pytest.raises(OutcomeUnknownError):
+        run(server, condition)
+
+
+def test_without_metadata_no_lost_answer_is_success() -> None:
+    """Where objects carry no write id, nobody can know whose write is there."""
+    server = LossyServer(["lost"])
+    with pytest.raises(OutcomeUnknownError):
+        run(server, Create(), write_id=None)
+    server = LossyServer(["dropped"])
+    run(server, Create(), write_id=None)
+
+
+def test_giving_up_says_whether_anything_was_sent() -> None:
+    """After the last try, lost answers leave the outcome unknown; a dead server does not."""
+    server = LossyServer(["dropped"] * 9)
+    with pytest.raises(OutcomeUnknownError):
+        run(server, Create())
+    assert len(server.script) == 9 - TRIES.most
+    server = LossyServer(["unsent"] * 9)
+    with pytest.raises(StorageError) as raised:
+        run(server, Create())
+    assert not isinstance(raised.value, OutcomeUnknownError)
+
+
+def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
+    """Neither a lost answer nor a refusal is settled without a look."""
+
+    def no_look() -> PresentObject | None:
+        raise StorageError("not now")
+
+    for event in ("lost", "rival"):
+        server = LossyServer([event])
+        with pytest.raises(OutcomeUnknownError):
+            put_conditionally(
+                "repo",
+                Create(),
+                "ours",
+                send=server.sender(Create(), "ours"),
+                look=no_look,
+                tries=TRIES,
+            )
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    """Waiting doubles up to the limit, each time with jitter."""
+    tries = Tries(most=50, initial_backoff_s=0.1, max_backoff_s=5)
+    for failures in range(1, 50):
+        ceiling = min(5, 0.1 * 2 ** (failures - 1))
+        assert ceiling / 2 <= tries.pause_s(failures) <= ceiling
+
+
+EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"]
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=6), st.booleans())
+def test_whatever_happens_the_answer_is_true(script: list[str], creates: bool) -> None:  # noqa: FBT001
+    """Success means ours landed, refusal means it did not, and ours never lands twice."""
+    server = LossyServer(list(script))
+    condition = Create() if creates else Update(server.write("somebody"))
+    try:
+        version, _ = run(server, condition)
+    except PreconditionFailedError:
+        assert "ours" not in server.history
+    except OutcomeUnknownError:
+        assert {"lost", "dropped", "lost+rival", "rival+lost"} & set(script)
+    except StorageError:
+        assert "ours" not in server.history
+    else:
+        assert server.present == PresentObject(version, "ours")
+    assert server.history.count("ours") <= 1

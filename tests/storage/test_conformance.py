@@ -1,0 +1,356 @@
+"""What every storage promises, run against each of them: memory, local, S3 and Azure servers.
+
+GCS is not among them: there is no emulator of it to run here. It shares all code but the choice
+of the client with S3 and Azure, and `test_constructors` makes one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.errors import (
+    IcefloeError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    PreconditionFailedError,
+    SessionStateError,
+)
+from icefloe.model.byte_range import Bounded, ByteRange, From, Last, Until
+from icefloe.storage import (
+    Create,
+    LocalStorage,
+    MemoryStorage,
+    Overwrite,
+    Storage,
+    Update,
+    Version,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONTENT = b"0123456789"
+
+
+def content_of(storage: Storage, key: str) -> bytes:
+    return bytes(storage.get(key).data)
+
+
+def test_what_was_put_is_what_is_got(storage: Storage) -> None:
+    """A get answers the bytes, the size, a fresh time and the version that the put answered."""
+    version = storage.put("snapshots/A", CONTENT)
+    fetched = storage.get("snapshots/A")
+    assert bytes(fetched.data) == CONTENT
+    assert fetched.info.key == "snapshots/A"
+    assert fetched.info.size_bytes == len(CONTENT)
+    assert fetched.info.version == version
+    age = datetime.now(UTC) - fetched.info.last_modified
+    assert timedelta(seconds=-5) < age < timedelta(minutes=1)
+
+
+def test_views_of_other_shapes_are_their_bytes(storage: Storage) -> None:
+    """A put takes any contiguous view; what is stored are its bytes."""
+    view = memoryview(bytes(range(48))).cast("H", (4, 6))
+    storage.put("chunks/V", view)
+    assert content_of(storage, "chunks/V") == bytes(range(48))
+    storage.put("refs/V", view, Create())
+    assert content_of(storage, "refs/V") == bytes(range(48))
+
+
+def test_empty_objects_are_objects(storage: Storage) -> None:
+    """An object may have no bytes; its ranges are empty, and it is listed."""
+    storage.put("empty", b"")
+    assert content_of(storage, "empty") == b""
+    assert bytes(storage.get("empty", Last(5)).data) == b""
+    assert bytes(storage.get("empty", From(0)).data) == b""
+    assert [info.size_bytes for info in storage.list()] == [0]
+
+
+@pytest.mark.parametrize(
+    "byte_range, expected",
+    [
+        (None, b"0123456789"),
+        (Bounded(2, 5), b"234"),
+        (Bounded(0, 10), b"0123456789"),
+        (Bounded(4, 4), b""),
+        (Bounded(10, 10), b""),
+        (From(0), b"0123456789"),
+        (From(7), b"789"),
+        (From(10), b""),
+        (Last(0), b""),
+        (Last(3), b"789"),
+        (Last(10), b"0123456789"),
+        (Last(99), b"0123456789"),
+        (Until(0), b"0123456789"),
+        (Until(3), b"0123456"),
+        (Until(10), b""),
+    ],
+)
+def test_ranges(storage: Storage, byte_range: ByteRange | None, expected: bytes) -> None:
+    """Every kind of range answers exactly its bytes, and the size of the whole object."""
+    storage.put("chunks/R", CONTENT)
+    fetched = storage.get("chunks/R", byte_range)
+    assert bytes(fetched.data) == expected
+    assert fetched.info.size_bytes == len(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "byte_range", [Bounded(0, 11), Bounded(5, 20), Bounded(11, 12), Bounded(11, 11), From(11)]
+)
+def test_ranges_past_the_end_raise(storage: Storage, byte_range: ByteRange) -> None:
+    """A range that the object does not have is an error, never fewer bytes than asked for."""
+    storage.put("chunks/R", CONTENT)
+    with pytest.raises(InvalidInputError, match="10 bytes"):
+        storage.get("chunks/R", byte_range)
+    if isinstance(byte_range, Bounded):
+        with pytest.raises(InvalidInputError, match="10 bytes"):
+            storage.get_ranges("chunks/R", [Bounded(0, 1), byte_range])
+
+
+def test_until_before_the_beginning_raises(storage: Storage) -> None:
+    """All but more bytes than there are is an error."""
+    storage.put("chunks/R", CONTENT)
+    with pytest.raises(InvalidInputError):
+        storage.get("chunks/R", Until(11))
+
+
+def test_many_ranges_of_one_object(storage: Storage) -> None:
+    """Ranges come back in the order asked, overlapping, repeated and empty ones too."""
+    storage.put("chunks/R", CONTENT)
+    ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(5, 5), Bounded(1, 8), Bounded(0, 3)]
+    found = [bytes(one) for one in storage.get_ranges("chunks/R", ranges)]
+    assert found == [b"78", b"012", b"", b"1234567", b"012"]
+    assert storage.get_ranges("chunks/R", []) == []
+
+
+def test_missing_objects(storage: Storage) -> None:
+    """What is not there raises the same error whatever is asked of it."""
+    storage.put("a/b", CONTENT)
+    for key in ("nothing", "a", "a/c", "snapshots/X"):
+        with pytest.raises(ObjectNotFoundError):
+            storage.get(key)
+        with pytest.raises(ObjectNotFoundError):
+            storage.get(key, Last(2))
+        with pytest.raises(ObjectNotFoundError):
+            storage.get_ranges(key, [Bounded(0, 1)])
+        with pytest.raises(ObjectNotFoundError):
+            storage.head(key)
+        with pytest.raises(ObjectNotFoundError):
+            storage.copy(key, "target")
+
+
+def test_create_happens_once(storage: Storage) -> None:
+    """A second create is refused and changes nothing."""
+    version = storage.put("refs/tag.a/ref.json", b"first", Create())
+    with pytest.raises(PreconditionFailedError):
+        storage.put("refs/tag.a/ref.json", b"second", Create())
+    fetched = storage.get("refs/tag.a/ref.json")
+    assert bytes(fetched.data) == b"first"
+    assert fetched.info.version == version
+
+
+def test_update_needs_the_present_version(storage: Storage) -> None:
+    """An update succeeds on the version that is there, and on no earlier one."""
+    first = storage.put("repo", b"1", Create())
+    second = storage.put("repo", b"2", Update(first))
+    with pytest.raises(PreconditionFailedError):
+        storage.put("repo", b"3", Update(first))
+    assert content_of(storage, "repo") == b"2"
+    third = storage.put("repo", b"3", Update(second))
+    assert storage.head("repo").version == third
+    assert len({first, second, third}) == 3
+
+
+def test_update_uses_what_was_read(storage: Storage) -> None:
+    """The versions that get, head and list tell are the ones that an update checks."""
+    storage.put("repo", b"1")
+    storage.put("repo", b"2", Update(storage.get("repo").info.version))
+    storage.put("repo", b"3", Update(storage.head("repo").version))
+    (listed,) = storage.list()
+    storage.put("repo", b"4", Update(listed.version))
+    assert content_of(storage, "repo") == b"4"
+
+
+def test_update_of_nothing_is_refused(storage: Storage) -> None:
+    """An update never creates, not after a deletion either."""
+    version = storage.put("repo", b"1")
+    with pytest.raises(PreconditionFailedError):
+        storage.put("other", b"2", Update(version))
+    storage.delete_many(["repo"])
+    with pytest.raises(PreconditionFailedError):
+        storage.put("repo", b"2", Update(version))
+    assert list(storage.list()) == []
+
+
+def test_update_after_an_overwrite_is_refused(storage: Storage) -> None:
+    """An unconditional put makes a new version like any other."""
+    version = storage.put("repo", b"1", Create())
+    storage.put("repo", b"2", Overwrite())
+    with pytest.raises(PreconditionFailedError):
+        storage.put("repo", b"3", Update(version))
+
+
+def test_delete_many(storage: Storage) -> None:
+    """All named objects go, absent ones are no error, others stay; also more than one batch."""
+    kept = [f"chunks/{i:05}" for i in range(3)]
+    doomed = [f"manifests/{i:05}" for i in range(5)]
+    for key in kept + doomed:
+        storage.put(key, CONTENT)
+    absent = [f"manifests/absent{i:05}" for i in range(3)]
+    storage.delete_many(iter([doomed[0], *absent, *doomed[1:]]))
+    assert [info.key for info in storage.list()] == kept
+    storage.delete_many(doomed)
+    storage.delete_many([])
+    assert [info.key for info in storage.list()] == kept
+
+
+def test_list_is_in_the_order_of_bytes(storage: Storage) -> None:
+    """Keys come in the order of their UTF-8 bytes, not in the order of a walk over directories."""
+    keys = ["a-b", "a/b", "a/c/d", "a/é", "a0", "a~", "b b", "é", "中/x", "🧊"]
+    if not isinstance(storage, LocalStorage):
+        keys.append("a/b/c")  # no file system has a file and a directory of one name
+    for key in reversed(keys):
+        storage.put(key, key.encode())
+    listed = list(storage.list())
+    assert [info.key for info in listed] == sorted(keys, key=str.encode)
+    assert [info.size_bytes for info in listed] == [len(info.key.encode()) for info in listed]
+    assert all(content_of(storage, info.key) == info.key.encode() for info in listed)
+    assert all(info == storage.head(info.key) for info in listed)
+
+
+def test_list_below_a_prefix(storage: Storage) -> None:
+    """A prefix is a whole number of segments, and keys are told in full."""
+    for key in ("refs/branch.main/ref.json", "refs/tag.v1/ref.json", "refs2/x", "repo"):
+        storage.put(key, b"x")
+    assert [info.key for info in storage.list("refs/")] == [
+        "refs/branch.main/ref.json",
+        "refs/tag.v1/ref.json",
+    ]
+    assert [info.key for info in storage.list("refs/tag.v1/")] == ["refs/tag.v1/ref.json"]
+    assert list(storage.list("nothing/")) == []
+    assert list(storage.list("repo/")) == []
+    with pytest.raises(InvalidInputError):
+        list(storage.list("refs"))
+
+
+def test_copy(storage: Storage) -> None:
+    """A copy replaces its target and is an object of its own."""
+    storage.put("repo", b"old")
+    storage.put("overwritten/repo.1", b"something longer")
+    storage.copy("repo", "overwritten/repo.1")
+    storage.put("repo", b"new")
+    assert content_of(storage, "overwritten/repo.1") == b"old"
+    assert content_of(storage, "repo") == b"new"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b", "a\nb", "\ud800"],
+)
+def test_what_is_no_key_is_refused(storage: Storage, key: str) -> None:
+    """Nothing that could leave the root or mean two things reaches the place."""
+    attempts: list[Callable[[], object]] = [
+        lambda: storage.get(key),
+        lambda: storage.get_ranges(key, [Bounded(0, 1)]),
+        lambda: storage.put(key, b"x"),
+        lambda: storage.put(key, b"x", Create()),
+        lambda: storage.put(key, b"x", Update(Version("1"))),
+        lambda: storage.delete_many([key]),
+        lambda: storage.head(key),
+        lambda: storage.copy(key, "a"),
+        lambda: storage.copy("a", key),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidInputError):
+            attempt()
+    assert list(storage.list()) == []
+
+
+def test_keys_longer_than_any_storage_takes_are_refused(storage: Storage) -> None:
+    """A key of 1025 bytes fits nowhere, so it fits nowhere here."""
+    with pytest.raises(InvalidInputError, match="1025 bytes"):
+        storage.put("é/" * 341 + "ab", b"x")
+
+
+def test_large_objects(storage: Storage) -> None:
+    """20 MiB arrive unharmed, whole and in parts."""
+    data = bytes(range(256)) * (20 * 1024 * 4)
+    storage.put("chunks/L", data)
+    assert content_of(storage, "chunks/L") == data
+    assert (
+        bytes(storage.get("chunks/L", Bounded(12_345_678, 12_445_678)).data)
+        == (data[12_345_678:12_445_678])
+    )
+    far_apart = [Bounded(0, 10), Bounded(19_000_000, 19_000_010)]
+    assert [bytes(one) for one in storage.get_ranges("chunks/L", far_apart)] == [
+        data[:10],
+        data[19_000_000:19_000_010],
+    ]
+    storage.put("refs/L", data, Create())
+    assert content_of(storage, "refs/L") == data
+
+
+def test_threads_share_a_storage(storage: Storage) -> None:
+    """Many threads write, read and delete through one storage, and nobody meets another's bytes."""
+
+    def work(number: int) -> bytes:
+        key = f"chunks/{number:03}"
+        storage.put(key, str(number).encode() * 1000)
+        data = content_of(storage, key)
+        if number % 2:
+            storage.delete_many([key])
+        return data
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(work, range(64)))
+    assert results == [str(number).encode() * 1000 for number in range(64)]
+    assert [info.key for info in storage.list()] == [f"chunks/{i:03}" for i in range(0, 64, 2)]
+
+
+def test_threads_update_one_object(storage: Storage) -> None:
+    """Of updates by many threads none is lost."""
+    storage.put("counter", b"0")
+
+    def increment(_: int) -> int:
+        refused = 0
+        while True:
+            fetched = storage.get("counter")
+            following = str(int(bytes(fetched.data)) + 1).encode()
+            try:
+                storage.put("counter", following, Update(fetched.info.version))
+            except PreconditionFailedError:
+                refused += 1
+            else:
+                return refused
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(increment, range(24)))
+    assert content_of(storage, "counter") == b"24"
+
+
+def test_pickles(storage: Storage) -> None:
+    """A storage sent to another process is the same place; one in memory refuses to be sent."""
+    storage.put("repo", CONTENT)
+    if isinstance(storage, MemoryStorage):
+        with pytest.raises(SessionStateError, match="cannot be pickled"):
+            pickle.dumps(storage)
+        return
+    again = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    assert content_of(again, "repo") == CONTENT
+    assert again.url == storage.url
+    assert again.default_settings() == storage.default_settings()
+
+
+def test_nothing_secret_is_shown(storage: Storage) -> None:
+    """Neither the repr, the URL nor the errors of a storage show a secret."""
+    with pytest.raises(IcefloeError) as raised:
+        storage.get("missing")
+    shown = repr(storage) + str(storage) + storage.url + str(raised.value) + repr(raised.value)
+    for secret in ("do-not-show", "Eby8vdM02", "writer-key"):
+        assert secret not in shown
+    assert not storage.read_only

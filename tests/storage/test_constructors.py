@@ -1,0 +1,260 @@
+"""The functions that make storages. GCS is only made here, never asked: it has no emulator."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError
+from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
+from icefloe.storage import (
+    AzurePlace,
+    ChecksumAlgorithm,
+    GcsCredentials,
+    GcsPlace,
+    HttpStorage,
+    LocalStorage,
+    MemoryStorage,
+    ObjectStorage,
+    S3Credentials,
+    S3Place,
+    Storage,
+    azure_storage,
+    gcs_storage,
+    http_storage,
+    in_memory_storage,
+    local_filesystem_storage,
+    r2_storage,
+    s3_storage,
+    storage_from_url,
+    tigris_storage,
+)
+from icefloe.storage.credentials import AzureCredentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECRET = "hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def s3_place(storage: Storage) -> S3Place:
+    assert isinstance(storage, ObjectStorage)
+    assert isinstance(storage.place, S3Place)
+    return storage.place
+
+
+EVERY_REMOTE: list[Callable[[], ObjectStorage]] = [
+    lambda: s3_storage(
+        bucket="b",
+        prefix="/p/q/",
+        region="eu-west-1",
+        access_key_id=SECRET,
+        secret_access_key=SECRET,
+        session_token=SECRET,
+        headers={"Authorization": SECRET},
+    ),
+    lambda: tigris_storage(
+        bucket="b", prefix="p/q", region="fra", access_key_id=SECRET, secret_access_key=SECRET
+    ),
+    lambda: r2_storage(
+        prefix="b/p/q", account_id="acc", access_key_id=SECRET, secret_access_key=SECRET
+    ),
+    lambda: gcs_storage(bucket="b", prefix="p/q", bearer_token=SECRET),
+    lambda: gcs_storage(bucket="b", prefix="p/q", config={"service_account_key": SECRET}),
+    lambda: azure_storage(account="a", container="b", prefix="p/q", access_key=SECRET),
+    lambda: azure_storage(account="a", container="b", prefix="p/q", sas_token=f"sig={SECRET}"),
+    lambda: http_storage("https://example.org/p/q", headers={"Authorization": SECRET}),
+]
+
+
+@pytest.mark.parametrize("make", EVERY_REMOTE)
+def test_storages_show_their_place_and_no_secret(make: Callable[[], ObjectStorage]) -> None:
+    """A storage says where it is; it pickles with its secrets and shows none."""
+    storage = make()
+    assert storage.url.endswith("/p/q")
+    again = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    assert again.place == storage.place
+    assert again.settings == storage.settings
+    for shown in (repr(storage), str(storage), repr(storage.place), repr(storage.__dict__)):
+        assert SECRET not in shown
+
+
+def test_clients_of_gcs_can_be_made() -> None:
+    """Every kind of GCS credentials that needs no file makes clients; no request is sent."""
+    key = '{"private_key": "x", "client_email": "y", "private_key_id": "z"}'
+    for storage in (
+        gcs_storage(bucket="b", prefix="p", anonymous=True),
+        gcs_storage(bucket="b", prefix="p", bearer_token=SECRET),
+        gcs_storage(bucket="b", prefix="p", anonymous=True, config={"allow_http": "true"}),
+    ):
+        storage._opened()
+    bad = gcs_storage(bucket="b", prefix="p", service_account_key=key)
+    with pytest.raises(InvalidInputError) as raised:
+        bad._opened()
+    assert raised.value.kind is ErrorKind.STORAGE_CONFIG
+
+
+def test_s3_addresses() -> None:
+    """AWS is addressed by host, other servers by path, Tigris by host with the bucket in it."""
+    aws = s3_place(s3_storage(bucket="b", prefix=None))
+    assert aws.virtual_hosted
+    assert aws.lists_in_key_order
+    assert aws.credentials == S3Credentials.FromEnv()
+    assert not s3_place(s3_storage(bucket="b", prefix=None, force_path_style=True)).virtual_hosted
+    other = s3_place(s3_storage(bucket="b", prefix="", endpoint_url="https://s3.example.org/"))
+    assert other.endpoint_url == "https://s3.example.org"
+    assert not other.virtual_hosted
+    assert not other.lists_in_key_order
+    r2 = s3_place(r2_storage(bucket="b", account_id="acc"))
+    assert r2.endpoint_url == "https://acc.r2.cloudflarestorage.com"
+    assert r2.region == "auto"
+    tigris = s3_place(tigris_storage(bucket="b", prefix="p", region="fra"))
+    assert tigris.endpoint_url == "https://b.t3.storage.dev"
+    assert tigris.headers.reading["X-Tigris-Consistent"] == "true"
+
+
+def test_headers_go_where_they_belong() -> None:
+    """Headers for reading and for writing override those for both."""
+    place = s3_place(
+        s3_storage(
+            bucket="b",
+            prefix="p",
+            headers={"a": "1", "b": "1"},
+            read_headers={"a": "2"},
+            write_headers={"b": "3"},
+        )
+    )
+    assert place.headers.reading == {"a": "2", "b": "1"}
+    assert place.headers.writing == {"a": "1", "b": "3"}
+
+
+@pytest.mark.parametrize(
+    "make, advice",
+    [
+        (lambda: s3_storage(bucket="", prefix="p"), "bare name"),
+        (lambda: s3_storage(bucket="s3://b", prefix="p"), "bare name"),
+        (lambda: s3_storage(bucket="b", prefix="a//b"), "empty segment"),
+        (lambda: s3_storage(bucket="b", prefix="../b"), "no segments"),
+        (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="h:9000"), "https://"),
+        (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="http://h"), "allow_http=True"),
+        (lambda: s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True), "copy the objects"),
+        (lambda: s3_storage(bucket="b", prefix="p", access_key_id="a"), "secret_access_key"),
+        (
+            lambda: s3_storage(bucket="b", prefix="p", anonymous=True, from_env=True),
+            "choose one of",
+        ),
+        (lambda: tigris_storage(bucket="b", prefix="p"), "use_weak_consistency=True"),
+        (lambda: r2_storage(bucket="b"), "account_id"),
+        (lambda: r2_storage(account_id="a"), "first segment"),
+        (lambda: gcs_storage(bucket="gs://b", prefix="p"), "bare name"),
+        (
+            lambda: gcs_storage(bucket="b", prefix="p", bearer_token="t", anonymous=True),
+            "choose one of",
+        ),
+        (
+            lambda: azure_storage(
+                account="a", container="c", prefix="p", access_key="k", sas_token="t"
+            ),
+            "choose one of",
+        ),
+        (lambda: http_storage("ftp://example.org"), "https://"),
+        (lambda: http_storage("https://example.org/x?sig=1"), "headers"),
+        (lambda: http_storage("https://me:pass@example.org/x"), "Authorization header"),
+        (lambda: local_filesystem_storage("s3://b/p"), "storage_from_url"),
+        (lambda: local_filesystem_storage(""), "'.'"),
+        (lambda: storage_from_url("ftp://example.org/x"), "use a path or one of"),
+        (lambda: storage_from_url("s3://b/p?x=1"), "query"),
+        (lambda: storage_from_url("file://data/repo"), "three slashes"),
+    ],
+)
+def test_bad_arguments_say_what_to_do(make: Callable[[], Storage], advice: str) -> None:
+    """Arguments that do not fit raise at once, with advice."""
+    with pytest.raises(InvalidInputError, match=advice):
+        make()
+
+
+def test_checksums_that_cannot_be_sent_are_refused() -> None:
+    """Only the algorithms that the client library has are accepted."""
+    for algorithm in ChecksumAlgorithm:
+        storage = s3_storage(bucket="b", prefix="p", checksum_algorithm=algorithm, anonymous=True)
+        if algorithm in {ChecksumAlgorithm.Sha256, ChecksumAlgorithm.Crc64Nvme}:
+            storage._opened()
+        else:
+            with pytest.raises(InvalidInputError, match="use Sha256 or Crc64Nvme"):
+                storage._opened()
+
+
+def test_weakly_consistent_tigris_is_read_only() -> None:
+    """Without consistency a commit would be a gamble, so writes are refused before any request."""
+    storage = tigris_storage(bucket="b", prefix="p", use_weak_consistency=True, anonymous=True)
+    assert storage.read_only
+    for write in (
+        lambda: storage.put("repo", b"x"),
+        lambda: storage.delete_many(["repo"]),
+        lambda: storage.copy("repo", "repo2"),
+    ):
+        with pytest.raises(ReadOnlyError):
+            write()
+
+
+def test_settings_are_laid_over_the_defaults() -> None:
+    """What is set wins, what is unset keeps the default, and the place stays."""
+    storage = s3_storage(bucket="b", prefix="p", anonymous=True)
+    quick = StorageSettings(retries=StorageRetriesSettings(max_tries=2))
+    other = storage.with_settings(quick)
+    assert other.place == storage.place
+    assert other.settings.effective_retries.effective_max_tries == 2
+    assert other.settings.effective_retries.effective_initial_backoff_ms == 100
+    assert storage.settings.effective_retries.effective_max_tries == 10
+    local = local_filesystem_storage("x")
+    assert local.default_settings().effective_unsafe_use_conditional_update
+    assert local.with_settings(quick) is local
+
+
+def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL or a path names a storage of the right kind, in the right place."""
+    local = storage_from_url(str(tmp_path))
+    assert isinstance(local, LocalStorage)
+    spaced = storage_from_url("file:///data/my%20repo")
+    assert isinstance(spaced, LocalStorage)
+    assert spaced.url == "file:///data/my%20repo"
+    assert isinstance(storage_from_url("memory://"), MemoryStorage)
+    assert isinstance(in_memory_storage(), MemoryStorage)
+    s3 = s3_place(storage_from_url("s3://bucket/a/b/"))
+    assert (s3.bucket, s3.prefix) == ("bucket", "a/b")
+    gcs = storage_from_url("gs://bucket/a")
+    assert isinstance(gcs, ObjectStorage)
+    assert gcs.place == GcsPlace("bucket", "a", credentials=GcsCredentials.FromEnv())
+    azure = storage_from_url("az://container/a")
+    assert isinstance(azure, ObjectStorage)
+    assert azure.place == AzurePlace(None, "container", "a", credentials=AzureCredentials.FromEnv())
+    named = storage_from_url("abfss://container@account.dfs.core.windows.net/a")
+    assert isinstance(named, ObjectStorage)
+    assert named.place == AzurePlace("account", "container", "a")
+    assert isinstance(storage_from_url("https://example.org/x"), HttpStorage)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    assert s3_place(storage_from_url("s3://bucket/a")).endpoint_url == "http://127.0.0.1:9000"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.example.org")
+    with pytest.raises(InvalidInputError, match="not encrypted"):
+        storage_from_url("s3://bucket/a")
+
+
+def test_expired_static_keys_are_still_the_users_choice() -> None:
+    """A key pair with an end is accepted; the server judges it."""
+    s3_storage(
+        bucket="b",
+        prefix="p",
+        access_key_id="a",
+        secret_access_key="b",
+        expires_after=datetime(2030, 1, 1, tzinfo=UTC),
+    )

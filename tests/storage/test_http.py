@@ -1,0 +1,101 @@
+"""A repository behind a web server: read only, with and without range requests."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    StorageError,
+)
+from icefloe.model.byte_range import Bounded, From, Last, Until
+from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
+from icefloe.storage import Create, HttpStorage, LocalStorage, Update, Version, http_storage
+from web_servers import web_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=[True, False], ids=["ranges", "no ranges"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HttpStorage]:
+    local = LocalStorage(tmp_path / "repository")
+    local.put("chunks/R", b"0123456789")
+    local.put("empty", b"")
+    with web_server(tmp_path, with_ranges=request.param) as url:
+        quick = StorageSettings(retries=StorageRetriesSettings(max_tries=2, initial_backoff_ms=1))
+        yield http_storage(f"{url}/repository").with_settings(quick)
+
+
+def test_reading(storage: HttpStorage) -> None:
+    """Objects, all kinds of ranges and sizes come as from any storage, with or without ranges."""
+    assert bytes(storage.get("chunks/R").data) == b"0123456789"
+    assert storage.head("chunks/R").size_bytes == 10
+    for byte_range, expected in (
+        (Bounded(2, 5), b"234"),
+        (Bounded(5, 5), b""),
+        (From(7), b"789"),
+        (From(10), b""),
+        (Last(3), b"789"),
+        (Last(99), b"0123456789"),
+        (Until(3), b"0123456"),
+    ):
+        fetched = storage.get("chunks/R", byte_range)
+        assert bytes(fetched.data) == expected
+        assert fetched.info.size_bytes == 10
+    ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(4, 4)]
+    assert [bytes(one) for one in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
+    assert bytes(storage.get("empty").data) == b""
+
+
+def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:
+    """A range that the object does not have is an error."""
+    for byte_range in (Bounded(0, 11), Bounded(11, 12), From(11)):
+        with pytest.raises(InvalidInputError, match="10 bytes"):
+            storage.get("chunks/R", byte_range)
+    with pytest.raises(InvalidInputError, match="10 bytes"):
+        storage.get_ranges("chunks/R", [Bounded(0, 2), Bounded(9, 11)])
+
+
+def test_what_is_missing(storage: HttpStorage) -> None:
+    """A 404 is a missing object."""
+    with pytest.raises(ObjectNotFoundError):
+        storage.get("chunks/X")
+    with pytest.raises(ObjectNotFoundError):
+        storage.head("chunks/X")
+    with pytest.raises(ObjectNotFoundError):
+        storage.get_ranges("chunks/X", [Bounded(0, 1)])
+
+
+def test_writes_are_refused(storage: HttpStorage) -> None:
+    """No write is ever sent to a web server."""
+    assert storage.read_only
+    for write in (
+        lambda: storage.put("repo", b"x"),
+        lambda: storage.put("repo", b"x", Create()),
+        lambda: storage.put("repo", b"x", Update(Version("1"))),
+        lambda: storage.delete_many(["chunks/R"]),
+        lambda: storage.copy("chunks/R", "chunks/S"),
+    ):
+        with pytest.raises(ReadOnlyError):
+            write()
+    assert bytes(storage.get("chunks/R").data) == b"0123456789"
+
+
+def test_listing_says_that_it_cannot(storage: HttpStorage) -> None:
+    """A server without WebDAV cannot list, and the error says what to do."""
+    with pytest.raises(StorageError, match="cannot list"):
+        list(storage.list("chunks/"))
+
+
+def test_pickles(storage: HttpStorage) -> None:
+    """A storage sent to another process reads the same objects and is still read-only."""
+    again = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    assert bytes(again.get("chunks/R").data) == b"0123456789"
+    assert again.read_only

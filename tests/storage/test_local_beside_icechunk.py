@@ -1,0 +1,34 @@
+"""Icechunk itself works in a directory that icefloe writes to, and the other way round."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import icechunk
+
+from icefloe.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_icechunk_sees_no_staged_files(tmp_path: Path) -> None:
+    """What dead writers and locks leave behind is no object to Icechunk, nor are its own to us."""
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    ours = LocalStorage(tmp_path)
+    before = [info.key for info in ours.list()]
+    assert "snapshots/1CECHNKREP0F1RSTCMT0" in before
+    left_behind = [
+        tmp_path / folder / name
+        for folder in ("", "snapshots", "refs")
+        for name in ("staged#1234567890", "lock#0")
+    ]
+    for path in left_behind:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"junk")
+    assert [info.key for info in ours.list()] == before
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    assert repository.list_branches() == {"main"}
+    assert repository.garbage_collect(datetime.now(UTC)).snapshots_deleted == 0
+    assert all(path.exists() for path in left_behind)

@@ -1,0 +1,210 @@
+"""A real S3 server behind a proxy that loses, breaks and refuses requests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
+from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
+from icefloe.storage import Create, ObjectStorage, S3Place, Update
+from icefloe.storage.conditional_put import WRITE_ID_ATTRIBUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from servers import S3Server
+
+QUICK = StorageSettings(
+    retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=5, max_backoff_ms=20)
+)
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[FaultyProxy]:
+    with faulty_proxy(s3_server.endpoint_url) as running:
+        yield running
+
+
+@pytest.fixture
+def behind_proxy(s3: ObjectStorage, proxy: FaultyProxy) -> ObjectStorage:
+    """Open the place of ``s3`` through the proxy."""
+    place = s3.place
+    assert isinstance(place, S3Place)
+    return ObjectStorage(
+        S3Place(
+            bucket=place.bucket,
+            prefix=place.prefix,
+            region=place.region,
+            endpoint_url=proxy.url,
+            allow_http=True,
+            virtual_hosted=False,
+            credentials=place.credentials,
+        ),
+        settings=QUICK,
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.LOSE_RESPONSE, Fault.UNAVAILABLE_AFTER, Fault.LOSE_REQUEST, Fault.UNAVAILABLE],
+)
+def test_a_lost_answer_to_a_conditional_put_is_settled(
+    s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
+) -> None:
+    """Create and update succeed, and the version they answer is the one that is there."""
+    proxy.faults["PUT"] = [fault]
+    version = behind_proxy.put("repo", b"1", Create())
+    assert s3.head("repo").version == version
+    proxy.faults["PUT"] = [fault, fault]
+    version = behind_proxy.put("repo", b"2", Update(version))
+    fetched = s3.get("repo")
+    assert bytes(fetched.data) == b"2"
+    assert fetched.info.version == version
+    # What was carried out needs no second put; what was not is sent until it is.
+    landed_at_once = fault in {Fault.LOSE_RESPONSE, Fault.UNAVAILABLE_AFTER}
+    assert proxy.faults["PUT"] == ([fault] if landed_at_once else [])
+
+
+def test_a_settled_put_is_not_sent_again(
+    s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
+) -> None:
+    """A lost answer costs one look: two requests in all."""
+    proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
+    behind_proxy.put("repo", b"1", Create())
+    assert proxy.seen == ["PUT", "HEAD"]
+
+
+def test_requests_of_quiet_days(behind_proxy: ObjectStorage, proxy: FaultyProxy) -> None:
+    """Every operation takes the requests that its docstring says."""
+    behind_proxy.put("repo", b"0123456789", Create())
+    assert proxy.seen == ["PUT"]
+    proxy.seen.clear()
+    behind_proxy.get("repo")
+    behind_proxy.head("repo")
+    list(behind_proxy.list())
+    assert proxy.seen == ["GET", "HEAD", "GET"]
+    proxy.seen.clear()
+    behind_proxy.delete_many([f"chunks/{i}" for i in range(1500)])
+    assert proxy.seen == ["POST", "POST"]
+
+
+def test_conflicts_are_still_conflicts(
+    s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
+) -> None:
+    """A put that somebody else forestalled is refused, also if the first try never left."""
+    version = s3.put("repo", b"1", Create())
+    s3.put("repo", b"theirs", Update(version))
+    with pytest.raises(PreconditionFailedError):
+        behind_proxy.put("repo", b"2", Create())
+    with pytest.raises(PreconditionFailedError):
+        behind_proxy.put("repo", b"2", Update(version))
+    assert bytes(s3.get("repo").data) == b"theirs"
+    assert proxy.seen == ["PUT", "HEAD", "PUT", "HEAD"]
+
+
+def test_a_conflict_whose_answer_is_lost_is_no_success(
+    s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
+) -> None:
+    """Somebody else's object and a lost answer never add up to success, nor to a sure conflict."""
+    version = s3.put("repo", b"1", Create())
+    s3.put("repo", b"theirs", Update(version))
+    proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
+    with pytest.raises(OutcomeUnknownError):
+        behind_proxy.put("repo", b"2", Update(version))
+    assert bytes(s3.get("repo").data) == b"theirs"
+
+
+def test_landed_and_replaced_is_not_reported_as_a_conflict(
+    s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
+) -> None:
+    """If another builds on our write before we hear of it, saying "conflict" would be wrong."""
+    version = s3.put("repo", b"1", Create())
+    proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
+    proxy.before_answer = lambda: s3.put("repo", b"2+", Update(s3.head("repo").version))
+    with pytest.raises(OutcomeUnknownError):
+        behind_proxy.put("repo", b"2", Update(version))
+    assert bytes(s3.get("repo").data) == b"2+"
+
+
+def test_the_write_id_is_metadata_of_the_object(s3: ObjectStorage) -> None:
+    """Conditional puts are marked as Icechunk marks them, each with an id of its own."""
+    ids = []
+    for _ in range(2):
+        s3.put("repo", b"1", Create())
+        ids.append(s3._look("repo").write_id)
+        s3.delete_many(["repo"])
+    assert None not in ids
+    assert len(set(ids)) == 2
+    assert WRITE_ID_ATTRIBUTE == "icechunkwriteid"
+    s3.put("chunks/A", b"1")
+    assert s3._look("chunks/A").write_id is None
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST, Fault.LOSE_RESPONSE])
+def test_other_requests_are_sent_again(
+    behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
+) -> None:
+    """Reads, overwrites, listings and deletions outlast a few failures."""
+    proxy.faults = {"PUT": [fault] * 2, "GET": [fault] * 2, "HEAD": [fault] * 2}
+    behind_proxy.put("chunks/A", b"0123456789")
+    assert bytes(behind_proxy.get("chunks/A").data) == b"0123456789"
+    assert behind_proxy.head("chunks/A").size_bytes == 10
+    proxy.faults = {"GET": [fault] * 2}
+    assert [info.key for info in behind_proxy.list()] == ["chunks/A"]
+    if fault is Fault.UNAVAILABLE:
+        proxy.faults = {"POST": [fault] * 2}
+    behind_proxy.delete_many(["chunks/A"])
+    assert list(behind_proxy.list()) == []
+
+
+def test_a_response_that_breaks_off_is_fetched_again(
+    behind_proxy: ObjectStorage, proxy: FaultyProxy
+) -> None:
+    """Half a body is never taken for the object."""
+    data = bytes(range(256)) * 4000
+    behind_proxy.put("chunks/A", data)
+    proxy.faults["GET"] = [Fault.HALF_BODY]
+    assert bytes(behind_proxy.get("chunks/A").data) == data
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST])
+def test_permanent_failures_end(
+    behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
+) -> None:
+    """A server that never answers well is given up within the tries that the settings allow."""
+    proxy.always = dict.fromkeys(["PUT", "GET", "HEAD", "POST"], fault)
+    started = time.monotonic()
+    with pytest.raises(StorageError):
+        behind_proxy.get("repo")
+    with pytest.raises(StorageError):
+        behind_proxy.put("repo", b"1")
+    with pytest.raises(OutcomeUnknownError):
+        behind_proxy.put("repo", b"1", Create())
+    with pytest.raises(StorageError):
+        list(behind_proxy.list())
+    with pytest.raises(StorageError):
+        behind_proxy.delete_many(["repo"])
+    assert time.monotonic() - started < 10
+
+
+def test_a_server_that_is_not_there(s3: ObjectStorage, proxy: FaultyProxy) -> None:
+    """When nothing was ever sent, the outcome of a conditional put is known: it failed."""
+    place = s3.place
+    assert isinstance(place, S3Place)
+    nowhere = ObjectStorage(
+        S3Place(
+            bucket=place.bucket,
+            endpoint_url="http://127.0.0.1:1",
+            allow_http=True,
+            virtual_hosted=False,
+            credentials=place.credentials,
+        ),
+        settings=QUICK,
+    )
+    with pytest.raises(StorageError) as raised:
+        nowhere.put("repo", b"1", Create())
+    assert not isinstance(raised.value, OutcomeUnknownError)

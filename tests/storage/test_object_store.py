@@ -1,0 +1,289 @@
+"""What is special about object stores: credentials, permissions, forks, settings."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import traceback
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from obstore.exceptions import BaseError
+
+from icefloe.errors import ObjectNotFoundError, PreconditionFailedError, StorageError
+from icefloe.model.storage_settings import (
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
+from icefloe.storage import (
+    Create,
+    ObjectStorage,
+    S3StaticCredentials,
+    Update,
+    Version,
+    azure_storage,
+    s3_storage,
+    storage_from_url,
+)
+from icefloe.storage.object_store import _redacted, _translated
+
+if TYPE_CHECKING:
+    from servers import AzureServer, S3Server
+
+
+class KeyIssuer:
+    """Answers the keys of the test server, good for a while."""
+
+    def __init__(self, server: S3Server, lifetime: timedelta) -> None:
+        self.server = server
+        self.lifetime = lifetime
+
+    def __call__(self) -> S3StaticCredentials:
+        return S3StaticCredentials(
+            self.server.access_key_id,
+            self.server.secret_access_key,
+            None,
+            datetime.now(UTC) + self.lifetime,
+        )
+
+
+def test_refreshable_credentials_open_the_door(s3_server: S3Server) -> None:
+    """A storage asks its function for keys, also after it was sent to another process."""
+    storage = s3_storage(
+        bucket=s3_server.bucket,
+        prefix=str(uuid.uuid4()),
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        get_credentials=KeyIssuer(s3_server, timedelta(seconds=1)),
+    )
+    storage.put("repo", b"x", Create())
+    again = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    assert bytes(again.get("repo").data) == b"x"
+
+
+def test_given_keys_are_not_mixed_with_the_environment(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session token or switches left in the environment do not spoil keys that were given."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "stale")
+    storage = s3_storage(
+        bucket=s3_server.bucket,
+        prefix=str(uuid.uuid4()),
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        access_key_id=s3_server.access_key_id,
+        secret_access_key=s3_server.secret_access_key,
+    )
+    storage.put("repo", b"x")
+    assert bytes(storage.get("repo").data) == b"x"
+
+
+def test_a_url_and_the_environment_are_enough(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line opens s3:// with what the environment says."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_access_key)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint_url)
+    storage = storage_from_url(f"s3://{s3_server.bucket}/{uuid.uuid4()}")
+    storage.put("repo", b"x", Create())
+    assert [info.key for info in storage.list()] == ["repo"]
+
+
+def test_who_may_only_read_cannot_write(s3: ObjectStorage, s3_server: S3Server) -> None:
+    """A refusal for lack of permission is an error of its own, at once, and changes nothing."""
+    s3.put("repo", b"x")
+    reader = s3_storage(
+        bucket=s3_server.bucket,
+        prefix=s3.url.split("/", 3)[3],
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        access_key_id=s3_server.reader_access_key_id,
+        secret_access_key=s3_server.reader_secret_access_key,
+    )
+    assert bytes(reader.get("repo").data) == b"x"
+    for mode in (None, Create(), Update(Version("1"))):
+        with pytest.raises(StorageError, match="check the credentials") as raised:
+            reader.put("repo", b"y") if mode is None else reader.put("repo", b"y", mode)
+        assert not isinstance(raised.value, PreconditionFailedError)
+    assert bytes(s3.get("repo").data) == b"x"
+
+
+def test_a_missing_bucket_is_not_a_missing_object(s3_server: S3Server) -> None:
+    """Who mistypes the bucket is told so, instead of seeing an empty repository."""
+    storage = s3_storage(
+        bucket="no-such-bucket",
+        prefix="p",
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        access_key_id=s3_server.access_key_id,
+        secret_access_key=s3_server.secret_access_key,
+    )
+    with pytest.raises(StorageError, match="no such bucket") as raised:
+        storage.get("repo")
+    assert not isinstance(raised.value, ObjectNotFoundError)
+
+
+def fail_with_a_secret() -> S3StaticCredentials:
+    raise RuntimeError("hush-hush")
+
+
+def everything_shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def test_errors_show_no_secret(s3_server: S3Server, azure_server: AzureServer) -> None:
+    """No wrong key, token or signed URL stands in an error, its causes or its traceback."""
+    secret = "hush-hush"
+    quick = StorageSettings(retries=StorageRetriesSettings(max_tries=1))
+    storages = [
+        s3_storage(
+            bucket=s3_server.bucket,
+            prefix="p",
+            endpoint_url=s3_server.endpoint_url,
+            allow_http=True,
+            access_key_id=s3_server.access_key_id,
+            secret_access_key=secret,
+        ),
+        azure_storage(
+            account=azure_server.account,
+            container=azure_server.container,
+            prefix="p",
+            sas_token=f"sv=2021-08-06&sig={secret}",
+            config={"endpoint": azure_server.endpoint_url, "allow_http": "true"},
+        ),
+        azure_storage(
+            account=azure_server.account,
+            container=azure_server.container,
+            prefix="p",
+            sas_token=f"sv=2021-08-06&sig={secret}",
+            config={"endpoint": "http://127.0.0.1:1/a", "allow_http": "true"},
+        ),
+        s3_storage(
+            bucket=s3_server.bucket,
+            prefix="p",
+            endpoint_url=s3_server.endpoint_url,
+            allow_http=True,
+            get_credentials=fail_with_a_secret,
+        ),
+    ]
+    for storage in storages:
+        asking = storage.with_settings(quick)
+        for request in (
+            lambda asking=asking: asking.get("repo"),
+            lambda asking=asking: asking.put("repo", b"x"),
+            lambda asking=asking: asking.put("repo", b"x", Create()),
+            lambda asking=asking: list(asking.list()),
+            lambda asking=asking: asking.delete_many(["repo"]),
+        ):
+            with pytest.raises(StorageError) as raised:
+                request()
+            error: BaseException | None = raised.value
+            while error is not None:
+                assert secret not in str(error) + repr(error)
+                error = error.__cause__ or error.__context__
+            assert secret not in everything_shown(raised.value)
+            assert secret not in repr(pickle.loads(pickle.dumps(raised.value)))  # noqa: S301
+
+
+def test_signed_urls_are_cut_out_of_errors() -> None:
+    """Whatever obstore quotes, queries of URLs and its debug output are left out."""
+    told = BaseError(
+        "GET https://a.org/b?sv=1&sig=hush-hush in 1ms - 403\n\nDebug source:\nhush-hush"
+    )
+    for error in (_redacted(told), _translated(told, "read", "az://b")):
+        assert "hush-hush" not in str(error) + repr(error)
+        assert "https://a.org/b?... in 1ms - 403" in str(error)
+
+
+def test_a_forked_child_is_told_instead_of_waiting(s3: ObjectStorage) -> None:
+    """The threads of obstore stay behind in a fork; requests of the child raise at once."""
+    s3.put("repo", b"x")
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "forked_reader.py")],
+        input=pickle.dumps(s3),
+        capture_output=True,
+        check=True,
+        timeout=30,
+    )
+    child, parent = done.stdout.decode().splitlines()
+    assert "'spawn'" in child
+    assert parent == "parent: fine"
+
+
+def test_timeouts_bound_a_silent_server() -> None:
+    """Settings of timeouts and retries reach the client: a server that never answers is left."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        storage = s3_storage(
+            bucket="b",
+            prefix="p",
+            endpoint_url=f"http://127.0.0.1:{silent.getsockname()[1]}",
+            allow_http=True,
+            anonymous=True,
+        ).with_settings(
+            StorageSettings(
+                retries=StorageRetriesSettings(max_tries=2, initial_backoff_ms=1, max_backoff_ms=1),
+                timeouts=StorageTimeoutSettings(operation_attempt_timeout_ms=200),
+            )
+        )
+        started = time.monotonic()
+        with pytest.raises(StorageError):
+            storage.get("repo")
+        assert time.monotonic() - started < 5
+
+
+def test_large_puts_go_in_parts(s3: ObjectStorage) -> None:
+    """From the configured size on an object is uploaded in parts, and is the same object."""
+    in_parts = s3.with_settings(StorageSettings(minimum_size_for_multipart_upload=1))
+    data = bytes(range(256)) * (17 * 4096)
+    in_parts.put("chunks/L", data)
+    fetched = s3.get("chunks/L")
+    assert bytes(fetched.data) == data
+    # S3 marks what came in parts: the tag ends in their number.
+    assert (fetched.info.version.etag or "").endswith('-3"')
+
+
+def test_conditions_can_be_switched_off(s3: ObjectStorage) -> None:
+    """For servers without conditional puts the ``unsafe_`` switches make them plain puts."""
+    unsafe = s3.with_settings(
+        StorageSettings(unsafe_use_conditional_create=False, unsafe_use_conditional_update=False)
+    )
+    s3.put("repo", b"1")
+    unsafe.put("repo", b"2", Create())
+    unsafe.put("repo", b"3", Update(Version("nonsense")))
+    assert bytes(s3.get("repo").data) == b"3"
+
+
+def test_without_metadata_conditions_still_hold(s3: ObjectStorage) -> None:
+    """Switching metadata off leaves out the write id, not the condition."""
+    plain = s3.with_settings(StorageSettings(unsafe_use_metadata=False))
+    version = plain.put("repo", b"1", Create())
+    assert s3._look("repo").write_id is None
+    with pytest.raises(PreconditionFailedError):
+        plain.put("repo", b"2", Create())
+    plain.put("repo", b"2", Update(version))
+
+
+def test_a_missing_object_in_a_batch_does_not_save_the_others(azure_server: AzureServer) -> None:
+    """Azure answers absent keys with errors; all present ones are deleted all the same."""
+    storage = azure_storage(
+        account=azure_server.account,
+        container=azure_server.container,
+        prefix=str(uuid.uuid4()),
+        access_key=azure_server.access_key,
+        config={"endpoint": azure_server.endpoint_url, "allow_http": "true"},
+    )
+    present = [f"chunks/{i:03}" for i in range(0, 300, 30)]
+    for key in present:
+        storage.put(key, b"x")
+    storage.delete_many(f"chunks/{i:03}" for i in range(300))
+    assert list(storage.list()) == []

@@ -1,0 +1,104 @@
+"""Small web servers in threads, bound to 127.0.0.1 only: files with ranges, and redirects."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOPBACK = "127.0.0.1"
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """A web server in threads of this process."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Stay silent: clients that go away are part of these tests."""
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[str]:
+    """Run a server until the end of the block; answer its URL."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def web_server(folder: Path, *, with_ranges: bool = True) -> Iterator[str]:
+    """Serve the files of a folder over HTTP, with or without range requests; answer the URL."""
+
+    class Handler(_RangeHandler if with_ranges else _QuietHandler):  # type: ignore[misc]
+        root = folder
+
+    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+        yield url
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    root: ClassVar[Path]
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path: str) -> str:
+        self.directory = str(self.root)
+        return super().translate_path(path)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+class _RangeHandler(_QuietHandler):
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if asked is None or not path.is_file():
+            super().do_GET()
+            return
+        data = path.read_bytes()
+        first, last = asked.groups()
+        start = int(first) if first else max(0, len(data) - int(last))
+        end = min(len(data), int(last) + 1) if first and last else len(data)
+        if start >= end:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(data)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        self.send_header("Content-Length", str(end - start))
+        self.send_header("Last-Modified", self.date_time_string(int(path.stat().st_mtime)))
+        self.end_headers()
+        self.wfile.write(data[start:end])
+
+
+@contextmanager
+def redirecting_server(targets: dict[str, str]) -> Iterator[str]:
+    """Serve redirects: paths to the location that each is redirected to; answer the URL."""
+
+    class Handler(_QuietHandler):
+        root = Path("/nonexistent")
+
+        def do_GET(self) -> None:
+            target = targets.get(self.path)
+            self.send_response(404 if target is None else 302)
+            if target is not None:
+                self.send_header("Location", target)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+        yield url
