@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types layers bench fuzz clean
+.PHONY: help demo test later check lint format types layers bench fuzz clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ demo: $(READY) ## See it work: open a repository, print its history and tree
 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -n 2
+
+later: $(READY) ## Run the tests with a later Python, where the machine has one
+	@$(BIN)/python tests/later_python.py -m pytest -n 2
 
 check: lint types layers ## Style, types and layers
 

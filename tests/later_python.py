@@ -1,6 +1,7 @@
-"""A separate environment with Icechunk 2.x, which needs a Python later than the oldest we support.
+"""A separate environment with a later Python than the oldest we support, and so with Icechunk 2.x.
 
 Looks for Python 3.12 or later on the machine and makes ``.venv-later`` beside the project once.
+``python later_python.py COMMAND …`` runs a command in it, as ``make later`` does with the tests.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv-later"
-REQUIREMENTS = ("icechunk>=2.3", "zarr>=3.1")
 _MINORS = range(20, 11, -1)
 
 
@@ -25,19 +25,21 @@ class NoLaterPythonError(Exception):
 @cache
 def icechunk2_python() -> Path:
     """Return an interpreter that has Icechunk 2.x; makes its environment if need be."""
+    if sys.version_info >= (3, 12):
+        return Path(sys.executable)
     python = ENVIRONMENT / "bin" / "python"
     ready = ENVIRONMENT / ".ready"
     with _lock():
-        if not ready.exists():
+        # As old as what it was made from, or it is made again.
+        made_from = (ROOT / "pyproject.toml").stat().st_mtime
+        if not ready.exists() or ready.stat().st_mtime < made_from:
             _run(_find(), "-m", "venv", "--clear", ENVIRONMENT)
-            _run(python, "-m", "pip", "install", "--quiet", *REQUIREMENTS)
+            _run(python, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[test]")
             ready.touch()
     return python
 
 
 def _find() -> Path:
-    if sys.version_info >= (3, 12):
-        return Path(sys.executable)
     names = [f"python3.{minor}" for minor in _MINORS]
     found = [Path(path) for name in names if (path := shutil.which(name))]
     # Version managers keep interpreters where PATH does not look.
@@ -75,3 +77,12 @@ class _lock:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+if __name__ == "__main__":
+    try:
+        later = icechunk2_python()
+    except NoLaterPythonError as error:
+        sys.stderr.write(f"!!! ICEFLOE WAS NOT TESTED WITH A LATER PYTHON: {error}\n")
+        sys.exit(0)
+    sys.exit(subprocess.run([later, *sys.argv[1:]], cwd=ROOT, check=False).returncode)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 from icefloe.format.keys import (
     chunk_key,
     manifest_key,
@@ -20,11 +22,21 @@ from icefloe.model.snapshot import ManifestFileInfo
 if TYPE_CHECKING:
     from icefloe.format.location_compression import LocationCompression
     from icefloe.model.chunk_payload import ChunkRef
-    from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
+    from icefloe.model.ids import ChunkId, ManifestId, ObjectId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.transaction_log import TransactionLog
-    from icefloe.storage.interface import Storage
+    from icefloe.storage.interface import Fetched, Storage
+
+
+def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
+    """Fetch a metadata file; one that is larger than its kind can be is refused unread."""
+    try:
+        return storage.get(key, max_bytes=max_bytes)
+    except StorageError as error:
+        if error.kind is ErrorKind.INVALID_OBJECT_SIZE:
+            raise FormatError(error.message, file=key) from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +53,32 @@ class Assets:
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         """Fetch a snapshot."""
         key = snapshot_key(snapshot_id)
-        return decode_snapshot(self.storage.get(key).data, key)
+        snapshot = decode_snapshot(fetch_file(self.storage, key).data, key)
+        _require_id(snapshot.id, snapshot_id, key)
+        return snapshot
 
     def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         """Fetch a manifest."""
         key = manifest_key(manifest_id)
-        return decode_manifest(self.storage.get(key).data, key)
+        manifest = decode_manifest(fetch_file(self.storage, key).data, key)
+        _require_id(manifest.id, manifest_id, key)
+        return manifest
 
     def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """Fetch the log of what a snapshot changed."""
         key = transaction_log_key(snapshot_id)
-        return decode_transaction_log(self.storage.get(key).data, key)
+        log = decode_transaction_log(fetch_file(self.storage, key).data, key)
+        _require_id(log.id, snapshot_id, key)
+        return log
 
     def fetch_chunk(self, ref: ChunkRef) -> bytes | memoryview:
         """Fetch the bytes of a native chunk."""
-        wanted = Bounded(ref.offset, ref.offset + ref.length)
-        return self.storage.get(chunk_key(ref.id), wanted).data
+        key, wanted = chunk_key(ref.id), Bounded(ref.offset, ref.offset + ref.length)
+        try:
+            return self.storage.get(key, wanted).data
+        except InvalidInputError as error:
+            # Not the caller's mistake: a manifest says that there is more than there is.
+            raise FormatError(error.message, file=key) from error
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot."""
@@ -86,3 +108,9 @@ class Assets:
     def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
         """Write a chunk file."""
         self.storage.put(chunk_key(chunk_id), data)
+
+
+def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:
+    """Refuse a whole, valid file that is not the one its name says."""
+    if found != expected:
+        raise FormatError(f"holds {found}: files were mixed up or renamed", file=key)

@@ -170,9 +170,31 @@ def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
 
 
 class ConflictError(IcefloeError):
-    """Somebody else changed the same thing first."""
+    """Somebody else changed the same thing first.
+
+    Parameters
+    ----------
+    message
+        What was wrong, where, and what to do next.
+    expected_parent, actual_parent
+        The snapshot ids that a branch was expected to point at, and does point at.
+    kind
+        What happened.
+    """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        expected_parent: str | None = None,
+        actual_parent: str | None = None,
+        kind: ErrorKind | None = None,
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.expected_parent = expected_parent
+        self.actual_parent = actual_parent
 
 
 class NotFoundError(IcefloeError, KeyError):

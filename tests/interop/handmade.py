@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,7 @@ import zarr
 import zarr.storage
 
 from icefloe.assets import Assets
-from icefloe.format import config_yaml
-from icefloe.format.keys import CONFIG, REPO, branch_key, tag_key
 from icefloe.format.location_compression import LocationCompression
-from icefloe.format.ref_json import encode_ref
-from icefloe.format.repo_info import encode_repo_info
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, LastModified, VirtualChunkRef
 from icefloe.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
@@ -31,17 +27,11 @@ from icefloe.model.node import (
     NodeSnapshot,
 )
 from icefloe.model.path import Path as NodePath
-from icefloe.model.repo_info import (
-    NewCommit,
-    RepoAvailability,
-    RepoInfo,
-    RepoInitialized,
-    RepoStatus,
-    Update,
-)
-from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
+from icefloe.model.snapshot import Snapshot
 from icefloe.model.transaction_log import TransactionLog
-from icefloe.storage import Create, LocalStorage, Storage
+from icefloe.refs import create_refs
+from icefloe.refs.repo_file import RepoFile
+from icefloe.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,12 +195,11 @@ def write_handmade(
     many = {"/many": rng.random(1200)}
     made.arrays |= many
     writer.arrays("virtual", many, (1,))
-    now = datetime.now(UTC)
-    initial = Snapshot(INITIAL_SNAPSHOT_ID, None, now, INITIAL_MESSAGE, INITIAL_METADATA, (), ())
+    refs = create_refs(storage, spec_version=spec_version, config=_config(made.virtual_prefix))
     snapshot = Snapshot(
         made.snapshot_id,
         INITIAL_SNAPSHOT_ID,
-        now + timedelta(milliseconds=5),
+        datetime.now(UTC),
         MESSAGE,
         METADATA,
         tuple(writer.nodes),
@@ -228,44 +217,22 @@ def write_handmade(
         none,
         ChunkIndexColumns.of(writer.updated),
     )
-    assets.write_snapshot(initial)
-    if spec_version > 1:
-        empty = TransactionLog(
-            initial.id, none, none, none, none, none, none, ChunkIndexColumns.of({})
-        )
-        assets.write_transaction_log(empty)
     assets.write_transaction_log(log)
     assets.write_snapshot(snapshot)
-    _write_refs(storage, spec_version, initial, snapshot, made.virtual_prefix)
+    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.info())
+    refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
+    refs.create_tag("gone", INITIAL_SNAPSHOT_ID)
+    refs.delete_tag("gone")
+    refs.create_branch("dev", snapshot.id)
+    refs.reset_branch("dev", INITIAL_SNAPSHOT_ID, expected=snapshot.id)
+    if isinstance(refs, RepoFile):
+        refs.save_metadata({"owner": "icefloe"})
     return made
 
 
-def _write_refs(
-    storage: Storage, spec_version: int, initial: Snapshot, snapshot: Snapshot, prefix: str
-) -> None:
+def _config(prefix: str) -> RepositoryConfig:
     store = ObjectStoreConfig.LocalFileSystem(prefix.removeprefix("file://"))
-    config = RepositoryConfig(
+    return RepositoryConfig(
         inline_chunk_threshold_bytes=77,
         virtual_chunk_containers={prefix: VirtualChunkContainer(prefix, store)},
     )
-    if spec_version == 1:
-        storage.put(CONFIG, config_yaml.dumps(config), Create())
-        storage.put(branch_key("main"), encode_ref(snapshot.id), Create())
-        storage.put(tag_key("v1"), encode_ref(initial.id), Create())
-        return
-    later = snapshot.flushed_at + timedelta(milliseconds=1)
-    info = RepoInfo(
-        spec_version=2,
-        branches={"main": snapshot.id},
-        tags={"v1": initial.id},
-        deleted_tags=frozenset({"gone"}),
-        snapshots=(initial.info(), snapshot.info()),
-        status=RepoStatus(RepoAvailability.ONLINE, initial.flushed_at),
-        latest_updates=(
-            Update(NewCommit("main", snapshot.id), later),
-            Update(RepoInitialized(), initial.flushed_at, "repo.gone"),
-        ),
-        metadata={"owner": "icefloe"},
-        config=config,
-    )
-    storage.put(REPO, encode_repo_info(info), Create())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from icefloe.model.ids import INITIAL_SNAPSHOT_ID
 from interop.handmade import MESSAGE, METADATA, Handmade, write_handmade
 
 Reader = Callable[[Path, str | None], dict[str, Any]]
@@ -17,8 +18,8 @@ Reader = Callable[[Path, str | None], dict[str, Any]]
 
 def _check(found: dict[str, Any], made: Handmade) -> None:
     snapshot_id = str(made.snapshot_id)
-    assert found["branches"] == {"main": snapshot_id}
-    assert list(found["tags"]) == ["v1"]
+    assert found["branches"] == {"main": snapshot_id, "dev": str(INITIAL_SNAPSHOT_ID)}
+    assert found["tags"] == {"v1": str(INITIAL_SNAPSHOT_ID)}
     newest = found["ancestry"]["main"][0]
     assert (newest["message"], newest["metadata"]) == (MESSAGE, METADATA)
     assert len(found["ancestry"]["main"]) == 2
@@ -54,5 +55,14 @@ def test_icechunk_2_reads(kind: str, tmp_path: Path, read_with_icechunk2: Reader
     found = read_with_icechunk2(tmp_path / "repo", made.virtual_prefix)
     _check(found, made)
     if kind != "version 1":
-        assert found["ops"] == ["NewCommit", "RepoInitialized"]
+        assert found["ops"] == [
+            "MetadataChanged",
+            "BranchReset",
+            "BranchCreated",
+            "TagDeleted",
+            "TagCreated",
+            "TagCreated",
+            "NewCommit",
+            "RepoInitialized",
+        ]
         assert found["repo_metadata"] == {"owner": "icefloe"}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.storage import Create, Update, Version
+from icefloe.storage.backoff import pause_s
 from icefloe.storage.conditional_put import (
     ConditionRefusedError,
     PresentObject,
@@ -187,11 +188,13 @@ def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
 
 
 def test_pauses_grow_and_are_bounded() -> None:
-    """Waiting doubles up to the limit, each time with jitter."""
+    """Waiting doubles up to the limit, each time between half and all of it."""
     tries = Tries(most=50, initial_backoff_s=0.1, max_backoff_s=5)
-    for failures in range(1, 50):
-        ceiling = min(5, 0.1 * 2 ** (failures - 1))
-        assert ceiling / 2 <= tries.pause_s(failures) <= ceiling
+    for failures in range(1, 5000, 7):
+        longest = min(5, 0.1 * 2 ** min(failures - 1, 30))
+        assert longest / 2 <= tries.pause_s(failures) <= longest
+        assert longest / 2 <= pause_s(failures, 0.1, 5) <= longest
+    assert len({pause_s(1, 1, 1) for _ in range(100)}) > 1
 
 
 EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"]

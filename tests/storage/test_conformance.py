@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from icefloe.errors import (
+    ErrorKind,
     IcefloeError,
     InvalidInputError,
     ObjectNotFoundError,
     PreconditionFailedError,
     SessionStateError,
+    StorageError,
 )
 from icefloe.model.byte_range import Bounded, ByteRange, From, Last, Until
 from icefloe.storage import (
@@ -128,6 +130,20 @@ def test_many_ranges_of_one_object(storage: Storage) -> None:
     assert storage.get_ranges("chunks/R", []) == []
 
 
+def test_no_more_is_read_than_the_caller_allows(storage: Storage) -> None:
+    """A get of more than ``max_bytes`` raises, naming both sizes; a range counts by its own."""
+    storage.put("snapshots/A", CONTENT)
+    for byte_range, size_bytes in ((None, 10), (Bounded(2, 9), 7), (From(3), 7), (Until(1), 9)):
+        with pytest.raises(StorageError, match=f"{size_bytes} bytes.* 6 ") as raised:
+            storage.get("snapshots/A", byte_range, max_bytes=6)
+        assert raised.value.kind is ErrorKind.INVALID_OBJECT_SIZE
+        storage.get("snapshots/A", byte_range, max_bytes=size_bytes)
+    with pytest.raises(StorageError, match="4 bytes"):
+        storage.get("snapshots/A", Last(4), max_bytes=3)
+    assert bytes(storage.get("snapshots/A", Last(4), max_bytes=4).data) == b"6789"
+    assert bytes(storage.get("snapshots/A", From(10), max_bytes=0).data) == b""
+
+
 def test_missing_objects(storage: Storage) -> None:
     """What is not there raises the same error whatever is asked of it."""
     storage.put("a/b", CONTENT)
@@ -212,6 +228,7 @@ def test_delete_many(storage: Storage) -> None:
 def test_list_is_in_the_order_of_bytes(storage: Storage) -> None:
     """Keys come in the order of their UTF-8 bytes, not in the order of a walk over directories."""
     keys = ["a-b", "a/b", "a/c/d", "a/é", "a0", "a~", "b b", "é", "中/x", "🧊"]
+    keys.append("refs/branch.a#1/ref.json")
     if not isinstance(storage, LocalStorage):
         keys.append("a/b/c")  # no file system has a file and a directory of one name
     for key in reversed(keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -175,12 +176,67 @@ def test_headers_go_where_they_belong() -> None:
         (lambda: storage_from_url("ftp://example.org/x"), "use a path or one of"),
         (lambda: storage_from_url("s3://b/p?x=1"), "query"),
         (lambda: storage_from_url("file://data/repo"), "three slashes"),
+        (lambda: storage_from_url(""), "s3://bucket/prefix"),
+        (lambda: storage_from_url("file://"), "'.'"),
+        (lambda: storage_from_url("http://[bad"), "no URL"),
+        (lambda: storage_from_url("://x"), "use a path or one of"),
+        (lambda: storage_from_url("az://container@account/a"), "would be shown"),
+        (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="https://[bad"), "no URL"),
     ],
 )
 def test_bad_arguments_say_what_to_do(make: Callable[[], Storage], advice: str) -> None:
     """Arguments that do not fit raise at once, with advice."""
     with pytest.raises(InvalidInputError, match=advice):
         make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: storage_from_url(f"s3://KEY:{SECRET}@bucket/p"),
+        lambda: storage_from_url(f"s3://KEY:12/{SECRET}@bucket/p"),
+        lambda: storage_from_url(f"s3://KEY:{SECRET}/34@bucket/p"),
+        lambda: storage_from_url(f"s3://KEY:a?{SECRET}@bucket/p"),
+        lambda: storage_from_url(f"gs://{SECRET}@bucket/p"),
+        lambda: storage_from_url(f"az://{SECRET}@container/p"),
+        lambda: storage_from_url(f"abfss://me:{SECRET}@account/p"),
+        lambda: storage_from_url(f"abfss://me@{SECRET}@account/p"),
+        lambda: storage_from_url(f"abfss://container@account/p?sig={SECRET}"),
+        lambda: storage_from_url(f"memory://{SECRET}@x"),
+        lambda: storage_from_url(f"file://{SECRET}@host/data"),
+        lambda: storage_from_url(f"ftp://me:{SECRET}@host/data?sig={SECRET}"),
+        lambda: storage_from_url(f"https://me:{SECRET}@host/x"),
+        lambda: storage_from_url(f"https://host/x?sig={SECRET}"),
+        lambda: storage_from_url(f"https://[{SECRET}/x"),
+        lambda: storage_from_url(f"https://\u2100{SECRET}@host/x"),
+        lambda: http_storage(f"ftp://me:{SECRET}@host/x?sig={SECRET}"),
+        lambda: http_storage(f"https://host/x#{SECRET}"),
+        lambda: local_filesystem_storage(f"s3://KEY:{SECRET}@bucket/p"),
+        lambda: s3_storage(bucket=f"s3://KEY:{SECRET}@bucket", prefix="p"),
+        lambda: s3_storage(bucket=f"KEY:{SECRET}", prefix="p"),
+        lambda: s3_storage(bucket="b", prefix="p", endpoint_url=f"https://me:{SECRET}@h"),
+        lambda: s3_storage(bucket="b", prefix="p", endpoint_url=f"https://h?sig={SECRET}"),
+        lambda: s3_storage(bucket="b", prefix="p", endpoint_url=f"http://me:{SECRET}@h"),
+        lambda: s3_storage(bucket="b", prefix="p", endpoint_url=f"me:{SECRET}@h"),
+        lambda: r2_storage(bucket="b", endpoint_url=f"https://me:{SECRET}@h"),
+        lambda: tigris_storage(
+            bucket="b", prefix="p", region="fra", endpoint_url=f"https://me:{SECRET}@h"
+        ),
+    ],
+)
+def test_secrets_in_urls_are_refused_and_not_repeated(make: Callable[[], Storage]) -> None:
+    """A URL is shown everywhere, so it takes no secret; the refusal does not show it either."""
+    with pytest.raises(InvalidInputError) as raised:
+        make()
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_secrets_in_the_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment may name a server, and no password with it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://me:{SECRET}@h")
+    with pytest.raises(InvalidInputError) as raised:
+        s3_storage(bucket="b", prefix="p")
+    assert SECRET not in str(raised.value)
 
 
 def test_checksums_that_cannot_be_sent_are_refused() -> None:

@@ -52,6 +52,9 @@ def test_reading(storage: HttpStorage) -> None:
     ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(4, 4)]
     assert [bytes(one) for one in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
     assert bytes(storage.get("empty").data) == b""
+    assert bytes(storage.get("chunks/R", Bounded(2, 5), max_bytes=3).data) == b"234"
+    with pytest.raises(StorageError, match="10 bytes"):
+        storage.get("chunks/R", max_bytes=9)
 
 
 def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:

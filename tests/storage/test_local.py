@@ -19,6 +19,7 @@ from icefloe.errors import (
     PreconditionFailedError,
     StorageError,
 )
+from icefloe.model.byte_range import Bounded
 from icefloe.storage import Create, LocalStorage, Update, Version
 
 if TYPE_CHECKING:
@@ -208,6 +209,35 @@ def test_flush_order(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> 
     assert events[-2:] == ["rename", "flush refs"]
 
 
+def test_commits_flush_no_directories_of_strangers(
+    tmp_path: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may not be opened, as the ``lost+found`` of a disk, stops no commit; nor do links."""
+    root = tmp_path / "some" / "repository"
+    storage.put("chunks/A", b"x")
+    (root / "lost+found").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    opened: list[str] = []
+    plain_open: Callable[..., int] = os.open
+
+    def open_or_refuse(path: str, *arguments: int) -> int:
+        opened.append(Path(path).name)
+        if path.endswith("lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return plain_open(path, *arguments)
+
+    monkeypatch.setattr(os, "open", open_or_refuse)
+    version = storage.put("repo", b"1", Create())
+    storage.put("repo", b"2", Update(version))
+    assert {"chunks", "lost+found", "repository"} < set(opened)
+    assert "link" not in opened
+    opened.clear()
+    version = storage.put("refs/main", b"1", Create())
+    LocalStorage(root, follow_symlinks=True).put("refs/main", b"2", Update(version))
+    assert opened.count("link") == 1
+
+
 def test_undurable_storages_flush_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``durable=False`` no put waits for the disk, and conditions still hold."""
 
@@ -257,8 +287,12 @@ def test_a_full_disk_leaves_the_old_object(
     assert [path.name for path in root.iterdir()] == ["repo"]
 
 
-def test_links_out_of_the_root_are_refused(tmp_path: Path, root: Path) -> None:
-    """A repository from a stranger cannot name files of this machine as its objects."""
+def test_links_are_refused(tmp_path: Path, root: Path) -> None:
+    """A repository from a stranger cannot name files of this machine as its objects.
+
+    Links that stay inside are refused as well: an object has one key. Listings raise instead of
+    leaving out what another reader of the directory would see.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"not yours")
@@ -267,21 +301,54 @@ def test_links_out_of_the_root_are_refused(tmp_path: Path, root: Path) -> None:
     (root / "chunks" / "file").symlink_to(outside / "secret")
     (root / "manifests").symlink_to(outside)
     (root / "snapshots").symlink_to(root / "chunks")
-    for key in ("chunks/file", "manifests/secret"):
+    for key in ("chunks/file", "manifests/secret", "snapshots/A"):
         with pytest.raises(StorageError, match="follow_symlinks=True"):
             storage.get(key)
+        with pytest.raises(StorageError, match="follow_symlinks=True"):
+            storage.head(key)
+    for prefix in ("", "chunks/", "manifests/", "snapshots/"):
+        with pytest.raises(StorageError, match="follow_symlinks=True"):
+            list(storage.list(prefix))
     with pytest.raises(StorageError, match="follow_symlinks=True"):
         storage.put("manifests/new", b"x")
     with pytest.raises(StorageError, match="follow_symlinks=True"):
         storage.delete_many(["manifests/secret"])
-    assert [info.key for info in storage.list()] == ["chunks/A"]
-    assert bytes(storage.get("snapshots/A").data) == b"mine"
     # Replacing the link itself stays inside.
     storage.put("chunks/file", b"new")
     assert (outside / "secret").read_bytes() == b"not yours"
-    trusting = LocalStorage(root, follow_symlinks=True)
-    assert bytes(trusting.get("manifests/secret").data) == b"not yours"
-    assert "manifests/secret" in [info.key for info in trusting.list()]
+    assert [info.key for info in storage.list("chunks/")] == ["chunks/A", "chunks/file"]
+
+
+def test_links_are_followed_on_request(tmp_path: Path, root: Path) -> None:
+    """With ``follow_symlinks=True`` all calls see what a link leads to, in and out of the root."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "B").write_bytes(b"outside")
+    storage = LocalStorage(root, follow_symlinks=True)
+    storage.put("chunks/A", b"inside")
+    (root / "manifests").symlink_to(outside)
+    (root / "snapshots").symlink_to(root / "chunks")
+    listed = list(storage.list())
+    assert [info.key for info in listed] == ["chunks/A", "manifests/B", "snapshots/A"]
+    assert listed == [storage.head(info.key) for info in listed]
+    assert listed == [storage.get(info.key).info for info in listed]
+
+
+def test_an_update_of_a_linked_object_replaces_the_link(tmp_path: Path, root: Path) -> None:
+    """The version that was read is the one that an update checks; the file linked to stays."""
+    (tmp_path / "elsewhere").write_bytes(b"1")
+    root.mkdir(parents=True)
+    (root / "repo").symlink_to(tmp_path / "elsewhere")
+    storage = LocalStorage(root, follow_symlinks=True)
+    first = storage.get("repo").info.version
+    assert first == storage.head("repo").version
+    with pytest.raises(PreconditionFailedError):
+        storage.put("repo", b"2", Create())
+    second = storage.put("repo", b"2", Update(first))
+    assert storage.get("repo").info.version == second
+    assert (tmp_path / "elsewhere").read_bytes() == b"1"
+    with pytest.raises(PreconditionFailedError):
+        storage.put("repo", b"3", Update(first))
 
 
 def test_the_root_may_be_a_link(tmp_path: Path, root: Path) -> None:
@@ -316,10 +383,32 @@ def test_objects_and_directories_of_one_name(storage: LocalStorage) -> None:
 
 def test_names_of_uploads_are_no_keys(storage: LocalStorage) -> None:
     """A key that looks like a staged file would never be listed, so it is refused."""
-    with pytest.raises(InvalidInputError, match="uploads in progress"):
-        storage.put("chunks/x#12", b"x")
+    for use in (
+        lambda: storage.put("chunks/x#12", b"x"),
+        lambda: storage.get("chunks/x#12"),
+        lambda: storage.head("chunks/x#12"),
+        lambda: storage.delete_many(["chunks/x#12"]),
+    ):
+        with pytest.raises(InvalidInputError, match="uploads in progress"):
+            use()
     storage.put("chunks/x#y", b"x")
     assert [info.key for info in storage.list()] == ["chunks/x#y"]
+
+
+def test_directories_may_look_like_uploads(storage: LocalStorage) -> None:
+    """Only files are uploads in progress: what lies below the branch ``a#1`` is listed."""
+    storage.put("refs/branch.a#1/ref.json", b"x")
+    for prefix in ("", "refs/", "refs/branch.a#1/"):
+        assert [info.key for info in storage.list(prefix)] == ["refs/branch.a#1/ref.json"]
+
+
+def test_a_huge_object_is_not_read(root: Path, storage: LocalStorage) -> None:
+    """A file that claims 300 GB costs nothing where the caller sets a limit."""
+    storage.put("snapshots/X", b"x")
+    os.truncate(root / "snapshots" / "X", 300 * 10**9)
+    with pytest.raises(StorageError, match="300000000000 bytes"):
+        storage.get("snapshots/X", max_bytes=1_000_000)
+    assert bytes(storage.get("snapshots/X", Bounded(0, 1), max_bytes=1).data) == b"x"
 
 
 def test_a_relative_path_stays_where_it_was(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import icechunk
+import obstore.store
 
 from icefloe.storage import LocalStorage
 
@@ -32,3 +33,13 @@ def test_icechunk_sees_no_staged_files(tmp_path: Path) -> None:
     assert repository.list_branches() == {"main"}
     assert repository.garbage_collect(datetime.now(UTC)).snapshots_deleted == 0
     assert all(path.exists() for path in left_behind)
+
+
+def test_directories_that_look_like_uploads_hold_objects_for_both(tmp_path: Path) -> None:
+    """The library below Icechunk leaves out files by their name, never directories; so do we."""
+    ours = LocalStorage(tmp_path)
+    for key in ("refs/branch.a#1/ref.json", "refs/branch.main/ref.json"):
+        ours.put(key, b"{}")
+    (tmp_path / "refs" / "staged#1").write_bytes(b"junk")
+    theirs = obstore.list(obstore.store.LocalStore(tmp_path)).collect()
+    assert [info.key for info in ours.list()] == sorted(meta["path"] for meta in theirs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from icefloe.errors import StorageError
 from icefloe.storage import LocalStorage
+from icefloe.storage.directory_lock import LOCK_FILE_NAME
 
 HERE = Path(__file__).parent
 
@@ -62,8 +66,32 @@ def test_what_dead_writers_left_can_be_swept_up(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.put("chunks/A", b"kept")
     (tmp_path / "chunks" / "staged#123").write_bytes(b"left by a dead writer")
-    assert [info.key for info in storage.list()] == ["chunks/A"]
+    (tmp_path / "chunks" / LOCK_FILE_NAME).write_bytes(b"")
+    storage.put("refs/branch.a#1/ref.json", b"kept too")
+    kept = ["chunks/A", "refs/branch.a#1/ref.json"]
+    assert [info.key for info in storage.list()] == kept
     now = datetime.now(UTC)
     assert storage.delete_abandoned(before=now - timedelta(hours=1)) == 0
     assert storage.delete_abandoned(before=now + timedelta(hours=1)) == 1
-    assert sorted(path.name for path in (tmp_path / "chunks").iterdir()) == ["A"]
+    # Whoever holds the lock would not know that the file it stands on is gone.
+    assert sorted(path.name for path in (tmp_path / "chunks").iterdir()) == ["A", LOCK_FILE_NAME]
+    assert [info.key for info in storage.list()] == kept
+
+
+def test_a_sweep_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the file system are storage errors, and no directory is passed over for one."""
+    storage = LocalStorage(tmp_path)
+    storage.put("chunks/A", b"kept")
+    (tmp_path / "chunks" / "staged#123").write_bytes(b"left by a dead writer")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert LocalStorage(tmp_path / "nothing").delete_abandoned(before=later) == 0
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    for call in ("unlink", "scandir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, broken)
+            with pytest.raises(StorageError, match="Input/output error"):
+                storage.delete_abandoned(before=later)
+    assert storage.delete_abandoned(before=later) == 1

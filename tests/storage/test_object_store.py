@@ -32,7 +32,7 @@ from icefloe.storage import (
     s3_storage,
     storage_from_url,
 )
-from icefloe.storage.object_store import _redacted, _translated
+from icefloe.storage.object_store.errors import redacted, translated
 
 if TYPE_CHECKING:
     from servers import AzureServer, S3Server
@@ -200,9 +200,18 @@ def test_signed_urls_are_cut_out_of_errors() -> None:
     told = BaseError(
         "GET https://a.org/b?sv=1&sig=hush-hush in 1ms - 403\n\nDebug source:\nhush-hush"
     )
-    for error in (_redacted(told), _translated(told, "read", "az://b")):
+    for error in (redacted(told), translated(told, "read", "az://b")):
         assert "hush-hush" not in str(error) + repr(error)
         assert "https://a.org/b?... in 1ms - 403" in str(error)
+    for quoted in (
+        "GET https://a.org/b%3Fsv=1&sig=hush-hush in 1ms",
+        "GET https://a.org/b%3fsv%3D1%26sig%3Dhush-hush in 1ms",
+        "GET https://me:hush-hush@a.org/b in 1ms",
+    ):
+        shown = str(translated(BaseError(quoted), "read", "az://b"))
+        assert "hush-hush" not in shown
+        assert "a.org/b" in shown
+        assert "in 1ms" in shown
 
 
 def test_a_forked_child_is_told_instead_of_waiting(s3: ObjectStorage) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import traceback
+from contextlib import contextmanager
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +24,34 @@ from icefloe.storage.redirect import storage_from_redirect
 from web_servers import redirecting_server, web_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+SECRET = "hush-hush"
+
+
+def redirect_to(location: str) -> bytes:
+    return f"HTTP/1.1 302 Found\r\nLocation: {location}\r\n\r\n".encode("latin-1")
+
+
+@contextmanager
+def answering_server(answer: bytes) -> Iterator[str]:
+    """Answer every connection with these bytes."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_redirects_are_followed_to_the_place(tmp_path: Path) -> None:
@@ -68,6 +99,45 @@ def test_redirects_that_lead_nowhere_are_errors() -> None:
         redirect_storage("s3://bucket/a")
     with pytest.raises(StorageError, match="could not be asked"):
         redirect_storage("http://127.0.0.1:1/x")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 520 Web Server Returned an Unknown Error\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 -5\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        redirect_to("http://[bad"),
+        redirect_to("http://\xe9.\xe9/\xe9"),
+        redirect_to("http://h:port/x"),
+        redirect_to(f"http://h/a b?sig={SECRET}"),
+        redirect_to(f"http://me:{SECRET}@127.0.0.1/x"),
+        redirect_to(f"ftp://me:{SECRET}@h/x?sig={SECRET}"),
+        redirect_to(f"s3://KEY:{SECRET}@bucket/x?region={SECRET}"),
+        redirect_to(f"s3://KEY:{SECRET}@bucket/x?other={SECRET}"),
+        redirect_to(f"https+ic://me:{SECRET}@h/x"),
+        redirect_to(f"https+ic://[{SECRET}/x"),
+        redirect_to("s3:///x?region=eu"),
+        redirect_to("gs://bucket/a//b"),
+        redirect_to("r2://bucket/a"),
+    ],
+)
+def test_no_server_raises_foreign_errors(answer: bytes) -> None:
+    """Whatever a server answers ends in an error of ours, which quotes no secret of a URL."""
+    with answering_server(answer) as url, pytest.raises(StorageError) as raised:
+        redirect_storage(f"{url}/x?sig={SECRET}")
+    assert raised.value.kind is ErrorKind.BAD_REDIRECT
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_addresses_with_secrets_are_not_asked() -> None:
+    """A user and password in the address are refused before any request, and not repeated."""
+    for address in (f"https://me:{SECRET}@h/x", f"ftp://h/x?sig={SECRET}", f"https://[{SECRET}"):
+        with pytest.raises(InvalidInputError) as raised:
+            redirect_storage(address)
+        assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
 def test_an_address_that_does_not_redirect(tmp_path: Path) -> None:

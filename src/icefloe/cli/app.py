@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, NoReturn
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,10 +15,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from icefloe import __version__
-from icefloe.errors import IcefloeError, StorageError
+from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection import (
     describe_file,
     fetch_history,
+    fetch_metadata_file,
     fetch_snapshot,
     node_summary,
     stream_json,
@@ -26,7 +27,10 @@ from icefloe.inspection import (
 from icefloe.inspection.metadata_file import describe_node, describe_snapshot_info
 from icefloe.model.node import NodeKind
 from icefloe.refs import open_refs
-from icefloe.storage import Storage, storage_from_url
+from icefloe.storage import LocalStorage, Storage, storage_from_url
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 app = typer.Typer(
     name="icefloe",
@@ -50,16 +54,28 @@ _Ref = Annotated[
 
 
 def run() -> None:
-    """Run the command line; an error of icefloe is a message and exit code 1, never a traceback."""
+    """Run the command line; what goes wrong is a message and exit code 1, never a traceback."""
+    # A terminal that cannot show a letter shows its number.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
-    except IcefloeError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
-        sys.exit(1)
+        sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read us, such as `head`, has enough. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except IcefloeError as error:
+        _fail(error.message)
+    except OSError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True).print(
+        f"[bold red]error:[/] {escape(_printable(message))}", soft_wrap=True, highlight=False
+    )
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has no reader
+    sys.exit(1)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001
@@ -99,17 +115,9 @@ def inspect(
 
     Snapshots, manifests, transaction logs, the file repo and its backups, ref.json, config.yaml.
     """
-    root, _, name = file.rstrip("/").rpartition("/")
-    if Path(file).is_dir():
-        _fail(
-            f"{file} is a directory; name a file in it, or see the repository with: "
-            f"icefloe history {file}"
-        )
-    data = storage_from_url(root or ("/" if file.startswith("/") else ".")).get(name).data
-    for piece in stream_json(describe_file(data, file, refs=refs)):
-        sys.stdout.write(piece)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    storage, name = _split(file)
+    data = fetch_metadata_file(storage, name, file)
+    _print_json(describe_file(data, file, refs=refs))
 
 
 @app.command(epilog="Example:  icefloe history s3://bucket/weather --ref main --limit 20")
@@ -121,74 +129,95 @@ def history(
     as_json: _AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
-    entries = [
-        entry
-        for _, entry in zip(
-            range(limit), fetch_history(open_refs(_open(repository)), ref), strict=False
-        )
-    ]
+    entries = islice(fetch_history(open_refs(storage_from_url(repository)), ref), limit)
     if as_json:
-        described = (
+        _print_json(
             describe_snapshot_info(entry.info)
             | {"branches": list(entry.branches), "tags": list(entry.tags)}
             for entry in entries
         )
-        _print_json(described)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("snapshot", "written at (UTC)", "refs", "message"):
         table.add_column(column)
     for entry in entries:
-        names = [Text(name, "green") for name in entry.branches]
-        names += [Text(name, "yellow") for name in entry.tags]
+        names = [Text(_printable(name), "green") for name in entry.branches]
+        names += [Text(_printable(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(entry.info.message),
+            Text(_printable(entry.info.message)),
         )
-    _console().print(table)
+    _print(table)
 
 
 @app.command(epilog="Example:  icefloe tree weather --ref v1.0")
 def tree(repository: _Repository, *, ref: _Ref = "main", as_json: _AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
-    storage = _open(repository)
+    storage = storage_from_url(repository)
     snapshot = fetch_snapshot(storage, open_refs(storage), ref)
     if as_json:
         _print_json(describe_node(node) for node in snapshot.nodes)
         return
-    root = Tree(Text(f"{repository} at {ref}", "bold"))
+    root = Tree(Text(_printable(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in snapshot.nodes:
         if node.path.is_root:
             continue
-        parent = node.path.parent
         # A hierarchy may lack the groups in between: then a node hangs from what there is.
-        above = branches.get(str(parent), root)
-        style = "bold blue" if node.kind is NodeKind.GROUP else ""
-        label = Text(node.path.name, style)
-        label.append(f"  {node_summary(node)}" if node.kind is NodeKind.ARRAY else "", "dim")
+        above = branches.get(str(node.path.parent), root)
+        label = Text(_printable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else "")
+        if node.kind is NodeKind.ARRAY:
+            label.append(f"  {_printable(node_summary(node))}", "dim")
         branches[str(node.path)] = above.add(label)
-    _console().print(root)
     if not snapshot.nodes:
-        _console().print("(nothing in it yet)")
+        root.add(Text("(nothing in it yet)", "dim"))
+    _print(root)
 
 
-def _open(repository: str) -> Storage:
-    return storage_from_url(repository)
+def _split(file: str) -> tuple[Storage, str]:
+    """Find the storage that a file is in, and its name there."""
+    scheme, separator, rest = file.partition("://")
+    root, slash, name = file.rpartition("/")
+    if os.path.isdir(file):  # noqa: PTH112 - unlike Path.is_dir, it never raises
+        raise InvalidInputError(
+            f"{file} is a directory; name a file in it, or see the repository with: "
+            f"icefloe history {file}"
+        )
+    if not name or (separator and "/" not in rest.strip("/")):
+        raise InvalidInputError(
+            f"{file!r} names no file: give one of a repository, such as weather/repo or "
+            "s3://bucket/weather/repo"
+        )
+    if separator and scheme != "file":
+        return storage_from_url(root), name
+    # Whoever names a file may mean what a link points at.
+    path = file if not separator else storage_from_url(file).url.removeprefix("file://")
+    folder, _, name = path.rpartition("/")
+    return LocalStorage(folder or slash or ".", follow_symlinks=True), name
 
 
-def _print_json(items: object) -> None:
-    for piece in stream_json(items):
+def _print(renderable: RenderableType) -> None:
+    # A pipe has no width: what a program reads is neither folded nor padded.
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    for line in captured.get().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+def _print_json(value: object) -> None:
+    for piece in stream_json(value):
         sys.stdout.write(piece)
     sys.stdout.write("\n")
 
 
-def _console() -> Console:
-    # A pipe has no width: what is read by a program must not be cut.
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-
-
-def _fail(message: str) -> NoReturn:
-    raise StorageError(message)
+def _printable(text: str) -> str:
+    """Spell out control characters: a commit message must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
-from icefloe.model.chunk_index_columns import ChunkIndexColumns, ascending, sort_rows
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, ascending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from icefloe.format.flatbuffer_writer import Records
     from icefloe.format.schema import Field
 
-BLOCK_ROWS = 1 << 14
+BLOCK_ROWS = 1 << 15
 """Rows read at once: temporaries of this many numbers stay in the processor's cache."""
+
+MAX_DIMENSIONS = 255
+"""Dimensions are handled one after the other. No array library goes beyond 64 of them."""
 
 TAIL_COUNT, TAIL_COORDS = "(index count)", "(index coords)"
 
@@ -40,6 +44,9 @@ class IndexReader:
         self.ndims = np.zeros(len(rows), np.int64)
         heads = Tables(buffer, positions[splits[:-1][rows > 0]], name)
         self.ndims[rows > 0] = heads.vectors(field, 4).count
+        widest = int(self.ndims.max(initial=0))
+        if widest > MAX_DIMENSIONS:
+            buffer.fail(f"{name}: an array of {widest} dimensions; the limit is {MAX_DIMENSIONS}")
         total = int((rows * self.ndims).sum())
         if total * 4 > buffer.size:
             buffer.fail(f"{name}: {field.name} vectors overlap each other")
@@ -77,9 +84,17 @@ def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> C
     """Put the chunk indices of each array in order, where they are not."""
     if _is_sorted(indices):
         return indices
-    matrices = [sort_rows(indices.matrix(array)) for array in range(len(indices.node_ids))]
-    flat = np.concatenate([matrix.reshape(-1) for matrix in matrices])
-    indices = replace(indices, coords=flat)
+    rows, coords = np.diff(indices.splits), indices.coords.copy()
+    array = np.repeat(np.arange(len(rows)), rows)
+    for ndim in np.unique(indices.ndims[indices.ndims > 0]):
+        # All arrays of one rank at once, so that thousands of small ones cost no more than one.
+        is_of_rank = indices.ndims == ndim
+        here = np.repeat(is_of_rank, rows * indices.ndims)
+        matrix = coords[here].reshape(-1, int(ndim))
+        keys = (*(matrix[:, axis] for axis in range(int(ndim) - 1, -1, -1)),)
+        order = np.lexsort((*keys, array[np.repeat(is_of_rank, rows)]))
+        coords[here] = matrix[order].reshape(-1)
+    indices = replace(indices, coords=coords)
     if not _is_sorted(indices):
         buffer.fail(f"one of its {what} comes twice")
     return indices
@@ -116,6 +131,11 @@ def _ascends(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
 def index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
     """Describe the room that a record needs behind its table for chunk indices."""
     widest = int(indices.ndims.max(initial=0))
+    if widest > MAX_DIMENSIONS:
+        raise FormatError(
+            f"an array of {widest} dimensions; the limit is {MAX_DIMENSIONS}",
+            kind=ErrorKind.SERIALIZATION,
+        )
     return [(TAIL_COUNT, "<u4", 1), (TAIL_COORDS, "<u4", widest)]
 
 

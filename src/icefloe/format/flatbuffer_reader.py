@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from icefloe.format.schema import Field
 
 _ABSENT = 0  # nothing that a field points at can stand at position 0, where the root offset is
+_LONGEST_VTABLE = 132  # for 64 fields, five times what any table of the format has
+_SMALLEST_TABLE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,13 @@ class FlatBuffer:
             return self.blob(start, count).decode()
         except UnicodeDecodeError as error:
             raise FormatError(f"{what} is not valid UTF-8", file=self.file) from error
+
+    def are_closed(self, spans: Spans) -> NDArray[np.bool_]:
+        """Say behind which strings there is a zero, as flatbuffers demand."""
+        ends = spans.start + spans.count
+        inside = ends < self.size
+        closed: NDArray[np.bool_] = inside & (self.bytes[ends * inside] == 0)
+        return closed
 
     def require_ascending(self, ids: NDArray[np.uint8], what: str) -> None:
         """Check that ids, as rows of bytes, are in order and none comes twice."""
@@ -161,7 +170,8 @@ class Tables:
             return False
         if (vtables == vtables[0]).all():
             return True
-        if not (sizes == sizes[0]).all():
+        # Long ones, of which a hostile file may have many that differ at the end, are not worth it.
+        if not (sizes == sizes[0]).all() or sizes[0] > _LONGEST_VTABLE:
             return False
         # Compared in words, the last of which may overlap the one before it.
         size, first = int(sizes[0]), int(vtables[0])
@@ -220,7 +230,8 @@ class Tables:
     def structs(self, field: Field, size: int, *, required: bool = True) -> NDArray[np.uint8]:
         """Read a struct of ``size`` bytes of each table as ``u1[n, size]``, zeros where absent."""
         positions, present = self._field_positions(field, size, 1)
-        windows = np.ndarray((self.buffer.size - size + 1,), f"V{size}", self.buffer.bytes, 0, (1,))
+        room = max(0, self.buffer.size - size + 1)
+        windows = np.ndarray((room,), f"V{size}", self.buffer.bytes, 0, (1,))
         if present is None:
             result = windows[positions]
         else:
@@ -243,8 +254,10 @@ class Tables:
             targets = np.zeros(len(positions), np.int64)
             here = positions[present]
             targets[present] = self.buffer.gather(here, word) + here
+        # Forward, that is: a pointer at itself would be an empty vector, as its bytes are zero.
+        is_forward = (targets > positions) | (targets == _ABSENT)
         self._require(
-            (targets <= self.buffer.size - 4) & (targets & 3 == 0),
+            (targets <= self.buffer.size - 4) & (targets & 3 == 0) & is_forward,
             f"has its field {field.name} point at an impossible place",
         )
         return targets
@@ -274,12 +287,8 @@ class Tables:
     def strings(self, field: Field, *, required: bool = True) -> Spans:
         """Find the string that the field of each table points at."""
         spans = self.vectors(field, 1, required=required)
-        ends = spans.start + spans.count
         self._require(
-            ~spans.present | (ends < self.buffer.size), f"has a {field.name} that never ends"
-        )
-        self._require(
-            ~spans.present | (self.buffer.bytes[ends * spans.present] == 0),
+            ~spans.present | self.buffer.are_closed(spans),
             f"has a {field.name} without its closing zero",
         )
         return spans
@@ -319,21 +328,31 @@ class Tables:
         splits, items = self.numbers(self.vectors(field, size, required=required), f"V{size}")
         return splits, np.ascontiguousarray(items).view(np.uint8).reshape(-1, size)
 
-    def _ragged(self, spans: Spans, item_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the position of each item of each vector."""
+    def _ragged(
+        self, spans: Spans, item_size: int, target_size: int = 0
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find the position of each item of each vector.
+
+        ``target_size`` is the least that what an item points at takes, so that a vector that names
+        one thing over and over is found out before its length costs anything.
+        """
         splits = np.zeros(len(spans.count) + 1, np.int64)
         np.cumsum(spans.count, out=splits[1:])
         total = int(splits[-1])
-        if total * item_size > self.buffer.size:
+        if total * (item_size + target_size) > self.buffer.size:
             self.buffer.fail(f"{self.name}: vectors overlap each other or have absurd counts")
         within = np.arange(total, dtype=np.int64) - np.repeat(splits[:-1], spans.count)
         return splits, np.repeat(spans.start, spans.count) + within * item_size
 
     def child_positions(
-        self, field: Field, *, required: bool = True
+        self, field: Field, *, required: bool = True, smallest: int = _SMALLEST_TABLE
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Follow vectors of tables: where each parent's children start, and where they all are."""
-        splits, places = self._ragged(self.vectors(field, 4, required=required), 4)
+        """Follow vectors of tables: where each parent's children start, and where they all are.
+
+        ``smallest`` is the size of the smallest table that such a child can be.
+        """
+        spans = self.vectors(field, 4, required=required)
+        splits, places = self._ragged(spans, 4, smallest)
         return splits, places + self.buffer.gather(places, np.dtype("<u4"))
 
     def children(
@@ -341,7 +360,12 @@ class Tables:
     ) -> tuple[NDArray[np.int64], Tables]:
         """Follow vectors of tables: where each parent's children start, and all the children."""
         splits, positions = self.child_positions(field, required=required)
-        return splits, Tables(self.buffer, positions, name)
+        children = Tables(self.buffer, positions, name)
+        # Each child may become an object: few tables, each named a million times, must not.
+        sizes = np.broadcast_to(children._table_sizes + 4, len(children))  # and the pointer to it
+        if int(sizes.sum()) > self.buffer.size:
+            self.buffer.fail(f"{self.name}: tables in {field.name} overlap each other")
+        return splits, children
 
     def tables(self, field: Field, name: str, rows: NDArray[np.int64] | None = None) -> Tables:
         """Follow a pointer to one table from each of these tables, or from some of the rows."""
@@ -351,17 +375,19 @@ class Tables:
     def string_vector(self, field: Field) -> list[str]:
         """Read the vector of strings of the one table here."""
         spans = self.vectors(field, 4)
-        _, places = self._ragged(spans, 4)
+        _, places = self._ragged(spans, 4, 5)  # four bytes of length and a closing zero
         # A vector of strings is a run of pointers: each a table of one field, so to say.
         targets = places + self.buffer.gather(places, np.dtype("<u4"))
-        if not ((targets & 3 == 0) & (targets <= self.buffer.size - 4)).all():
+        fits = (targets & 3 == 0) & (targets <= self.buffer.size - 4) & (targets > places)
+        if not fits.all():
             self.buffer.fail(f"{self.name}: {field.name} points outside the file")
         counts = self.buffer.gather(targets, np.dtype("<u4")).astype(np.int64)
         if not (targets + 4 + counts <= self.buffer.size).all():
             self.buffer.fail(f"{self.name}: {field.name} reaches past the end of the file")
-        codes, table = self.buffer.factorize(
-            Spans(targets + 4, counts), f"{self.name}: one of {field.name}"
-        )
+        strings = Spans(targets + 4, counts)
+        if not self.buffer.are_closed(strings).all():
+            self.buffer.fail(f"{self.name}: one of {field.name} is without its closing zero")
+        codes, table = self.buffer.factorize(strings, f"{self.name}: one of {field.name}")
         distinct = list(table)
         return [distinct[code] for code in codes]
 

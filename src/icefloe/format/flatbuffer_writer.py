@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FILE_IDENTIFIER = b"Ichk"
 
-BLOCK_ROWS = 1 << 13
+BLOCK_ROWS = 1 << 14
 """Rows written at once: their records stay in the processor's cache until they are compressed."""
 
 UOFFSET = "<u4"
@@ -50,15 +50,19 @@ class Layout:
 
     def reserve(self, size: int, align: int = 4, *, before: int = 0) -> int:
         """Take a place of ``size`` bytes, so that what is ``before`` bytes into it is aligned."""
+        self.require_room(size + align)
         start = self._end + (-(self._end + before) % align)
         self._end = start + size
-        if self._end > MAX_FLATBUFFER_SIZE:
+        return start
+
+    def require_room(self, size: int) -> None:
+        """Check that ``size`` more bytes fit, for callers that spend memory before they reserve."""
+        if self._end + size > MAX_FLATBUFFER_SIZE:
             raise FormatError(
                 f"{self._what} would take more than the 2 GiB that one metadata file can hold: "
                 "commit fewer changes at once, or split manifests (ManifestSplittingConfig)",
                 kind=ErrorKind.SERIALIZATION,
             )
-        return start
 
     def put(self, start: int, piece: NDArray[np.generic] | Late) -> None:
         """Let ``piece`` stand at a reserved place; it may still be filled until `pieces`."""
@@ -130,8 +134,9 @@ class Layout:
         counts = np.asarray(counts, np.int64)
         splits = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=splits[1:])
-        words = np.zeros(int(splits[-1]) + len(counts), "<u4")
-        start = self.reserve(words.nbytes)
+        size = int(splits[-1]) + len(counts)
+        start = self.reserve(4 * size)
+        words = np.zeros(size, "<u4")
         heads = splits[:-1] + np.arange(len(counts))
         words[heads] = counts
         self.put(start, words)
@@ -265,7 +270,7 @@ class Records:
 
     def fill(self, field: Field, values: object, present: NDArray[np.bool_] | None = None) -> None:
         """Set a number or a struct of each table; where it is not present, the table lacks it."""
-        self.array[field.name] = values
+        assign(self.array[field.name], values, field.name)
         if present is not None:
             self._drop(field, ~present)
 
@@ -281,6 +286,22 @@ class Records:
 
     def _drop(self, field: Field, rows: NDArray[np.bool_]) -> None:
         self.array["vtable"][rows, 2 + field.slot] = 0
+
+
+def assign(column: NDArray[Any], values: object, name: str) -> None:
+    """Put numbers into a column.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them is negative or too large for what the format has for it.
+    """
+    try:
+        column[...] = values
+    except OverflowError as error:
+        raise InvalidInputError(
+            f"a {name} is outside what the format can hold ({error})", kind=ErrorKind.SERIALIZATION
+        ) from error
 
 
 class Runs(NamedTuple):

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 # The reference implementation's reader takes no longer ones either.
 MAX_LOCATION_SIZE = 1024
 
+# A reference takes sixty bytes besides its location, so that even the longest locations of an
+# honest file stay below this many times the file's size, unless all is small anyway.
+_MAX_RATIO = 16
+_SMALL_SIZE = 64 << 20
+
 _MAGIC = 0xFD2FB528
+_EMPTY_LAST_BLOCK = 1
 _SEGMENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
 
 
@@ -75,14 +81,19 @@ class LocationCompression:
             return None  # too few or too uniform samples: plain strings serve as well
 
 
-def decompress(frames: Strings, dictionary: bytes, file: str) -> Strings:
-    """Decompress the distinct locations of a manifest."""
+def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int) -> Strings:
+    """Decompress the distinct locations of a manifest, whose flatbuffer has ``file_size`` bytes."""
     sizes = _content_sizes(frames, file)
     if (sizes > MAX_LOCATION_SIZE).any():
         raise FormatError(
             f"a compressed location claims {int(sizes.max())} bytes; the limit is "
             f"{MAX_LOCATION_SIZE}",
             file=file,
+        )
+    total, limit = int(sizes.sum()), max(_SMALL_SIZE, _MAX_RATIO * file_size)
+    if total > limit:
+        raise FormatError(
+            f"its compressed locations claim {total} bytes; the limit is {limit}", file=file
         )
     try:
         decompressor = zstandard.ZstdDecompressor(
@@ -113,7 +124,7 @@ def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
     """
     starts, lengths = frames.offsets[:-1], frames.lengths
     # Padded, so that every header can be read whole; what lies past a frame's end is checked next.
-    data = np.concatenate([frames.data, np.zeros(16, np.uint8)])
+    data = np.concatenate([frames.data, np.zeros(32, np.uint8)])
     words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     halves = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
     descriptor = data[starts + 4]
@@ -127,7 +138,11 @@ def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
         [data[at].astype(np.int64), halves[at].astype(np.int64) + 256, words[at].astype(np.int64)],
         -1,
     )
-    if ((words[starts] != _MAGIC) | (at + field_bytes > starts + lengths) | (sizes < 0)).any():
+    blocks = at + field_bytes
+    # Empty ones are never decompressed, so that what follows must be known to be nothing.
+    is_damaged = (sizes == 0) & (words[blocks] & 0xFFFFFF != _EMPTY_LAST_BLOCK)
+    is_damaged |= (words[starts] != _MAGIC) | (blocks > starts + lengths) | (sizes < 0)
+    if is_damaged.any():
         raise FormatError("a compressed location is not a zstd frame with its size", file=file)
     return sizes
 

@@ -49,6 +49,8 @@ regular that the fast search finds what there is.
 """
 
 _NO_COMPRESSION, _ZSTD_DICTIONARY = 0, 1
+_SMALLEST_RECORD = 28  # of a reference as written here: pointer, vtable, table and index
+_SMALLEST_REF = 12  # the distance to its vtable, its index, and one place where its bytes are
 
 
 def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
@@ -59,7 +61,7 @@ def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
     _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
     node_ids = arrays.structs(schema.ArrayManifest.NODE_ID, NodeId.SIZE)
     root.buffer.require_ascending(node_ids, "arrays")
-    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS)
+    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS, smallest=_SMALLEST_REF)
     indices = IndexReader(root.buffer, positions, splits, "ChunkRef", schema.ChunkRef.INDEX)
     refs = _RefReader(root.buffer, len(positions))
     for begin in range(0, len(positions), BLOCK_ROWS):
@@ -119,12 +121,17 @@ class _RefReader:
             self._spans["compressed"].put(rows, spans)
         if is_inline.any():
             self._spans["inline"].put(rows, block.vectors(ref.INLINE, 1, required=False))
-        if block.has(ref.CHECKSUM_ETAG).any():
-            self._spans["etag"].put(rows, block.strings(ref.CHECKSUM_ETAG, required=False))
-        if block.has(ref.CHECKSUM_LAST_MODIFIED).any():
+        # Checksums mean something for virtual chunks only; elsewhere they are not kept.
+        is_virtual = is_plain | is_compressed
+        if (block.has(ref.CHECKSUM_ETAG) & is_virtual).any():
+            etags = block.strings(ref.CHECKSUM_ETAG, required=False)
+            etags = Spans(etags.start * is_virtual, etags.count * is_virtual)
+            self._spans["etag"].put(rows, etags)
+        if (block.has(ref.CHECKSUM_LAST_MODIFIED) & is_virtual).any():
             if self._last_modified is None:
                 self._last_modified = np.zeros(self._rows, np.uint32)
-            self._last_modified[rows] = block.scalars(ref.CHECKSUM_LAST_MODIFIED, "<u4")
+            times = block.scalars(ref.CHECKSUM_LAST_MODIFIED, "<u4")
+            self._last_modified[rows] = times * is_virtual
 
     def payloads(self, root: Tables) -> ChunkPayloads:
         rows = self._rows
@@ -165,7 +172,9 @@ class _RefReader:
             root.buffer.fail(f"compresses locations in an unknown way ({algorithm})")
         span = root.vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
         dictionary = root.buffer.blob(int(span.start[0]), int(span.count[0]))
-        table = location_compression.decompress(frames, dictionary, root.buffer.file)
+        table = location_compression.decompress(
+            frames, dictionary, root.buffer.file, file_size=root.buffer.size
+        )
         if not len(plain[1]):
             return codes, table
         # Both kinds in one file: nobody writes that, but the format allows it.
@@ -244,10 +253,8 @@ def encode_manifest(
     )
     heads.fill(array_table.NODE_ID, indices.node_ids)
     arrays.aim(heads.positions)
-    place, refs = layout.pointers(np.diff(indices.splits))
-    heads.aim(array_table.REFS, place)
-    frames = None if compressed is None else compressed.frames
-    refs.aim(_write_refs(layout, indices, payloads, frames))
+    refs = _write_refs(layout, manifest, None if compressed is None else compressed.frames)
+    heads.aim(array_table.REFS, refs)
     return pack(
         layout.pieces(root),
         layout.size,
@@ -257,31 +264,35 @@ def encode_manifest(
     )
 
 
-def _write_refs(
-    layout: Layout, indices: ChunkIndexColumns, payloads: ChunkPayloads, frames: Strings | None
-) -> NDArray[np.int64]:
-    """Place all chunk references; returns the positions of their tables."""
+def _used_fields(payloads: ChunkPayloads, *, compressed: bool) -> dict[Column, NDArray[np.bool_]]:
+    """Say which fields these chunk references use besides the index, and which rows have each."""
     ref = schema.ChunkRef
     is_native = payloads.kind == ChunkKind.NATIVE
     is_inline = payloads.kind == ChunkKind.INLINE
     is_virtual = payloads.kind == ChunkKind.VIRTUAL
-    has_etag = is_virtual & (payloads.etag != NO_CODE)
-    has_time = is_virtual & (payloads.last_modified != 0)
+    optional = {
+        Column(ref.OFFSET, "<u8"): ~is_inline,
+        Column(ref.LENGTH, "<u8"): ~is_inline,
+        Column(ref.CHUNK_ID, "<u1", ChunkId.SIZE): is_native,
+        Column(ref.COMPRESSED_LOCATION if compressed else ref.LOCATION, UOFFSET): is_virtual,
+        Column(ref.CHECKSUM_ETAG, UOFFSET): is_virtual & (payloads.etag != NO_CODE),
+        Column(ref.CHECKSUM_LAST_MODIFIED, "<u4"): is_virtual & (payloads.last_modified != 0),
+        Column(ref.INLINE, UOFFSET): is_inline,
+    }
+    return {column: rows for column, rows in optional.items() if rows.any()}
+
+
+def _write_refs(layout: Layout, manifest: Manifest, frames: Strings | None) -> NDArray[np.int64]:
+    """Place all chunk references; returns the positions of their vectors, one for each array."""
+    ref, indices, payloads = schema.ChunkRef, manifest.indices, manifest.payloads
+    # Too many are found out before anything is made for each of them, and then exactly.
+    layout.require_room(len(manifest) * _SMALLEST_RECORD)
+    used = _used_fields(payloads, compressed=frames is not None)
+    records = Records([Column(ref.INDEX, UOFFSET), *used], index_tail(indices))
+    layout.require_room(len(manifest) * (records.stride + 4))
+    vectors, pointers = layout.pointers(np.diff(indices.splits))
+    present = {column.field: rows for column, rows in used.items()}
     location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION
-    optional = (
-        (~is_inline, Column(ref.OFFSET, "<u8")),
-        (~is_inline, Column(ref.LENGTH, "<u8")),
-        (is_native, Column(ref.CHUNK_ID, "<u1", ChunkId.SIZE)),
-        (is_virtual, Column(location_field, UOFFSET)),
-        (has_etag, Column(ref.CHECKSUM_ETAG, UOFFSET)),
-        (has_time, Column(ref.CHECKSUM_LAST_MODIFIED, "<u4")),
-        (is_inline, Column(ref.INLINE, UOFFSET)),
-    )
-    used = [(rows, column) for rows, column in optional if rows.any()]
-    records = Records(
-        [Column(ref.INDEX, UOFFSET), *(column for _, column in used)],
-        index_tail(indices),
-    )
     starts, nbytes, runs = _place_refs(
         layout, records, payloads.location, payloads.locations if frames is None else frames
     )
@@ -295,25 +306,26 @@ def _write_refs(
 
     def fill(block: Records, rows: slice) -> None:
         fill_coords(block, ref.INDEX, indices, rows)
-        for present, column in used:
-            here = None if present[rows].all() else present[rows]
-            if column.field in targets:
-                block.aim(column.field, targets[column.field][rows], here)
+        for field, everywhere in present.items():
+            here = None if everywhere[rows].all() else everywhere[rows]
+            if field in targets:
+                block.aim(field, targets[field][rows], here)
             else:
-                block.fill(column.field, values[column.field][rows], here)
+                block.fill(field, values[field][rows], here)
 
     layout.put(layout.size - nbytes, LateRecords(records, starts, nbytes, fill, runs))
     if runs is not None:
         run_rows = np.diff(runs.ends, prepend=-1)
         targets[location_field] = np.repeat(starts[runs.ends] + records.stride, run_rows)
-    elif is_virtual.any():
+    elif location_field in present:
         pool = layout.blobs(payloads.locations if frames is None else frames)
         targets[location_field] = pool[payloads.location]
-    if has_etag.any():
+    if ref.CHECKSUM_ETAG in present:
         targets[ref.CHECKSUM_ETAG] = layout.blobs(payloads.etags)[payloads.etag]
-    if is_inline.any():
-        targets[ref.INLINE] = _place_inline(layout, payloads, is_inline)
-    return records.positions_from(starts)
+    if ref.INLINE in present:
+        targets[ref.INLINE] = _place_inline(layout, payloads, present[ref.INLINE])
+    pointers.aim(records.positions_from(starts))
+    return vectors
 
 
 def _place_refs(

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgpack
+import msgpack.fallback
 import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
@@ -20,7 +21,7 @@ from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -128,11 +129,22 @@ def _checked(value: Any, depth: int) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON type")
 
 
+def _unique_keys(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    entries = list(pairs)
+    result = dict(entries)
+    if len(result) != len(entries):
+        raise ValueError("a map with a key twice")
+    return result
+
+
 def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
     if spec_version > 1:
         return flexbuffers.loads(data, file=file)
     try:
-        return _checked(msgpack.unpackb(data, raw=False, strict_map_key=True), 0)
+        # Not the decoder in C: it makes room for as many items as an array claims to have, one
+        # array inside the other, and does not give it back when the claim turns out false.
+        value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_unique_keys)
+        return _checked(value, 0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(
             f"a metadata value is not valid MessagePack ({error})", file=file

@@ -7,12 +7,12 @@ import json
 from icefloe.errors import FormatError, InvalidInputError
 from icefloe.model.ids import SnapshotId
 
-_MAX_SIZE = 1 << 16
+MAX_REF_SIZE = 1 << 16
 
 
 def decode_ref(data: bytes | memoryview, file: str) -> SnapshotId:
     """Read the snapshot that a branch or a tag points at."""
-    if len(data) > _MAX_SIZE:
+    if len(data) > MAX_REF_SIZE:
         raise FormatError(f"{len(data)} bytes are too many for a reference file", file=file)
     try:
         content = json.loads(bytes(data))

@@ -10,7 +10,7 @@ from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import config_flexbuffers, schema
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
+from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout, assign
 from icefloe.format.ids import ids_of, rows_of
 from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
 from icefloe.format.schema import Field
@@ -69,6 +69,14 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
     header, body = unpack(data, FileType.REPO_INFO, file)
     root = FlatBuffer(body, file).root("Repo")
     table = schema.Repo
+    spec_version = int(root.scalars(table.SPEC_VERSION, "<u1")[0])
+    if header.spec_version != SPEC_VERSION or spec_version != SPEC_VERSION:
+        raise FormatError(
+            f"is a repository info of version {header.spec_version} for a repository of version "
+            f"{spec_version}; icefloe knows them for version {SPEC_VERSION} alone",
+            file=file,
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
     snapshots = _read_snapshots(root, header.spec_version)
     branches = _read_refs(root, table.BRANCHES, snapshots)
     if "main" not in branches:
@@ -76,7 +84,7 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
     deleted = root.string_vector(table.DELETED_TAGS)
     check_ascending(deleted, table.DELETED_TAGS.name, file)
     return model.RepoInfo(
-        spec_version=int(root.scalars(table.SPEC_VERSION, "<u1")[0]),
+        spec_version=spec_version,
         branches=branches,
         tags=_read_refs(root, table.TAGS, snapshots),
         deleted_tags=frozenset(deleted),
@@ -227,6 +235,8 @@ def _read_config(root: Tables) -> Any:
 
 def _read_flags(root: Tables, field: Field) -> frozenset[int]:
     _, flags = root.numbers(root.vectors(field, 2, required=False), "<u2")
+    if not (flags[:-1] < flags[1:]).all():
+        root.buffer.fail(f"its {field.name} are not sorted, or one comes twice")
     return frozenset(flags.tolist())
 
 
@@ -282,7 +292,7 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
     ):
         if flags:
             place, items = layout.vectors(np.array([len(flags)]), "<u2")
-            items[:] = sorted(flags)
+            assign(items, sorted(flags), field.name)
             root.aim(field, place)
     return pack(
         layout.pieces(root),
@@ -295,6 +305,11 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
 
 def _require_consistency(info: model.RepoInfo) -> None:
     """Refuse what a reader would refuse, before it is written."""
+    if info.spec_version != SPEC_VERSION:
+        raise FormatError(
+            f"a repository of version {info.spec_version} has no repository info",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
     ids = {snapshot.id for snapshot in info.snapshots}
     if len(ids) < len(info.snapshots):
         raise FormatError(

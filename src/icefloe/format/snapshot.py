@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from icefloe.errors import FormatError, InvalidInputError
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import schema
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
+from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout, assign
 from icefloe.format.ids import ids_of, rows_of
 from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
 from icefloe.format.timestamps import from_microseconds, to_microseconds
@@ -56,8 +57,10 @@ def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
     header, body = unpack(data, FileType.SNAPSHOT, file)
     root = FlatBuffer(body, file).root("Snapshot")
     table = schema.Snapshot
+    is_v1 = header.spec_version == 1
     parent = None
-    if root.has(table.PARENT_ID)[0]:
+    # In version 2 the repository's info has the ancestry, and a parent here would rival it.
+    if is_v1 and root.has(table.PARENT_ID)[0]:
         parent = SnapshotId(root.structs(table.PARENT_ID, SnapshotId.SIZE).tobytes())
     return Snapshot(
         id=SnapshotId(root.structs(table.ID, SnapshotId.SIZE).tobytes()),
@@ -65,12 +68,12 @@ def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
         flushed_at=from_microseconds(int(root.scalars(table.FLUSHED_AT, "<u8")[0]), file),
         message=root.texts(table.MESSAGE)[0] or "",
         metadata=read_metadata(root, table.METADATA, header.spec_version, required=True)[0],
-        nodes=_read_nodes(root),
-        manifest_files=_read_manifest_files(root),
+        nodes=_read_nodes(root, is_v1=is_v1),
+        manifest_files=_read_manifest_files(root, is_v1=is_v1),
     )
 
 
-def _read_nodes(root: Tables) -> tuple[NodeSnapshot, ...]:
+def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     table = schema.NodeSnapshot
     _, nodes = root.children(schema.Snapshot.NODES, "NodeSnapshot")
     file = root.buffer.file
@@ -85,10 +88,12 @@ def _read_nodes(root: Tables) -> tuple[NodeSnapshot, ...]:
     group = GroupNodeData()
     node_data: list[NodeData] = [group] * len(nodes)
     rows = np.flatnonzero(is_array)
-    arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows))
+    arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
     for row, array in zip(rows, arrays, strict=True):
         node_data[row] = array
     ids = ids_of(nodes.structs(table.ID, NodeId.SIZE), NodeId)
+    if len(set(ids)) < len(ids):
+        root.buffer.fail("has two nodes with one id")
     try:
         return tuple(
             NodeSnapshot(node_id, Path(path), user_data, data)
@@ -100,13 +105,14 @@ def _read_nodes(root: Tables) -> tuple[NodeSnapshot, ...]:
         raise FormatError(error.message, file=file) from error
 
 
-def _read_arrays(arrays: Tables) -> list[ArrayNodeData]:
-    splits, refs = _read_manifest_refs(arrays)
+def _read_arrays(arrays: Tables, *, is_v1: bool) -> list[ArrayNodeData]:
+    shapes = _read_shapes(arrays, is_v1=is_v1)
+    splits, refs = _read_manifest_refs(arrays, [len(shape) for shape in shapes])
     ends = splits.tolist()
     return [
         ArrayNodeData(shape, names, tuple(refs[start:end]))
         for shape, names, (start, end) in zip(
-            _read_shapes(arrays), _read_dimension_names(arrays), pairwise(ends), strict=True
+            shapes, _read_dimension_names(arrays), pairwise(ends), strict=True
         )
     ]
 
@@ -122,12 +128,14 @@ def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]
     return [row if present else None for row, present in zip(found, has_names, strict=True)]
 
 
-def _read_shapes(arrays: Tables) -> list[tuple[DimensionShape, ...]]:
+def _read_shapes(arrays: Tables, *, is_v1: bool) -> list[tuple[DimensionShape, ...]]:
     table, shape = schema.ArrayNodeData, schema.DimensionShapeV2
     is_v2 = arrays.has(table.SHAPE_V2)
     # A scalar has no dimensions in either version, so that presence decides, not emptiness.
     if not (is_v2 | arrays.has(table.SHAPE)).all():
         arrays.buffer.fail("has an array without a shape")
+    if is_v1 and is_v2.any():
+        arrays.buffer.fail("claims version 1 and has array shapes of version 2")
     if is_v2.all():
         splits, dimensions = arrays.children(table.SHAPE_V2, "DimensionShapeV2")
         lengths = dimensions.scalars(shape.ARRAY_LENGTH, "<u8")
@@ -135,10 +143,16 @@ def _read_shapes(arrays: Tables) -> list[tuple[DimensionShape, ...]]:
         return _shared(splits, np.stack([lengths, counts], 1), DimensionShape)
     if is_v2.any():
         arrays.buffer.fail("has arrays with shapes of both versions")
+    make = DimensionShape.regular if is_v1 else _irregular
     spans = arrays.vectors(table.SHAPE, 16, align=8)
     splits, items = arrays.numbers(spans, _DIMENSION_SHAPE)
     pairs = np.stack([items["f0"], items["f1"]], 1)
-    return _shared(splits, pairs, DimensionShape.regular)
+    return _shared(splits, pairs, make)
+
+
+def _irregular(array_length: int, chunk_length: int) -> DimensionShape:
+    """Describe a dimension by what version 2 records."""
+    return replace(DimensionShape.regular(array_length, chunk_length), chunk_length=None)
 
 
 Item = TypeVar("Item")
@@ -161,12 +175,18 @@ def _shared(
     return [distinct[code] for code in codes.tolist()]
 
 
-def _read_manifest_refs(arrays: Tables) -> tuple[NDArray[np.int64], list[ManifestRef]]:
+def _read_manifest_refs(
+    arrays: Tables, ndims: Sequence[int]
+) -> tuple[NDArray[np.int64], list[ManifestRef]]:
     table = schema.ManifestRef
     splits, refs = arrays.children(schema.ArrayNodeData.MANIFESTS, "ManifestRef")
     range_splits, ranges = refs.numbers(refs.vectors(table.EXTENTS, 8), _INDEX_RANGE)
     if not (ranges["f0"] <= ranges["f1"]).all():
         refs.buffer.fail("has a manifest whose extents run backwards")
+    # No ranges at all stand for everything.
+    counts, expected = np.diff(range_splits), np.repeat(np.array(ndims, int), np.diff(splits))
+    if not ((counts == 0) | (counts == expected)).all():
+        refs.buffer.fail("has a manifest whose extents have another rank than its array")
     pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
     boxes = _shared(range_splits, pairs, ChunkIndexRange)
     extents = {box: ManifestExtents(box) for box in set(boxes)}
@@ -176,9 +196,11 @@ def _read_manifest_refs(arrays: Tables) -> tuple[NDArray[np.int64], list[Manifes
     ]
 
 
-def _read_manifest_files(root: Tables) -> tuple[ManifestFileInfo, ...]:
+def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo, ...]:
     table = schema.Snapshot
     if root.has(table.MANIFEST_FILES_V2)[0]:
+        if is_v1:
+            root.buffer.fail("claims version 1 and has a list of manifests of version 2")
         info = schema.ManifestFileInfoV2
         _, files = root.children(table.MANIFEST_FILES_V2, "ManifestFileInfoV2")
         ids = files.structs(info.ID, ManifestId.SIZE)
@@ -199,6 +221,7 @@ def _read_manifest_files(root: Tables) -> tuple[ManifestFileInfo, ...]:
 
 def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
     """Write a snapshot file; nodes and manifest files are put in order."""
+    _require_distinct(snapshot)
     layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
     table = schema.Snapshot
     has_parent = spec_version == 1 and snapshot.parent_id is not None
@@ -234,6 +257,22 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
     )
 
 
+def _require_distinct(snapshot: Snapshot) -> None:
+    """Refuse what a reader would refuse, before it is written."""
+    for what, names in (
+        ("path", {node.path for node in snapshot.nodes}),
+        ("node id", {node.id for node in snapshot.nodes}),
+    ):
+        if len(names) < len(snapshot.nodes):
+            raise FormatError(
+                f"snapshot {snapshot.id} has one {what} twice", kind=ErrorKind.SERIALIZATION
+            )
+    if len({info.id for info in snapshot.manifest_files}) < len(snapshot.manifest_files):
+        raise FormatError(
+            f"snapshot {snapshot.id} lists one manifest twice", kind=ErrorKind.SERIALIZATION
+        )
+
+
 def _write_manifest_files(
     layout: Layout, root: Records, snapshot: Snapshot, spec_version: int
 ) -> None:
@@ -245,8 +284,9 @@ def _write_manifest_files(
     root.aim(table.MANIFEST_FILES, place)
     if spec_version == 1:
         items["id"] = ids
-        items["size_bytes"] = [info.size_bytes for info in files]
-        items["num_chunk_refs"] = [info.num_chunk_refs for info in files]
+        assign(items["size_bytes"], [info.size_bytes for info in files], "size_bytes")
+        refs = [info.num_chunk_refs for info in files]
+        assign(items["num_chunk_refs"], refs, "num_chunk_refs")
         return
     info_table = schema.ManifestFileInfoV2
     place, pointers = layout.pointers([len(files)])
@@ -321,8 +361,9 @@ def _write_shapes(
     dimensions = [dimension for array in arrays for dimension in array.shape]
     if spec_version == 1:
         places, items = layout.vectors(counts, _DIMENSION_SHAPE, align=8)
-        items["f0"] = [dimension.array_length for dimension in dimensions]
-        items["f1"] = [_chunk_length(dimension) for dimension in dimensions]
+        array_lengths = [dimension.array_length for dimension in dimensions]
+        assign(items["f0"], array_lengths, "array_length")
+        assign(items["f1"], [_chunk_length(dimension) for dimension in dimensions], "chunk_length")
         records.aim(table.SHAPE, places)
         return
     empty, _ = layout.vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)
@@ -374,5 +415,5 @@ def _write_manifest_refs(layout: Layout, records: Records, arrays: Sequence[Arra
     places, items = layout.vectors(counts, _INDEX_RANGE)
     tables.aim(table.EXTENTS, places)
     ranges = [pair for ref in refs for pair in ref.extents.ranges]
-    items["f0"] = [pair.start for pair in ranges]
-    items["f1"] = [pair.stop for pair in ranges]
+    assign(items["f0"], [pair.start for pair in ranges], "chunk index")
+    assign(items["f1"], [pair.stop for pair in ranges], "chunk index")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from icefloe.errors import FormatError
+from icefloe.errors import FormatError, InvalidInputError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -19,5 +19,13 @@ def from_microseconds(value: int, file: str) -> datetime:
 
 
 def to_microseconds(value: datetime) -> int:
-    """Turn a datetime, which must know its time zone, into a time for a file."""
+    """Turn a datetime into a time for a file.
+
+    Raises
+    ------
+    InvalidInputError
+        If it does not know its time zone, or lies before 1970.
+    """
+    if value.tzinfo is None or value < _EPOCH:
+        raise InvalidInputError(f"{value!r} must have a time zone and must not lie before 1970")
     return (value - _EPOCH) // _MICROSECOND

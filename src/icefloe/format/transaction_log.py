@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.errors import FormatError, InvalidInputError
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LEVEL = 1
 """Millions of chunk indices in a regular layout: as for manifests, more effort gains nothing."""
+
+_SMALLEST_INDEX = 8  # the distance to its vtable, and the pointer to its coordinates
 
 _NODE_SETS = {
     "new_groups": schema.TransactionLog.NEW_GROUPS,
@@ -68,7 +70,7 @@ def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
     _, arrays = root.children(schema.TransactionLog.UPDATED_CHUNKS, "ArrayUpdatedChunks")
     node_ids = arrays.structs(table.NODE_ID, NodeId.SIZE)
     root.buffer.require_ascending(node_ids, "arrays with updated chunks")
-    splits, positions = arrays.child_positions(table.CHUNKS)
+    splits, positions = arrays.child_positions(table.CHUNKS, smallest=_SMALLEST_INDEX)
     field = schema.ChunkIndices.COORDS
     reader = IndexReader(root.buffer, positions, splits, "ChunkIndices", field)
     for begin in range(0, len(positions), BLOCK_ROWS):
@@ -106,7 +108,11 @@ def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
 def encode_transaction_log(
     log: TransactionLog, *, spec_version: int, level: int = DEFAULT_LEVEL
 ) -> bytes:
-    """Write a transaction log file."""
+    """Write a transaction log file; moves are put in order."""
+    if len({move.to_path for move in log.moved_nodes}) < len(log.moved_nodes):
+        raise FormatError(
+            f"transaction log {log.id} moves two nodes to one path", kind=ErrorKind.SERIALIZATION
+        )
     layout = Layout(f"transaction log {log.id} with {len(log.updated_chunks)} updated chunks")
     table = schema.TransactionLog
     root = layout.records(
@@ -164,20 +170,22 @@ def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColum
     )
     pointers.aim(arrays.positions)
     arrays.fill(table.NODE_ID, chunks.node_ids)
+    records = Records([Column(schema.ChunkIndices.COORDS, UOFFSET)], index_tail(chunks))
+    layout.require_room(len(chunks) * (records.stride + 4))
     places, indices = layout.pointers(np.diff(chunks.splits))
     arrays.aim(table.CHUNKS, places)
-    indices.aim(_write_indices(layout, chunks))
+    indices.aim(_write_indices(layout, records, chunks))
 
 
-def _write_indices(layout: Layout, chunks: ChunkIndexColumns) -> NDArray[np.int64]:
-    field = schema.ChunkIndices.COORDS
-    records = Records([Column(field, UOFFSET)], index_tail(chunks))
+def _write_indices(
+    layout: Layout, records: Records, chunks: ChunkIndexColumns
+) -> NDArray[np.int64]:
     nbytes = len(chunks) * records.stride
     start = layout.reserve(nbytes, 8)
     starts = start + np.arange(len(chunks), dtype=np.int64) * records.stride
 
     def fill(block: Records, rows: slice) -> None:
-        fill_coords(block, field, chunks, rows)
+        fill_coords(block, schema.ChunkIndices.COORDS, chunks, rows)
 
     layout.put(start, LateRecords(records, starts, nbytes, fill))
     return records.positions_from(starts)

@@ -37,7 +37,7 @@ def stream_item(value: Any, depth: int) -> Iterator[str]:
 
 
 def _entry(name: str, value: Any, depth: int) -> Iterator[str]:
-    yield json.dumps(name, ensure_ascii=False) + ": "
+    yield _compact(name) + ": "
     yield from stream_json(value, depth)
 
 
@@ -53,7 +53,14 @@ def _bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Ite
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False)
+    return text
 
 
 def _finite(value: Any) -> Any:

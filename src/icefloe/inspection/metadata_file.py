@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import config_tree, config_yaml
-from icefloe.format.envelope import MAGIC, FileType, read_header
+from icefloe.format.envelope import MAGIC, MAX_FLATBUFFER_SIZE, FileType, read_header
 from icefloe.format.manifest import decode_manifest
 from icefloe.format.ref_json import decode_ref
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log
+from icefloe.model.byte_range import Bounded
 from icefloe.model.chunk_payload import ChunkKind, ChunkRef, ETag, InlineChunk, VirtualChunkRef
+from icefloe.model.manifest import NO_CODE
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import RepoStatus
 
@@ -35,6 +37,22 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import RepoInfo, Update
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
+    from icefloe.storage.interface import Storage
+
+_BLOCK_ROWS = 1 << 10
+_MAX_TEXT_SIZE = 16 << 20
+
+
+def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memoryview:
+    """Fetch a file that should be metadata, after a look at its size and its first bytes.
+
+    A chunk file, or any other large file, is refused before it is read whole.
+    """
+    size = storage.head(key).size_bytes
+    head = storage.get(key, Bounded(0, min(size, len(MAGIC)))).data
+    if size > MAX_FLATBUFFER_SIZE or (size > _MAX_TEXT_SIZE and bytes(head) != MAGIC):
+        raise _not_metadata(file, f"it has {size} bytes")
+    return storage.get(key).data
 
 
 def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> dict[str, Any]:
@@ -53,9 +71,13 @@ def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> 
     if name.startswith("config.yaml"):
         config = config_yaml.loads(data, file=file)
         return {"file_type": "configuration", "config": _describe_config(config)}
-    raise FormatError(
-        "this is no metadata file of a repository: it neither starts with ICE🧊CHUNK nor is it "
-        "called ref.json or config.yaml (chunk files hold array bytes and have no format)",
+    raise _not_metadata(file, "it is not called ref.json or config.yaml")
+
+
+def _not_metadata(file: str, why: str) -> FormatError:
+    return FormatError(
+        f"this is no metadata file of a repository: it does not start with ICE🧊CHUNK, and {why} "
+        "(chunk files hold array bytes and have no format)",
         file=file,
         kind=ErrorKind.INVALID_FILE_FORMAT,
     )
@@ -133,11 +155,12 @@ def describe_node(node: NodeSnapshot) -> dict[str, Any]:
                 for ref in array.manifests
             ]
         )
-    described["user_data"] = _json_or_bytes(node.user_data)
+    described["user_data"] = json_or_bytes(node.user_data)
     return described
 
 
-def _json_or_bytes(data: bytes) -> Any:
+def json_or_bytes(data: bytes) -> Any:
+    """Parse what should be JSON and, like everything in a repository, may be anything."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -175,8 +198,24 @@ def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
 
 
 def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
-    for row in range(len(array)):
-        yield {"index": array.coords[row].tolist(), **_describe_payload(array.payloads[row])}
+    # A block of Python lists at a time: quicker to walk than columns, and small.
+    for begin in range(0, len(array), _BLOCK_ROWS):
+        rows = slice(begin, begin + _BLOCK_ROWS)
+        block = array.payloads.rows(rows)
+        codes = block.location.tolist()
+        names = {code: block.locations[code] for code in set(codes) - {NO_CODE}}
+        is_plain = (
+            (block.etag == NO_CODE) & (block.last_modified == 0) & (block.location != NO_CODE)
+        )
+        columns = (block.offset.tolist(), block.length.tolist(), codes, is_plain.tolist())
+        for row, (index, offset, length, code, plain) in enumerate(
+            zip(array.coords[rows].tolist(), *columns, strict=True)
+        ):
+            if plain:
+                place = {"location": names[code], "offset": offset, "length": length}
+            else:
+                place = _describe_payload(block[row])
+            yield {"index": index, **place}
 
 
 def _describe_payload(payload: ChunkPayload) -> dict[str, Any]:
@@ -206,7 +245,7 @@ def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
         | ({"chunks": iter(log.updated_chunks.matrix(position).tolist())} if refs else {})
         for position, node_id in enumerate(log.updated_chunks.nodes())
     )
-    described["moved_nodes"] = [
+    described["moved_nodes"] = (
         {
             "from": str(move.from_path),
             "to": str(move.to_path),
@@ -214,7 +253,7 @@ def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
             "node_type": move.node_kind.name.lower(),
         }
         for move in log.moved_nodes
-    ]
+    )
     return described
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
-from icefloe.errors import ErrorKind, InvalidInputError, NotFoundError, ObjectNotFoundError
+from icefloe.errors import (
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from icefloe.inspection.metadata_file import json_or_bytes
 from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 
@@ -30,27 +37,39 @@ class HistoryEntry:
 
 
 def resolve_ref(refs: Refs, name: str) -> SnapshotId:
-    """Find the snapshot that a branch, a tag or the text of a snapshot id names, in this order."""
-    branches, tags = refs.fetch_branches(), refs.fetch_tags()
-    if name in branches:
-        return branches[name]
-    if name in tags:
-        return tags[name]
+    """Find the snapshot that a branch, a tag or the text of a snapshot id names, in this order.
+
+    Nothing is listed, so that it works where listing is not allowed.
+    """
+    for fetch in (refs.fetch_branch, refs.fetch_tag):
+        with contextlib.suppress(NotFoundError, InvalidInputError):
+            return fetch(name)
     try:
         return SnapshotId.parse(name)
     except InvalidInputError as error:
-        known = ", ".join(sorted(branches) + sorted(tags))
+        branches, tags = _fetch_names(refs)
+        known = ", ".join([*sorted(branches), *sorted(tags)])
         raise NotFoundError(
-            f"{name!r} is neither a branch, nor a tag, nor a snapshot id; there are: {known}",
+            f"{name!r} is neither a branch, nor a tag, nor a snapshot id"
+            f"{f'; there are: {known}' if known else ''}",
             kind=ErrorKind.REF_NOT_FOUND,
         ) from error
 
 
 def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
     """Fetch the commits from a branch, tag or snapshot back to the first, newest first."""
-    branches, tags = refs.fetch_branches(), refs.fetch_tags()
+    refs = refs.pinned()
+    branches, tags = _fetch_names(refs)
     for info in refs.fetch_ancestry(resolve_ref(refs, name)):
         yield HistoryEntry(info, _pointing(branches, info.id), _pointing(tags, info.id))
+
+
+def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, SnapshotId]]:
+    """Fetch branches and tags, or none where the storage lists nothing: they are a courtesy."""
+    try:
+        return refs.fetch_branches(), refs.fetch_tags()
+    except StorageError:
+        return {}, {}
 
 
 def _pointing(refs: Mapping[str, SnapshotId], snapshot_id: SnapshotId) -> tuple[str, ...]:
@@ -59,7 +78,7 @@ def _pointing(refs: Mapping[str, SnapshotId], snapshot_id: SnapshotId) -> tuple[
 
 def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
     """Fetch the snapshot that a branch, tag or snapshot id names."""
-    snapshot_id = resolve_ref(refs, name)
+    snapshot_id = resolve_ref(refs.pinned(), name)
     try:
         return Assets(storage, refs.spec_version).fetch_snapshot(snapshot_id)
     except ObjectNotFoundError as error:
@@ -86,8 +105,8 @@ def node_summary(node: NodeSnapshot) -> str:
 
 
 def _data_type(user_data: bytes) -> str:
-    try:
-        data_type: Any = json.loads(user_data)["data_type"]
-    except (ValueError, KeyError, TypeError):
-        return "?"
-    return str(data_type["name"] if isinstance(data_type, dict) else data_type)
+    metadata = json_or_bytes(user_data)
+    data_type = metadata.get("data_type") if isinstance(metadata, dict) else None
+    if isinstance(data_type, dict):
+        data_type = data_type.get("name")
+    return data_type if isinstance(data_type, str) else "?"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # Rows handled at once: temporaries of this many words stay in the processor's cache.
 _BLOCK_ROWS = 1 << 15
+# Longer strings are not taken word by word: the words would be more than the strings.
+_LONG = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +33,19 @@ class Strings:
 
     @classmethod
     def of(cls, values: Sequence[str | bytes]) -> Strings:
-        """Make a column from Python strings."""
-        encoded = [value.encode() if isinstance(value, str) else value for value in values]
+        """Make a column from Python strings.
+
+        Raises
+        ------
+        InvalidInputError
+            If one of them is not valid Unicode.
+        """
+        try:
+            encoded = [value.encode() if isinstance(value, str) else value for value in values]
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{error.object!r} has half a surrogate pair and cannot be stored as UTF-8"
+            ) from error
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(value) for value in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
@@ -148,6 +163,8 @@ def _factorize_one_length(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     if length == 0:
         return np.zeros(len(starts), np.int32), np.zeros((1, 0), np.uint8)
+    if length > _LONG or len(starts) <= length:
+        return _factorize_by_dictionary(data, starts, length)
     # Runs of equal strings are the rule (chunks of one file are neighbours): hash run heads only.
     heads = _run_heads(data, starts, length)
     hashes = np.empty(len(heads), np.uint64)
@@ -165,6 +182,17 @@ def _factorize_one_length(
     else:
         rows = _gather(data, representatives, length)
     return np.repeat(codes, np.diff(heads, append=len(starts))), rows
+
+
+def _factorize_by_dictionary(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Do it for few or long strings, as bytes in a dictionary; no Python code runs for each."""
+    strings: list[bytes] = _windows(data, np.dtype(f"V{length}"))[starts].tolist()
+    distinct = dict.fromkeys(strings)
+    codes = dict(zip(distinct, range(len(distinct)), strict=True))
+    rows = np.frombuffer(b"".join(distinct), np.uint8).reshape(len(distinct), length)
+    return np.fromiter(map(codes.__getitem__, strings), np.int32, len(strings)), rows
 
 
 def _run_heads(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, NotFoundError, ObjectNotFoundError
 from icefloe.format.keys import REPO, branch_key
+from icefloe.refs.problems import MAIN
 from icefloe.refs.ref_files import RefFiles
 from icefloe.refs.repo_file import RepoFile
 
@@ -19,14 +20,27 @@ def open_refs(storage: Storage) -> Refs:
 
     A file ``repo`` means generation v2, even beside files of v1, which migration leaves behind.
     """
-    for key, kind in ((REPO, RepoFile), (branch_key("main"), RefFiles)):
+    refs = _find_refs(storage)
+    if refs is None:
+        raise NotFoundError(
+            f"there is no repository at {storage.url}: neither '{REPO}' nor "
+            f"'{branch_key(MAIN)}' is there; check the address, and that it is the "
+            "repository's root",
+            kind=ErrorKind.REPOSITORY_NOT_FOUND,
+        )
+    return refs
+
+
+def is_repository(storage: Storage) -> bool:
+    """Whether there is a repository of any generation; at most two requests."""
+    return _find_refs(storage) is not None
+
+
+def _find_refs(storage: Storage) -> Refs | None:
+    for key, kind in ((REPO, RepoFile), (branch_key(MAIN), RefFiles)):
         try:
             storage.head(key)
         except ObjectNotFoundError:
             continue
         return kind(storage)
-    raise NotFoundError(
-        f"there is no repository at {storage.url}: neither '{REPO}' nor '{branch_key('main')}' is "
-        "there; check the address, and that it is the repository's root",
-        kind=ErrorKind.REPOSITORY_NOT_FOUND,
-    )
+    return None

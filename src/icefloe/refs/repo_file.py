@@ -1,43 +1,85 @@
-"""The mutable part of generation v2: the one object ``repo``, and the backups of it."""
+"""The mutable part of generation v2: the one object ``repo``, and the backups of it.
+
+A change reads ``repo``, applies a pure function (`icefloe.refs.changes`), copies the old object to
+``overwritten/``, and replaces it under the condition that it is still the one that was read: a get,
+a copy and a put. If somebody else was faster, all of it happens again on the new state.
+"""
 
 from __future__ import annotations
 
+import itertools
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from icefloe.errors import ErrorKind, FormatError, NotFoundError, ObjectNotFoundError
+from icefloe.assets import fetch_file
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+)
 from icefloe.format.keys import OVERWRITTEN, REPO
-from icefloe.format.repo_info import decode_repo_info
+from icefloe.format.repo_info import decode_repo_info, encode_repo_info
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.ids import SnapshotId
+from icefloe.refs import changes, problems
 from icefloe.refs.interface import Refs
+from icefloe.refs.names import require_ref_name
+from icefloe.storage.backoff import pause_s
+from icefloe.storage.interface import Update as IfUnchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Any
 
-    from icefloe.model.config import RepositoryConfig
-    from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import RepoInfo, Update
+    from icefloe.model.repo_info import RepoInfo, RepoStatus, Update
     from icefloe.model.snapshot import SnapshotInfo
-    from icefloe.storage.interface import Storage
+    from icefloe.refs.changes import Change
+    from icefloe.storage.interface import Storage, Version
+
+_IMMEDIATE_TRIES = 5
+# Backups sort newest first: their names count down from the year 3000, in milliseconds.
+_FAR_FUTURE_MS = 32_503_680_000_000
 
 
 class RepoFile(Refs):
-    """Reads ``repo``: one request for whatever is asked, the ops log aside."""
+    """Reads and changes ``repo``: one request for whatever is asked, the ops log aside."""
 
     spec_version = 2
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, pinned: RepoInfo | None = None) -> None:
         self._storage = storage
+        self._pinned = pinned
 
     def fetch(self) -> RepoInfo:
         """Fetch everything at once, as one consistent state."""
-        return decode_repo_info(self._storage.get(REPO).data, REPO)
+        return self._fetch()[0] if self._pinned is None else self._pinned
+
+    def pinned(self) -> RepoFile:
+        """Fetch ``repo`` once, for any number of questions."""
+        return RepoFile(self._storage, self.fetch())
 
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
         """Fetch all branches with the snapshots that they point at."""
         return self.fetch().branches
 
+    def fetch_branch(self, branch: str) -> SnapshotId:
+        """Fetch where one branch points."""
+        return changes.find_branch(self.fetch(), branch)
+
     def fetch_tags(self) -> Mapping[str, SnapshotId]:
         """Fetch all tags with the snapshots that they point at."""
         return self.fetch().tags
+
+    def fetch_tag(self, tag: str) -> SnapshotId:
+        """Fetch where one tag points."""
+        tags = self.fetch().tags
+        if tag not in tags:
+            raise problems.no_such_tag(tag, tags)
+        return tags[tag]
 
     def fetch_deleted_tags(self) -> frozenset[str]:
         """Fetch the names of deleted tags."""
@@ -49,11 +91,7 @@ class RepoFile(Refs):
         current: SnapshotId | None = snapshot_id
         while current is not None:
             if current not in infos:
-                raise NotFoundError(
-                    f"snapshot {current} is not in {self._storage.url}: it may have been expired "
-                    "and collected",
-                    kind=ErrorKind.SNAPSHOT_NOT_FOUND,
-                )
+                raise problems.no_such_snapshot(current, self._storage.url)
             yield infos[current]
             current = infos[current].parent_id
 
@@ -74,6 +112,107 @@ class RepoFile(Refs):
                 raise FormatError("the ops log goes in a circle", file=key)
             seen.add(key)
             try:
-                info = decode_repo_info(self._storage.get(key).data, key)
+                info = decode_repo_info(fetch_file(self._storage, key).data, key)
             except ObjectNotFoundError:
                 return
+
+    def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
+        """Move a branch from ``parent`` to a snapshot whose files are all written."""
+        self.change(changes.commit(branch, parent, snapshot))
+
+    def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
+        """Create a branch that is not there."""
+        require_ref_name(branch, self.spec_version)
+        self.change(changes.create_branch(branch, snapshot_id))
+
+    def reset_branch(
+        self, branch: str, snapshot_id: SnapshotId, *, expected: SnapshotId | None = None
+    ) -> None:
+        """Let a branch point at another snapshot."""
+        self.change(changes.reset_branch(branch, snapshot_id, expected))
+
+    def delete_branch(self, branch: str) -> None:
+        """Delete a branch, any but main."""
+        self.change(changes.delete_branch(branch))
+
+    def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
+        """Create a tag, whose name must be new for ever."""
+        require_ref_name(tag, self.spec_version)
+        self.change(changes.create_tag(tag, snapshot_id))
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag; its name stays taken."""
+        self.change(changes.delete_tag(tag))
+
+    def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
+        """Replace the configuration if it is still ``expected``."""
+        self.change(changes.set_config(config, expected))
+
+    def save_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the repository's own metadata."""
+        self.change(changes.set_metadata(metadata))
+
+    def save_status(self, status: RepoStatus) -> None:
+        """Set whether the repository takes changes; allowed in any state."""
+        self.change(changes.set_status(status), in_any_status=True)
+
+    def change(self, change: Change, *, in_any_status: bool = False) -> RepoInfo:
+        """Apply a change to whatever is there, until it takes effect or its precondition fails."""
+        for attempt in itertools.count():
+            info, version = self._fetch()
+            config = RepositoryConfig() if info.config is None else info.config
+            retries = config.effective_repo_update_retries.effective_default
+            if attempt >= retries.effective_max_tries:
+                break
+            if not in_any_status:
+                changes.require_online(info)
+            kind, changed = change(info)
+            now = datetime.now(UTC)
+            backup = _backup_name(now)
+            updated = changes.record(
+                changed,
+                kind,
+                now=now,
+                backup_path=backup,
+                max_updates=config.effective_num_updates_per_repo_info_file,
+            )
+            if self._replace(updated, version, backup):
+                return updated
+            if attempt >= _IMMEDIATE_TRIES:
+                initial_s = retries.effective_initial_backoff_ms / 1000
+                most_s = retries.effective_max_backoff_ms / 1000
+                time.sleep(pause_s(attempt - _IMMEDIATE_TRIES + 1, initial_s, most_s))
+        raise ConflictError(
+            f"{self._storage.url}: others changed the repository {attempt} times in a row before "
+            "this change could be made; try again, or raise repo_update_retries",
+            kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+        )
+
+    def _fetch(self) -> tuple[RepoInfo, Version]:
+        fetched = fetch_file(self._storage, REPO)
+        return decode_repo_info(fetched.data, REPO), fetched.info.version
+
+    def _replace(self, info: RepoInfo, version: Version, backup: str) -> bool:
+        # If somebody replaces `repo` before the copy, the put below fails and nothing ever points
+        # at this backup: whatever a successful put points at is what was read.
+        self._storage.copy(REPO, OVERWRITTEN + backup)
+        try:
+            self._storage.put(REPO, encode_repo_info(info), IfUnchanged(version))
+        except PreconditionFailedError:
+            return False
+        except OutcomeUnknownError:
+            # Whoever built on our state has the name of our backup in its log.
+            if self._is_in_history(backup):
+                return True
+            raise
+        return True
+
+    def _is_in_history(self, backup: str) -> bool:
+        info, _ = self._fetch()
+        paths = [update.backup_path for update in info.latest_updates]
+        return backup in (*paths, info.repo_before_updates)
+
+
+def _backup_name(now: datetime) -> str:
+    countdown = _FAR_FUTURE_MS - int(now.timestamp() * 1000)
+    return f"repo.{countdown:014d}.{SnapshotId.random()}"

@@ -23,12 +23,12 @@ own account. Nothing here knows the client library: requests are functions that 
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
+from icefloe.storage.backoff import pause_s
 from icefloe.storage.interface import Create, Update, Version
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ class Tries:
     max_backoff_s: float
 
     def pause_s(self, failures: int) -> float:
-        """Tell how long to wait after so many failures: exponential, with full jitter."""
-        ceiling = min(self.max_backoff_s, self.initial_backoff_s * 2 ** min(failures - 1, 30))
-        return random.uniform(ceiling / 2, ceiling)  # noqa: S311 - no secret
+        """Tell how long to wait after so many failures; see `backoff`."""
+        return pause_s(failures, self.initial_backoff_s, self.max_backoff_s)
 
 
 def same_version(one: Version, other: Version) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.storage.credentials import (
@@ -30,6 +30,7 @@ from icefloe.storage.places import (
     HttpPlace,
     S3Place,
 )
+from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,10 +58,11 @@ def local_filesystem_storage(
     durable
         Whether commits survive a power failure, at the cost of a flush per object.
     follow_symlinks
-        Whether links inside the directory may lead out of it.
+        Whether links below the directory are followed; see `LocalStorage`.
     """
     if "://" in os.fspath(path):
-        raise _invalid(f"{path!r} is a URL: give a path, or use storage_from_url")
+        shown = redacted_url(os.fspath(path))
+        raise _invalid(f"{shown!r} is a URL: give a path, or use storage_from_url")
     if not os.fspath(path):
         raise _invalid("the path of a local storage is empty: use '.' for the current directory")
     return LocalStorage(path, durable=durable, follow_symlinks=follow_symlinks)
@@ -416,16 +418,14 @@ def http_storage(
     headers
         Sent along with every request.
     """
-    parts = urlsplit(base_url)
+    parts = split_url(base_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _invalid(f"{base_url!r} is no web address: it must start with http:// or https://")
-    if parts.query or parts.fragment:
         raise _invalid(
-            f"{parts.scheme}://{parts.netloc}{parts.path}: a query or fragment cannot be part of "
-            "the base; send what it says as headers"
+            f"{redacted_url(base_url)!r} is no web address: it must start with http:// or https://"
         )
-    if parts.username or parts.password:
-        raise _invalid("a user or password in the URL would be shown; send an Authorization header")
+    require_no_secrets(
+        parts, "send what it says as headers of http_storage, such as an Authorization header"
+    )
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
@@ -435,20 +435,36 @@ def storage_from_url(url: str) -> Storage:
     """Make a storage from a URL or a path, with everything else from the environment.
 
     A path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, ``AWS_ENDPOINT_URL`` among
-    them), ``gs://bucket/prefix``, ``az://container/prefix`` (``AZURE_STORAGE_ACCOUNT_NAME``), ``http://``
-    and ``https://`` for reading, ``memory://`` for an empty one.
+    them), ``gs://bucket/prefix``, ``az://container/prefix`` (``AZURE_STORAGE_ACCOUNT_NAME``) or
+    ``abfss://container@account.dfs.core.windows.net/prefix``, ``http://`` and ``https://`` for
+    reading, ``memory://`` for an empty one.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator:
+    if not url:
+        raise _invalid(
+            "the URL of a storage is empty: give one such as s3://bucket/prefix, or a path, '.' "
+            "for the current directory"
+        )
+    if "://" not in url:
         return local_filesystem_storage(url)
-    parts = urlsplit(url)
-    if parts.query or parts.fragment:
-        raise _invalid(f"{scheme}://{parts.netloc}{parts.path}: a query is not understood here")
+    parts = split_url(url)
+    if parts.scheme in {"http", "https"}:
+        return http_storage(url)
+    container, account = parts.netloc, None
+    if parts.scheme in {"abfs", "abfss"} and "@" in parts.netloc:
+        # What looks like a user is the container here.
+        container, _, host = parts.netloc.partition("@")
+        account = host.partition(".")[0]
+        parts = parts._replace(netloc=host)
+    require_no_secrets(
+        parts, "set the environment's variables, or use the function of the storage's kind"
+    )
     prefix = parts.path.strip("/")
-    match scheme:
+    match parts.scheme:
         case "file":
             if parts.netloc not in {"", "localhost"}:
-                raise _invalid(f"{url!r}: a file URL has three slashes, as in file:///data/repo")
+                raise _invalid(
+                    f"{redacted_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
+                )
             return local_filesystem_storage(unquote(parts.path))
         case "memory":
             return in_memory_storage()
@@ -457,18 +473,11 @@ def storage_from_url(url: str) -> Storage:
         case "gs" | "gcs":
             return gcs_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
         case "az" | "azure" | "abfs" | "abfss":
-            if "@" in parts.netloc:
-                container, _, host = parts.netloc.partition("@")
-                account: str | None = host.partition(".")[0]
-            else:
-                container, account = parts.netloc, None
             return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
-        case "http" | "https":
-            return http_storage(url)
         case _:
             raise InvalidInputError(
-                f"{url!r}: no storage has the scheme {scheme!r}; use a path or one of file, s3, "
-                "gs, az, http, https, memory",
+                f"{redacted_url(url)!r}: no storage has the scheme {parts.scheme!r}; use a path or "
+                "one of file, s3, gs, az, http, https, memory",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
 
@@ -478,14 +487,15 @@ def _environment(*names: str) -> str | None:
 
 
 def _may_be_plain(endpoint: str | None) -> bool:
-    if endpoint is not None and urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}:
+    if endpoint is not None and split_url(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}:
         return True
     return os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"1", "true"}
 
 
 def _bucket(name: str) -> str:
-    if not name or "/" in name:
-        raise _invalid(f"{name!r} is no bucket or container: give its bare name")
+    # A ':' or '@' is what is left of a user and password before the name.
+    if not name or any(one in name for one in "/:@"):
+        raise _invalid(f"{redacted_url(name)!r} is no bucket or container: give its bare name")
     return name
 
 
@@ -500,11 +510,13 @@ def _prefix(prefix: str | None) -> str:
 def _endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
     if endpoint_url is None:
         return None
-    parts = urlsplit(endpoint_url)
+    parts = split_url(endpoint_url)
+    shown = redacted_url(endpoint_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _invalid(f"{endpoint_url!r} is no endpoint: it must start with https:// or http://")
+        raise _invalid(f"{shown!r} is no endpoint: it must start with https:// or http://")
+    require_no_secrets(parts, "give credentials as the arguments for them")
     if parts.scheme == "http" and not allow_http:
-        raise _invalid(f"{endpoint_url!r} is not encrypted: pass allow_http=True if that is meant")
+        raise _invalid(f"{shown!r} is not encrypted: pass allow_http=True if that is meant")
     return endpoint_url.rstrip("/")
 
 

@@ -96,10 +96,15 @@ class Storage(ABC):
         return self
 
     @abstractmethod
-    def get(self, key: str, byte_range: ByteRange | None = None) -> Fetched:
+    def get(
+        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+    ) -> Fetched:
         """Fetch an object or a range of it; one request.
 
-        A range that reaches past the end raises `InvalidInputError`, except ``Last``.
+        A range that reaches past the end raises `InvalidInputError`, except ``Last``. More than
+        ``max_bytes`` asked for (the whole object, or what the range takes of it) raise
+        `StorageError` of kind ``INVALID_OBJECT_SIZE`` before they are read: the size of an object
+        is whatever somebody made it, and the answer stands in memory.
         """
 
     @abstractmethod

@@ -44,7 +44,7 @@ from icefloe.errors import (
 )
 from icefloe.model.byte_range import resolve
 from icefloe.model.storage_settings import LOCAL_FILE_SYSTEM_DEFAULTS, StorageSettings
-from icefloe.storage.directory_lock import locked
+from icefloe.storage.directory_lock import LOCK_FILE_NAME, locked
 from icefloe.storage.interface import (
     Create,
     Fetched,
@@ -56,6 +56,7 @@ from icefloe.storage.interface import (
     Version,
 )
 from icefloe.storage.keys import problem_with_key, validate_key, validate_list_prefix
+from icefloe.storage.size_limit import require_at_most
 from icefloe.storage.staged_files import StagedFile, flush, is_staged_name, staged
 
 if TYPE_CHECKING:
@@ -98,9 +99,11 @@ class LocalStorage(Storage):
     durable
         Whether a put waits until its bytes are on the disk.
     follow_symlinks
-        Whether links inside the directory may lead out of it. A repository that came from
-        somebody else could otherwise name any file of this machine as one of its objects. The
-        directory itself may be a link in any case.
+        Whether links below the directory are followed. Without it (the directory itself may be a
+        link in any case) they are not part of the storage: what meets one, a listing too, raises.
+        A repository that came from somebody else could otherwise name any file of this machine as
+        one of its objects, and one that a listing left out in silence could be taken for garbage.
+        With it, a put replaces a link to an object, and not the file that the link leads to.
     """
 
     def __init__(
@@ -110,8 +113,8 @@ class LocalStorage(Storage):
         self._durable: Final = durable
         self._follow_symlinks: Final = follow_symlinks
         self._read_flags: Final = _READ_FLAGS | (0 if follow_symlinks else os.O_NOFOLLOW)
-        # Directories that were seen to lie inside the root. There are a handful per repository.
-        self._directories_inside: set[str] = set()
+        # Directories that were seen to be no links. There are a handful per repository.
+        self._directories_without_links: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -138,11 +141,14 @@ class LocalStorage(Storage):
         """
         return LOCAL_FILE_SYSTEM_DEFAULTS.merge(StorageSettings(unsafe_use_conditional_update=True))
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> Fetched:
+    def get(
+        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+    ) -> Fetched:
         """Fetch an object or a range of it: open, look, read."""
         path = self._path(key)
         with _translated("read", key), self._opened(path, key) as (fd, present):
             wanted = resolve(byte_range, present.st_size)
+            require_at_most(max_bytes, wanted, key)
             return Fetched(_read(fd, wanted, key), _info(key, present))
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
@@ -163,7 +169,7 @@ class LocalStorage(Storage):
         with _translated("write", key):
             # An update that cannot succeed should not first write and flush.
             if isinstance(mode, Update):
-                self._check_condition(key, mode, _stat_or_none(path))
+                self._check_condition(key, mode, self._stat_object_or_none(path))
             with self._staged(directory, data) as new:
                 if self._durable and not isinstance(mode, Overwrite):
                     self._flush_directories_of_data()
@@ -191,7 +197,7 @@ class LocalStorage(Storage):
         """List the objects below ``prefix``; the names of one directory are held at a time."""
         validate_list_prefix(prefix)
         directory = f"{self._root}/{prefix}".rstrip("/")
-        self._require_inside(directory)
+        self._require_no_links(directory)
         return self._walk(directory, prefix)
 
     def head(self, key: str) -> ObjectInfo:
@@ -214,16 +220,20 @@ class LocalStorage(Storage):
         Parameters
         ----------
         before
-            Younger files stay, because their writer may still be at work.
+            Younger files stay, because their writer may still be at work. So do the files that
+            locks stand on: without the file, the next one to come would hold the lock as well.
         """
         deleted = 0
-        for directory, _, names in os.walk(self._root):
-            for name in filter(is_staged_name, names):
+        for directory, _, names in os.walk(self._root, onerror=_refuse_to_skip):
+            for name in names:
+                if not is_staged_name(name) or name == LOCK_FILE_NAME:
+                    continue
                 path = f"{directory}/{name}"
-                present = _stat_or_none(path)
-                if present is not None and _time(present) < before:
-                    _unlink(path)
-                    deleted += 1
+                with _translated("delete", path):
+                    present = _stat_or_none(path)
+                    if present is not None and _time(present) < before:
+                        _unlink(path)
+                        deleted += 1
         return deleted
 
     def _path(self, key: str) -> str:
@@ -235,22 +245,22 @@ class LocalStorage(Storage):
                 kind=ErrorKind.INVALID_KEY,
             )
         path = f"{self._root}/{key}"
-        self._require_inside(os.path.dirname(path))
+        self._require_no_links(os.path.dirname(path))
         return path
 
-    def _require_inside(self, directory: str) -> None:
-        if self._follow_symlinks or directory in self._directories_inside:
+    def _require_no_links(self, directory: str) -> None:
+        if self._follow_symlinks or directory in self._directories_without_links:
             return
-        root = os.path.realpath(self._root)
-        real = os.path.realpath(directory)
-        if real != root and not real.startswith(root.rstrip("/") + "/"):
-            raise StorageError(
-                f"{directory} is a symbolic link that leads out of {self._root}; if that is meant, "
-                "open the storage with follow_symlinks=True",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
+        below = os.path.relpath(directory, self._root)
+        unlinked = os.path.normpath(f"{os.path.realpath(self._root)}/{below}")
+        if os.path.realpath(directory) != unlinked:
+            raise _link_at(directory)
         if os.path.isdir(directory):
-            self._directories_inside.add(directory)
+            self._directories_without_links.add(directory)
+
+    def _stat_object_or_none(self, path: str) -> os.stat_result | None:
+        # The same file that get and head look at, so that an update finds the version they told.
+        return _stat_or_none(path, follow_symlinks=self._follow_symlinks)
 
     @contextmanager
     def _opened(self, path: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
@@ -314,7 +324,7 @@ class LocalStorage(Storage):
     ) -> Version:
         # Nothing is flushed while the lock is held: it excludes others for microseconds.
         with _opened_directory(directory) as fd, locked(fd, directory):
-            present = _stat_or_none(path)
+            present = self._stat_object_or_none(path)
             self._check_condition(key, mode, present)
             if present is not None:
                 new.make_newer_than(present)
@@ -337,9 +347,11 @@ class LocalStorage(Storage):
         if not os.path.isdir(self._root):
             return
         with os.scandir(self._root) as entries:
-            directories = [one.path for one in entries if one.is_dir()]
+            directories = [one.path for one in entries if self._is_directory(one)]
         for directory in [*directories, self._root]:
-            with suppress(FileNotFoundError):
+            # Nobody puts objects where they may not open the directory, which every put does; and
+            # the root of a disk has a `lost+found` that only the administrator may open.
+            with suppress(FileNotFoundError, PermissionError):
                 _flush_directory(directory)
 
     def _flush_published(self, directory: str, key: str) -> None:
@@ -383,7 +395,12 @@ class LocalStorage(Storage):
 
     def _may_be_listed(self, entry: os.DirEntry[str], prefix: str) -> bool:
         # What could not be fetched is no object: uploads in progress, and names that are no keys.
-        return not is_staged_name(entry.name) and problem_with_key(prefix + entry.name) is None
+        # A directory is no upload, whatever its name: branches may be called `a#1`.
+        if problem_with_key(prefix + entry.name) is not None:
+            return False
+        if entry.is_symlink() and not self._follow_symlinks:
+            raise _link_at(prefix + entry.name)
+        return self._is_directory(entry) or not is_staged_name(entry.name)
 
 
 def _read(fd: int, wanted: Bounded, key: str) -> bytes:
@@ -410,9 +427,9 @@ def _time(present: os.stat_result) -> datetime:
     return datetime.fromtimestamp(present.st_mtime_ns // 1000 / 1_000_000, UTC)
 
 
-def _stat_or_none(path: str) -> os.stat_result | None:
+def _stat_or_none(path: str, *, follow_symlinks: bool = False) -> os.stat_result | None:
     try:
-        return os.stat(path, follow_symlinks=False)
+        return os.stat(path, follow_symlinks=follow_symlinks)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -420,6 +437,8 @@ def _stat_or_none(path: str) -> os.stat_result | None:
 def _require_file(present: os.stat_result, key: str) -> None:
     if stat.S_ISDIR(present.st_mode):
         raise ObjectNotFoundError(f"{key}: no such object, it is a directory")
+    if stat.S_ISLNK(present.st_mode):
+        raise _link_at(key)
     if not stat.S_ISREG(present.st_mode):
         raise StorageError(f"{key}: not a regular file, and so no object", kind=ErrorKind.IO)
 
@@ -434,6 +453,12 @@ def _unlink(path: str) -> None:
     except (IsADirectoryError, PermissionError):
         if not os.path.isdir(path):
             raise
+
+
+def _refuse_to_skip(error: OSError) -> None:
+    """Raise what `os.walk` would pass over, except where nothing of this user's can be."""
+    if not isinstance(error, FileNotFoundError | PermissionError):
+        raise _storage_error("list", str(error.filename), error) from error
 
 
 @contextmanager
@@ -481,13 +506,17 @@ def _storage_error(doing: str, key: str, error: OSError) -> StorageError | ReadO
         case OSError(errno=errno.EROFS):
             return ReadOnlyError(f"{key}: the file system takes no writes: {error}")
         case OSError(errno=errno.ELOOP):
-            return StorageError(
-                f"{key}: a symbolic link, which could lead anywhere; if that is meant, open the "
-                "storage with follow_symlinks=True",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
+            return _link_at(key)
         case _:
             return StorageError(f"{key}: could not {doing} it: {error}", kind=ErrorKind.IO)
+
+
+def _link_at(key: str) -> StorageError:
+    return StorageError(
+        f"{key}: a symbolic link, which could lead anywhere; if that is meant, open the storage "
+        "with follow_symlinks=True",
+        kind=ErrorKind.STORAGE_CONFIG,
+    )
 
 
 def _directory_at(key: str) -> StorageError:

@@ -26,6 +26,7 @@ from icefloe.storage.interface import (
     Version,
 )
 from icefloe.storage.keys import validate_key, validate_list_prefix
+from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,10 +67,13 @@ class MemoryStorage(Storage):
         """Tell the defaults of a storage in memory."""
         return IN_MEMORY_DEFAULTS
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> Fetched:
+    def get(
+        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+    ) -> Fetched:
         """Fetch an object or a range of it, without copying."""
         stored = self._stored(key)
         wanted = resolve(byte_range, len(stored.data))
+        require_at_most(max_bytes, wanted, key)
         if wanted.end - wanted.start == len(stored.data):
             return Fetched(stored.data, stored.info)
         return Fetched(memoryview(stored.data)[wanted.start : wanted.end], stored.info)

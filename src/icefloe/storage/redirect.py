@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from http import HTTPStatus
+from contextlib import suppress
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, urljoin
 
 from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.storage.constructors import (
@@ -21,6 +22,7 @@ from icefloe.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
+from icefloe.storage.urls import redacted_url, split_url
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -38,31 +40,40 @@ def redirect_storage(base_url: str) -> ObjectStorage:
 
     Requests go out now, at most ten and one; the storage knows only where they led.
     """
-    if urlsplit(base_url).scheme not in {"http", "https"}:
+    if not _is_web_address(base_url):
         raise InvalidInputError(
-            f"{base_url!r} is no web address: it must start with http:// or https://",
+            f"{redacted_url(base_url)!r} is no web address: it must start with http:// or "
+            "https://, without a user or password",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
     url = base_url
     for _ in range(MAX_REDIRECTS + 1):
-        url = urljoin(url, _location(url))
-        if urlsplit(url).scheme not in {"http", "https"}:
+        url = _target(url)
+        if not _is_web_address(url):
             return storage_from_redirect(url)
-    raise StorageError(
-        f"{base_url}: more than {MAX_REDIRECTS} redirects, and none names a repository",
-        kind=ErrorKind.BAD_REDIRECT,
+    raise _bad(
+        f"{redacted_url(base_url)}: more than {MAX_REDIRECTS} redirects, and none names a "
+        "repository"
     )
 
 
 def storage_from_redirect(url: str) -> ObjectStorage:
     """Make the storage that the target of a redirect names, with anonymous credentials."""
-    parts = urlsplit(url)
+    try:
+        return _named_storage(url)
+    except InvalidInputError as error:
+        # What is wrong comes from the server, and not from the caller.
+        raise _bad(f"the target of a redirect cannot be opened: {error}") from error
+
+
+def _named_storage(url: str) -> ObjectStorage:
+    parts = split_url(url)
     prefix = parts.path.strip("/")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     match parts.scheme:
         case "s3":
             if "region" not in query:
-                raise _bad(f"{url}: a redirect to S3 must say ?region=")
+                raise _bad(f"{redacted_url(url)}: a redirect to S3 must say ?region=")
             return s3_storage(
                 bucket=parts.netloc, prefix=prefix, region=query["region"], anonymous=True
             )
@@ -87,8 +98,8 @@ def storage_from_redirect(url: str) -> ObjectStorage:
         case "http+icechunk" | "http+ic" | "https+icechunk" | "https+ic":
             plain = parts.scheme.partition("+")[0]
             return http_storage(f"{plain}://{parts.netloc}{parts.path}")
-        case scheme:
-            raise _bad(f"{url}: a redirect to {scheme!r} names no place that can be opened")
+        case _:
+            raise _bad(f"{redacted_url(url)}: a redirect here names no place that can be opened")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -108,20 +119,39 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
+def _is_web_address(url: str) -> bool:
+    parts = split_url(url)
+    return parts.scheme in {"http", "https"} and "@" not in parts.netloc
+
+
+def _target(url: str) -> str:
+    location = _location(url)
+    # The text of the standard library's error quotes the URL, so it must not become the context.
+    with suppress(ValueError):
+        target = urljoin(url, location)
+        split_url(target)
+        return target
+    raise _bad(f"{redacted_url(url)}: redirects to what is no URL: {redacted_url(location)!r}")
+
+
 def _location(url: str) -> str:
     opener = urllib.request.build_opener(_NoRedirects)
+    shown = redacted_url(url)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
-            raise _bad(f"{url}: answered {response.status} instead of a redirect")
+            raise _bad(f"{shown}: answered {response.status} instead of a redirect")
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location")
             if error.code in _REDIRECTS and location:
                 return str(location)
-            reason = f"{error.code} {HTTPStatus(error.code).phrase}"
-            raise _bad(f"{url}: answered {reason} instead of a redirect") from error
+            raise _bad(f"{shown}: answered {error.code} instead of a redirect") from error
     except OSError as error:
-        raise StorageError(f"{url}: could not be asked: {error}", kind=ErrorKind.IO) from error
+        raise StorageError(f"{shown}: could not be asked: {error}", kind=ErrorKind.IO) from error
+    except (HTTPException, ValueError) as error:
+        problem = type(error).__name__
+    # No text and no cause: what is wrong with a URL is told by quoting it.
+    raise _bad(f"{shown}: neither a redirect nor any answer of a web server ({problem})")
 
 
 def _bad(message: str) -> StorageError:

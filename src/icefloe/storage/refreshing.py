@@ -73,20 +73,26 @@ class RefreshingCredential(Generic[C]):
             self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class
         try:
             answer = self._function()
-        except Exception as error:
-            # Only the type: the text of somebody else's error may quote what it was given.
-            raise StorageError(
-                f"the function that gets credentials raised {type(error).__name__}",
-                kind=ErrorKind.INVALID_CREDENTIALS,
-            ) from error
-        if not isinstance(answer, self._kinds):
-            wanted = " or ".join(kind.__qualname__ for kind in self._kinds)
-            raise InvalidInputError(
-                f"the function that gets credentials answered a {type(answer).__name__}, "
-                f"not {wanted}",
-                kind=ErrorKind.INVALID_CREDENTIALS,
-            )
-        return answer
+        except Exception as error:  # noqa: BLE001 - it is the user's function
+            kind_of_error = type(error).__name__
+        else:
+            return self._checked(answer)
+        # Only the type, and raised outside of the handler: the text of somebody else's error may
+        # quote what it was given, and a traceback shows the texts of causes and contexts too.
+        raise StorageError(
+            f"the function that gets credentials raised {kind_of_error}; call it by itself to see "
+            "why",
+            kind=ErrorKind.INVALID_CREDENTIALS,
+        ) from None
+
+    def _checked(self, answer: object) -> C:
+        if isinstance(answer, self._kinds):
+            return answer
+        wanted = " or ".join(kind.__qualname__ for kind in self._kinds)
+        raise InvalidInputError(
+            f"the function that gets credentials answered a {type(answer).__name__}, not {wanted}",
+            kind=ErrorKind.INVALID_CREDENTIALS,
+        )
 
 
 def _renewal_time(credential: Expiring | None) -> datetime | None:

@@ -1,11 +1,6 @@
-"""The object stores of the clouds, and web servers, through the Rust library obstore.
+"""The calls of the storage interface as requests of obstore.
 
-The only module that knows obstore. It turns a `Place` into obstore's clients, the calls of the
-interface into requests, and obstore's errors into ours; `conditional_put` decides what a failed
-conditional put means.
-
-Three clients serve one place: one that reads and one that writes, which repeat failed requests on
-their own, and one for conditional puts, which does not, so that every answer is seen.
+`conditional_put` decides what a failed conditional put means.
 
 What obstore 0.12 cannot express, and what happens instead:
 
@@ -22,24 +17,13 @@ What obstore 0.12 cannot express, and what happens instead:
 from __future__ import annotations
 
 import os
-import re
 import threading
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotSupportedError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
-from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from icefloe.errors import (
     ErrorKind,
@@ -54,23 +38,9 @@ from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS, StorageSetting
 from icefloe.storage.coalescing import coalesce
 from icefloe.storage.conditional_put import (
     WRITE_ID_ATTRIBUTE,
-    ConditionRefusedError,
     PresentObject,
-    RequestNotSentError,
-    ResponseLostError,
     Tries,
     put_conditionally,
-)
-from icefloe.storage.credentials import (
-    AnyAzureRefreshableCredential,
-    AzureCredentials,
-    AzureRefreshableCredential,
-    AzureStaticCredentials,
-    GcsBearerCredential,
-    GcsCredentials,
-    GcsStaticCredentials,
-    S3Credentials,
-    S3StaticCredentials,
 )
 from icefloe.storage.interface import (
     Create,
@@ -83,31 +53,30 @@ from icefloe.storage.interface import (
     Version,
 )
 from icefloe.storage.keys import validate_key, validate_list_prefix
+from icefloe.storage.object_store.clients import Clients, open_clients
+from icefloe.storage.object_store.errors import (
+    OBSTORE_ERRORS,
+    RangeIgnoredError,
+    RangeUnsatisfiableError,
+    outcome_of_put,
+    redacted,
+    translated,
+)
 from icefloe.storage.places import (
     AzurePlace,
-    ChecksumAlgorithm,
     GcsPlace,
-    HttpPlace,
     Place,
     S3Place,
 )
-from icefloe.storage.refreshing import RefreshingCredential
+from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from obstore import Attributes, GetOptions, ObjectMeta, UpdateVersion
     from obstore import PutMode as ObstorePutMode
     from obstore.store import (
-        AzureConfig,
-        AzureCredential,
-        ClientConfig,
-        GCSConfig,
-        GCSCredential,
         ObjectStore,
-        RetryConfig,
-        S3Config,
-        S3Credential,
     )
 
 T = TypeVar("T")
@@ -119,19 +88,6 @@ _LIST_PAGE: Final = 1000
 
 _MAX_PARTS: Final = 10_000
 _MIN_PART_BYTES: Final = 8 * 1024 * 1024
-
-_DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
-"""Enough for a part of 100 MiB over a slow line; a stalled one is noticed by the read timeout."""
-
-_DEFAULT_READ_TIMEOUT: Final = timedelta(seconds=60)
-
-_DEFAULT_RETRY_TIMEOUT: Final = timedelta(minutes=3)
-
-_STATUS: Final = re.compile(r"status code: (\d{3})")
-_QUERY: Final = re.compile(r"\?[^\s,\"']*")
-
-_OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, TypeError)
-"""Everything that obstore raises; a missing object, for one, is a `FileNotFoundError`."""
 
 
 @dataclass(slots=True)
@@ -165,7 +121,7 @@ class ObjectStorage(Storage):
     def __init__(self, place: Place, *, settings: StorageSettings | None = None) -> None:
         self._place: Final = place
         self._settings: Final = self.default_settings().merge(settings or StorageSettings())
-        self._clients: _Clients | None = None
+        self._clients: Clients | None = None
         self._lock: Final = threading.Lock()
 
     @property
@@ -202,7 +158,9 @@ class ObjectStorage(Storage):
         """Make a storage of the same place with other settings, and clients of its own."""
         return type(self)(self._place, settings=settings)
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> Fetched:
+    def get(
+        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+    ) -> Fetched:
         """Fetch an object or a range of it.
 
         One request, with three exceptions. An empty range, and on Azure the last bytes, take two.
@@ -222,11 +180,11 @@ class ObjectStorage(Storage):
                     return self._empty(key, byte_range)
         options = _range_option(byte_range)
         try:
-            return self._call("read", key, lambda: self._fetch(key, options, byte_range))
-        except _RangeUnsatisfiableError:
+            return self._call("read", key, lambda: self._fetch(key, options, byte_range, max_bytes))
+        except RangeUnsatisfiableError:
             return self._empty(key, byte_range)
-        except _RangeIgnoredError:
-            return self._call("read", key, lambda: self._fetch(key, None, byte_range))
+        except RangeIgnoredError:
+            return self._call("read", key, lambda: self._fetch(key, None, byte_range, max_bytes))
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         """Fetch several ranges of one object; those less than 1 MiB apart share a request.
@@ -242,9 +200,9 @@ class ObjectStorage(Storage):
                 key,
                 lambda: obstore.get_ranges(self._reader, key, starts=starts, ends=ends, coalesce=0),
             )
-        except _RangeUnsatisfiableError:
+        except RangeUnsatisfiableError:
             found = []
-        except _RangeIgnoredError:
+        except RangeIgnoredError:
             whole = memoryview(self.get(key).data)
             return [whole[one.start : one.end] for one in _within(ranges, len(whole))]
         # A server cuts ranges off at the end of the object and says nothing.
@@ -322,7 +280,7 @@ class ObjectStorage(Storage):
     def _writer(self) -> ObjectStore:
         return self._opened().writer
 
-    def _opened(self) -> _Clients:
+    def _opened(self) -> Clients:
         if _runtime.lost_by_fork:
             raise StorageError(
                 f"{self.url}: this process was forked from one that had used an object store, and "
@@ -335,7 +293,7 @@ class ObjectStorage(Storage):
             with self._lock:
                 clients = self._clients
                 if clients is None:
-                    clients = self._clients = _open(self._place, self._settings)
+                    clients = self._clients = open_clients(self._place, self._settings)
         _runtime.in_use = True
         return clients
 
@@ -349,19 +307,27 @@ class ObjectStorage(Storage):
     def _call(self, doing: str, key: str, request: Callable[[], T]) -> T:
         try:
             return request()
-        except _OBSTORE_ERRORS as error:
+        except OBSTORE_ERRORS as error:
             if isinstance(error, IcefloeError):
                 raise
             failure = error
         # Raised outside of the handler: obstore's own text, which can quote a signed URL, must
         # not come along as the context of the new error.
-        raise _translated(failure, doing, self._where(key)) from _redacted(failure)
+        raise translated(failure, doing, self._where(key)) from redacted(failure)
 
-    def _fetch(self, key: str, options: GetOptions | None, byte_range: ByteRange | None) -> Fetched:
+    def _fetch(
+        self,
+        key: str,
+        options: GetOptions | None,
+        byte_range: ByteRange | None,
+        max_bytes: int | None,
+    ) -> Fetched:
         result = obstore.get(self._reader, key, options=options)
         info = _info(key, result.meta)
         # Bytes that are missing at the end are the caller's error; servers do not say so.
         wanted = resolve(byte_range, info.size_bytes)
+        # So far only the headers are here; the bytes come with the call below.
+        require_at_most(max_bytes, wanted, self._where(key))
         start, _ = result.range
         data = memoryview(result.bytes())[wanted.start - start : wanted.end - start]
         if len(data) != wanted.end - wanted.start:
@@ -408,9 +374,9 @@ class ObjectStorage(Storage):
             try:
                 result = obstore.put(client, key, content, attributes=attributes, mode=mode)
                 return Version(etag=result["e_tag"], generation=result["version"])
-            except _OBSTORE_ERRORS as error:
+            except OBSTORE_ERRORS as error:
                 failure = error
-            raise _outcome_of_put(failure, where) from _redacted(failure)
+            raise outcome_of_put(failure, where) from redacted(failure)
 
         def look() -> PresentObject | None:
             try:
@@ -537,355 +503,3 @@ def _mode(condition: Create | Update) -> ObstorePutMode:
             if not mode:
                 raise InvalidInputError("an update needs the version that was read before")
             return mode
-
-
-# ---------------------------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------------------------
-
-
-class _RangeUnsatisfiableError(StorageError):
-    """The object ends before the range begins."""
-
-
-class _RangeIgnoredError(StorageError):
-    """The server sent the whole object instead of the range."""
-
-
-def _status(error: BaseException) -> int | None:
-    found = _STATUS.search(str(error))
-    return None if found is None else int(found.group(1))
-
-
-def _short(error: BaseException) -> str:
-    """Say what obstore said, without its debug output and without the queries of URLs."""
-    text = str(error).partition("\n\nDebug source")[0]
-    return _QUERY.sub("?...", text)
-
-
-def _redacted(error: BaseException) -> BaseException:
-    """Copy an error of obstore without what could be a secret, to be the cause of ours."""
-    kind = type(error) if isinstance(error, BaseError) else BaseError
-    return kind(_short(error))
-
-
-def _translated(error: BaseException, doing: str, where: str) -> IcefloeError:
-    text = _short(error)
-    match error:
-        case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
-            return StorageError(
-                f"{where}: there is no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
-            )
-        case FileNotFoundError():
-            return ObjectNotFoundError(f"{where}: no such object")
-        case PermissionDeniedError() | UnauthenticatedError():
-            return StorageError(
-                f"{where}: not allowed to {doing} it; check the credentials and what they permit: "
-                f"{text}",
-                kind=ErrorKind.OBJECT_STORE,
-            )
-        case NotSupportedError() if "Range request not supported" in text:
-            return _RangeIgnoredError(f"{where}: {text}")
-        case _ if _status(error) == 416 or "Wanted range starting at" in text:
-            return _RangeUnsatisfiableError(f"{where}: {text}")
-        case _:
-            return StorageError(
-                f"{where}: could not {doing} it: {text}", kind=ErrorKind.OBJECT_STORE
-            )
-
-
-def _outcome_of_put(error: BaseException, where: str) -> Exception:
-    """Tell what a failed conditional put says about whether it was carried out."""
-    text, status = _short(error), _status(error)
-    if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
-        return ConditionRefusedError(text)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
-        return _translated(error, "write", where)
-    if status is not None:
-        # 429 is sent instead of an answer. A 5xx can come from a gateway that lost the answer.
-        if status == 429:
-            return RequestNotSentError(text)
-        return ResponseLostError(text) if status >= 500 else _translated(error, "write", where)
-    if "kind: Connect," in str(error):
-        return RequestNotSentError(text)
-    if "HTTP error" in text and "builder error" not in text:
-        return ResponseLostError(text)
-    return _translated(error, "write", where)
-
-
-# ---------------------------------------------------------------------------------------------
-# Clients
-# ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Clients:
-    reader: ObjectStore
-    writer: ObjectStore
-    conditional: ObjectStore
-
-
-def _open(place: Place, settings: StorageSettings) -> _Clients:
-    try:
-        return _open_unchecked(place, settings)
-    except _OBSTORE_ERRORS as error:
-        if isinstance(error, IcefloeError):
-            raise
-        failure = error
-    raise InvalidInputError(
-        f"{place.url}: the options do not fit: {_short(failure)}", kind=ErrorKind.STORAGE_CONFIG
-    ) from _redacted(failure)
-
-
-def _open_unchecked(place: Place, settings: StorageSettings) -> _Clients:
-    repeated = _retry_config(settings)
-    once: RetryConfig = {**repeated, "max_retries": 0}
-    match place:
-        case S3Place(headers=headers):
-            connect_s3 = _s3_connector(place, settings)
-            return _Clients(
-                reader=connect_s3(headers.reading, repeated),
-                writer=connect_s3(headers.writing, repeated),
-                conditional=connect_s3(headers.writing, once),
-            )
-        case GcsPlace(headers=headers):
-            connect_gcs = _gcs_connector(place, settings)
-            return _Clients(
-                reader=connect_gcs(headers.reading, repeated),
-                writer=connect_gcs(headers.writing, repeated),
-                conditional=connect_gcs(headers.writing, once),
-            )
-        case AzurePlace():
-            connect_azure = _azure_connector(place, settings)
-            both = connect_azure(repeated)
-            return _Clients(reader=both, writer=both, conditional=connect_azure(once))
-        case HttpPlace():
-            options = _client_config(settings, place.headers)
-            options["allow_http"] = place.base_url.startswith("http:")
-            # What a user may set here is for obstore to judge, names and values alike.
-            for name, value in place.options.items():
-                options[name] = value  # type: ignore[literal-required]
-            only = HTTPStore(place.base_url, client_options=options, retry_config=repeated)
-            return _Clients(reader=only, writer=only, conditional=only)
-
-
-def _retry_config(settings: StorageSettings) -> RetryConfig:
-    retries = settings.effective_retries
-    timeout_ms = settings.effective_timeouts.operation_timeout_ms
-    return {
-        "max_retries": retries.effective_max_tries - 1,
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=retries.effective_initial_backoff_ms),
-            "max_backoff": timedelta(milliseconds=retries.effective_max_backoff_ms),
-            "base": 2,
-        },
-        "retry_timeout": _milliseconds(timeout_ms, _DEFAULT_RETRY_TIMEOUT),
-    }
-
-
-def _client_config(
-    settings: StorageSettings,
-    headers: Mapping[str, str],
-    *,
-    read_timeout: timedelta = _DEFAULT_READ_TIMEOUT,
-) -> ClientConfig:
-    timeouts = settings.effective_timeouts
-    config: ClientConfig = {
-        "timeout": _milliseconds(timeouts.operation_attempt_timeout_ms, _DEFAULT_ATTEMPT_TIMEOUT),
-        "read_timeout": _milliseconds(timeouts.read_timeout_ms, read_timeout),
-    }
-    if timeouts.connect_timeout_ms is not None:
-        config["connect_timeout"] = timedelta(milliseconds=timeouts.connect_timeout_ms)
-    if headers:
-        config["default_headers"] = dict(headers)
-    return config
-
-
-def _milliseconds(value: int | None, default: timedelta) -> timedelta:
-    return default if value is None else timedelta(milliseconds=value)
-
-
-def _s3_connector(
-    place: S3Place, settings: StorageSettings
-) -> Callable[[Mapping[str, str], RetryConfig], S3Store]:
-    config: S3Config = {"virtual_hosted_style_request": place.virtual_hosted}
-    if place.region is not None:
-        config["region"] = place.region
-    if place.endpoint_url is not None:
-        config["endpoint"] = place.endpoint_url
-    if place.requester_pays:
-        config["request_payer"] = True
-    match place.checksum_algorithm:
-        case None:
-            pass
-        case ChecksumAlgorithm.Sha256:
-            config["checksum_algorithm"] = "SHA256"
-        case ChecksumAlgorithm.Crc64Nvme:
-            config["checksum_algorithm"] = "CRC64NVME"
-        case other:
-            raise InvalidInputError(
-                f"uploads with {other.name} checksums are not supported: use Sha256 or Crc64Nvme",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
-    provider: Callable[[], S3Credential] | None = None
-    match place.credentials:
-        case S3Credentials.FromEnv():
-            pass
-        case S3Credentials.Anonymous():
-            config["skip_signature"] = True
-        case S3Credentials.Static(credentials):
-            # By way of a provider, so that no variable of the environment, such as a session
-            # token, gets mixed with the given keys.
-            provider = _S3Provider(lambda: credentials)
-        case S3Credentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
-            provider = _S3Provider(refreshing.get)
-    seconds = place.network_stream_timeout_seconds
-    read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
-
-    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> S3Store:
-        client = _client_config(settings, headers, read_timeout=read_timeout)
-        if place.allow_http:
-            client["allow_http"] = True
-        return S3Store(
-            place.bucket,
-            prefix=place.prefix or None,
-            config=config,
-            client_options=client,
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
-
-
-class _S3Provider:
-    """Gives obstore S3 credentials whenever it asks, which is at least before they expire."""
-
-    def __init__(self, get: Callable[[], S3StaticCredentials]) -> None:
-        self._get = get
-
-    def __call__(self) -> S3Credential:
-        credentials = self._get()
-        return {
-            "access_key_id": credentials.access_key_id,
-            "secret_access_key": credentials.secret_access_key,
-            "token": credentials.session_token,
-            "expires_at": credentials.expires_after,
-        }
-
-
-def _gcs_connector(
-    place: GcsPlace, settings: StorageSettings
-) -> Callable[[Mapping[str, str], RetryConfig], GCSStore]:
-    config, client_options = _split_config(place.config)
-    provider: Callable[[], GCSCredential] | None = None
-    match place.credentials:
-        case GcsCredentials.FromEnv():
-            pass
-        case GcsCredentials.Anonymous():
-            config["skip_signature"] = "true"
-        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccount(path)):
-            config["service_account"] = path
-        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccountKey(key)):
-            config["service_account_key"] = key
-        case GcsCredentials.Static(GcsStaticCredentials.ApplicationCredentials(path)):
-            config["application_credentials"] = path
-        case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
-            bearer = GcsBearerCredential(token)
-            provider = _GcsProvider(lambda: bearer)
-        case GcsCredentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential(pickled_function, current, (GcsBearerCredential,))
-            provider = _GcsProvider(refreshing.get)
-
-    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> GCSStore:
-        return GCSStore(
-            place.bucket,
-            prefix=place.prefix or None,
-            config=cast("GCSConfig", config),
-            client_options={**_client_config(settings, headers), **client_options},
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
-
-
-class _GcsProvider:
-    """Gives obstore GCS credentials whenever it asks."""
-
-    def __init__(self, get: Callable[[], GcsBearerCredential]) -> None:
-        self._get = get
-
-    def __call__(self) -> GCSCredential:
-        credential = self._get()
-        return {"token": credential.bearer, "expires_at": credential.expires_after}
-
-
-def _azure_connector(
-    place: AzurePlace, settings: StorageSettings
-) -> Callable[[RetryConfig], AzureStore]:
-    config, client_options = _split_config(place.config)
-    if place.account is not None:
-        config["account_name"] = place.account
-    provider: Callable[[], AzureCredential] | None = None
-    match place.credentials:
-        case AzureCredentials.FromEnv():
-            pass
-        case AzureCredentials.Anonymous():
-            config["skip_signature"] = "true"
-        case AzureCredentials.Static(AzureStaticCredentials.AccessKey(key)):
-            config["account_key"] = key
-        case AzureCredentials.Static(AzureStaticCredentials.SasToken(token)):
-            config["sas_key"] = token
-        case AzureCredentials.Static(AzureStaticCredentials.BearerToken(token)):
-            config["token"] = token
-        case AzureCredentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential[AnyAzureRefreshableCredential](
-                pickled_function,
-                current,
-                (
-                    AzureRefreshableCredential.AccessKey,
-                    AzureRefreshableCredential.SasToken,
-                    AzureRefreshableCredential.BearerToken,
-                ),
-            )
-            provider = _AzureProvider(refreshing.get)
-
-    def connect(retry_config: RetryConfig) -> AzureStore:
-        return AzureStore(
-            place.container,
-            prefix=place.prefix or None,
-            config=cast("AzureConfig", config),
-            client_options={**_client_config(settings, {}), **client_options},
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
-
-
-class _AzureProvider:
-    """Gives obstore Azure credentials whenever it asks."""
-
-    def __init__(self, get: Callable[[], AnyAzureRefreshableCredential]) -> None:
-        self._get = get
-
-    def __call__(self) -> AzureCredential:
-        match self._get():
-            case AzureRefreshableCredential.AccessKey(key, expires_after=expires):
-                return {"access_key": key, "expires_at": expires}
-            case AzureRefreshableCredential.SasToken(token, expires_after=expires):
-                return {"sas_token": token, "expires_at": expires}
-            case AzureRefreshableCredential.BearerToken(bearer, expires_after=expires):
-                return {"token": bearer, "expires_at": expires}
-
-
-def _split_config(given: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
-    """Part what configures the store from what configures its HTTP client."""
-    config = dict(given)
-    client: ClientConfig = {}
-    allow_http = config.pop("allow_http", None)
-    if allow_http is not None:
-        client["allow_http"] = allow_http.lower() in {"1", "true"}
-    return config, client

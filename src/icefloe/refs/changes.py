@@ -1,0 +1,206 @@
+"""What can change in a generation v2 repository, as pure functions from one state to the next.
+
+A `Change` looks at the present `RepoInfo`, raises if its precondition does not hold, and returns
+the entry for the ops log with the new state. `record` puts the entry into the log. Nothing here
+reads or writes: `icefloe.refs.repo_file` applies a change to what it finds, again after a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError
+from icefloe.model.repo_info import (
+    BranchCreated,
+    BranchDeleted,
+    BranchReset,
+    ConfigChanged,
+    MetadataChanged,
+    NewCommit,
+    RepoAvailability,
+    RepoInfo,
+    RepoStatus,
+    RepoStatusChanged,
+    TagCreated,
+    TagDeleted,
+    Update,
+    UpdateType,
+)
+from icefloe.refs import problems
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from icefloe.model.config import RepositoryConfig
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.snapshot import SnapshotInfo
+
+Change: TypeAlias = Callable[[RepoInfo], tuple[UpdateType, RepoInfo]]
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def record(
+    info: RepoInfo, kind: UpdateType, *, now: datetime, backup_path: str, max_updates: int
+) -> RepoInfo:
+    """Put an entry at the head of the ops log.
+
+    The former head learns where the state that it led to is kept: ``backup_path``. When the log
+    would grow past ``max_updates`` entries, it goes on in that backup instead.
+    """
+    if not info.latest_updates:
+        return replace(info, latest_updates=(Update(kind, now),))
+    former, *older = info.latest_updates
+    # Times in the log must ascend, whatever the clocks of the writers say.
+    entry = Update(kind, max(now, former.updated_at + _MICROSECOND))
+    if len(older) + 2 > max_updates:
+        return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
+    former = replace(former, backup_path=backup_path)
+    return replace(info, latest_updates=(entry, former, *older))
+
+
+def require_online(info: RepoInfo) -> None:
+    """Refuse changes of a repository that takes none."""
+    if info.status.availability is not RepoAvailability.ONLINE:
+        reason = info.status.limited_availability_reason
+        raise ReadOnlyError(
+            f"the repository is {info.status.availability.name.lower().replace('_', ' ')}"
+            f"{'' if reason is None else f' ({reason})'}: set its status to online to change it",
+            kind=ErrorKind.READ_ONLY_REPOSITORY,
+        )
+
+
+def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
+    """Move a branch from ``parent`` to a new snapshot."""
+    problems.require_parent(snapshot, parent)
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        tip = find_branch(info, branch)
+        if tip != parent:
+            raise problems.conflict(branch, parent, tip)
+        return NewCommit(branch, snapshot.id), replace(
+            _with_snapshot(info, snapshot), branches={**info.branches, branch: snapshot.id}
+        )
+
+    return change
+
+
+def create_branch(branch: str, snapshot_id: SnapshotId) -> Change:
+    """Create a branch."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        if branch in info.branches:
+            raise problems.branch_exists(branch)
+        _require_snapshot(info, snapshot_id)
+        return BranchCreated(branch), replace(info, branches={**info.branches, branch: snapshot_id})
+
+    return change
+
+
+def reset_branch(branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None) -> Change:
+    """Let a branch point at another snapshot; ``expected`` is where it must point before."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        tip = find_branch(info, branch)
+        if expected is not None and tip != expected:
+            raise problems.conflict(branch, expected, tip)
+        _require_snapshot(info, snapshot_id)
+        return BranchReset(branch, tip), replace(
+            info, branches={**info.branches, branch: snapshot_id}
+        )
+
+    return change
+
+
+def delete_branch(branch: str) -> Change:
+    """Delete a branch, any but main."""
+    problems.require_not_main(branch)
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        tip = find_branch(info, branch)
+        return BranchDeleted(branch, tip), replace(info, branches=_without(info.branches, branch))
+
+    return change
+
+
+def create_tag(tag: str, snapshot_id: SnapshotId) -> Change:
+    """Create a tag, whose name must be new for ever."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        if tag in info.tags:
+            raise problems.tag_exists(tag)
+        if tag in info.deleted_tags:
+            raise problems.tag_was_deleted(tag)
+        _require_snapshot(info, snapshot_id)
+        return TagCreated(tag), replace(info, tags={**info.tags, tag: snapshot_id})
+
+    return change
+
+
+def delete_tag(tag: str) -> Change:
+    """Delete a tag; its name stays taken."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        if tag not in info.tags:
+            raise problems.no_such_tag(tag, info.tags)
+        return TagDeleted(tag, info.tags[tag]), replace(
+            info, tags=_without(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
+        )
+
+    return change
+
+
+def set_config(config: RepositoryConfig, expected: RepositoryConfig | None) -> Change:
+    """Replace the configuration, which must still be the one that was read."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        if info.config != expected:
+            raise problems.config_changed()
+        return ConfigChanged(), replace(info, config=config)
+
+    return change
+
+
+def set_metadata(metadata: Mapping[str, Any]) -> Change:
+    """Replace the repository's own metadata."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        return MetadataChanged(), replace(info, metadata=dict(metadata))
+
+    return change
+
+
+def set_status(status: RepoStatus) -> Change:
+    """Set whether the repository takes changes: the one change that is always allowed."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        return RepoStatusChanged(status), replace(info, status=status)
+
+    return change
+
+
+def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
+    """Return where a branch points."""
+    if branch not in info.branches:
+        raise problems.no_such_branch(branch, info.branches)
+    return info.branches[branch]
+
+
+def _require_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> None:
+    if all(snapshot.id != snapshot_id for snapshot in info.snapshots):
+        raise problems.no_such_snapshot(snapshot_id, "the repository")
+
+
+def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:
+    if any(one.id == snapshot.id for one in info.snapshots):
+        raise InvalidInputError(
+            f"there is a snapshot {snapshot.id} already", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
+        )
+    return replace(info, snapshots=(*info.snapshots, snapshot))
+
+
+def _without(refs: Mapping[str, SnapshotId], name: str) -> dict[str, SnapshotId]:
+    return {other: target for other, target in refs.items() if other != name}

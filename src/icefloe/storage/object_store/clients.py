@@ -1,0 +1,341 @@
+"""Obstore's clients for a place: endpoints, credentials, time-outs and retries.
+
+Three clients serve one place: one that reads and one that writes, which repeat failed requests on
+their own, and one for conditional puts, which does not, so that every answer is seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+from icefloe.errors import (
+    ErrorKind,
+    IcefloeError,
+    InvalidInputError,
+)
+from icefloe.storage.credentials import (
+    AnyAzureRefreshableCredential,
+    AzureCredentials,
+    AzureRefreshableCredential,
+    AzureStaticCredentials,
+    GcsBearerCredential,
+    GcsCredentials,
+    GcsStaticCredentials,
+    S3Credentials,
+    S3StaticCredentials,
+)
+from icefloe.storage.places import (
+    AzurePlace,
+    ChecksumAlgorithm,
+    GcsPlace,
+    HttpPlace,
+    Place,
+    S3Place,
+)
+from icefloe.storage.refreshing import RefreshingCredential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from obstore.store import (
+        AzureConfig,
+        AzureCredential,
+        ClientConfig,
+        GCSConfig,
+        GCSCredential,
+        ObjectStore,
+        RetryConfig,
+        S3Config,
+        S3Credential,
+    )
+
+    from icefloe.model.storage_settings import StorageSettings
+
+from icefloe.storage.object_store.errors import OBSTORE_ERRORS, redacted, short_text
+
+_DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
+"""Enough for a part of 100 MiB over a slow line; a stalled one is noticed by the read timeout."""
+
+_DEFAULT_READ_TIMEOUT: Final = timedelta(seconds=60)
+
+_DEFAULT_RETRY_TIMEOUT: Final = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of one place."""
+
+    reader: ObjectStore
+    writer: ObjectStore
+    conditional: ObjectStore
+
+
+def open_clients(place: Place, settings: StorageSettings) -> Clients:
+    """Make the clients of a place; options that obstore refuses raise `InvalidInputError`."""
+    try:
+        return _open_unchecked(place, settings)
+    except OBSTORE_ERRORS as error:
+        if isinstance(error, IcefloeError):
+            raise
+        failure = error
+    raise InvalidInputError(
+        f"{place.url}: the options do not fit: {short_text(failure)}", kind=ErrorKind.STORAGE_CONFIG
+    ) from redacted(failure)
+
+
+def _open_unchecked(place: Place, settings: StorageSettings) -> Clients:
+    repeated = _retry_config(settings)
+    once: RetryConfig = {**repeated, "max_retries": 0}
+    match place:
+        case S3Place(headers=headers):
+            connect_s3 = _s3_connector(place, settings)
+            return Clients(
+                reader=connect_s3(headers.reading, repeated),
+                writer=connect_s3(headers.writing, repeated),
+                conditional=connect_s3(headers.writing, once),
+            )
+        case GcsPlace(headers=headers):
+            connect_gcs = _gcs_connector(place, settings)
+            return Clients(
+                reader=connect_gcs(headers.reading, repeated),
+                writer=connect_gcs(headers.writing, repeated),
+                conditional=connect_gcs(headers.writing, once),
+            )
+        case AzurePlace():
+            connect_azure = _azure_connector(place, settings)
+            both = connect_azure(repeated)
+            return Clients(reader=both, writer=both, conditional=connect_azure(once))
+        case HttpPlace():
+            options = _client_config(settings, place.headers)
+            options["allow_http"] = place.base_url.startswith("http:")
+            # What a user may set here is for obstore to judge, names and values alike.
+            for name, value in place.options.items():
+                options[name] = value  # type: ignore[literal-required]
+            only = HTTPStore(place.base_url, client_options=options, retry_config=repeated)
+            return Clients(reader=only, writer=only, conditional=only)
+
+
+def _retry_config(settings: StorageSettings) -> RetryConfig:
+    retries = settings.effective_retries
+    timeout_ms = settings.effective_timeouts.operation_timeout_ms
+    return {
+        "max_retries": retries.effective_max_tries - 1,
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=retries.effective_initial_backoff_ms),
+            "max_backoff": timedelta(milliseconds=retries.effective_max_backoff_ms),
+            "base": 2,
+        },
+        "retry_timeout": _milliseconds(timeout_ms, _DEFAULT_RETRY_TIMEOUT),
+    }
+
+
+def _client_config(
+    settings: StorageSettings,
+    headers: Mapping[str, str],
+    *,
+    read_timeout: timedelta = _DEFAULT_READ_TIMEOUT,
+) -> ClientConfig:
+    timeouts = settings.effective_timeouts
+    config: ClientConfig = {
+        "timeout": _milliseconds(timeouts.operation_attempt_timeout_ms, _DEFAULT_ATTEMPT_TIMEOUT),
+        "read_timeout": _milliseconds(timeouts.read_timeout_ms, read_timeout),
+    }
+    if timeouts.connect_timeout_ms is not None:
+        config["connect_timeout"] = timedelta(milliseconds=timeouts.connect_timeout_ms)
+    if headers:
+        config["default_headers"] = dict(headers)
+    return config
+
+
+def _milliseconds(value: int | None, default: timedelta) -> timedelta:
+    return default if value is None else timedelta(milliseconds=value)
+
+
+def _s3_connector(
+    place: S3Place, settings: StorageSettings
+) -> Callable[[Mapping[str, str], RetryConfig], S3Store]:
+    config: S3Config = {"virtual_hosted_style_request": place.virtual_hosted}
+    if place.region is not None:
+        config["region"] = place.region
+    if place.endpoint_url is not None:
+        config["endpoint"] = place.endpoint_url
+    if place.requester_pays:
+        config["request_payer"] = True
+    match place.checksum_algorithm:
+        case None:
+            pass
+        case ChecksumAlgorithm.Sha256:
+            config["checksum_algorithm"] = "SHA256"
+        case ChecksumAlgorithm.Crc64Nvme:
+            config["checksum_algorithm"] = "CRC64NVME"
+        case other:
+            raise InvalidInputError(
+                f"uploads with {other.name} checksums are not supported: use Sha256 or Crc64Nvme",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
+    provider: Callable[[], S3Credential] | None = None
+    match place.credentials:
+        case S3Credentials.FromEnv():
+            pass
+        case S3Credentials.Anonymous():
+            config["skip_signature"] = True
+        case S3Credentials.Static(credentials):
+            # By way of a provider, so that no variable of the environment, such as a session
+            # token, gets mixed with the given keys.
+            provider = _S3Provider(lambda: credentials)
+        case S3Credentials.Refreshable(pickled_function, current):
+            refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
+            provider = _S3Provider(refreshing.get)
+    seconds = place.network_stream_timeout_seconds
+    read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
+
+    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> S3Store:
+        client = _client_config(settings, headers, read_timeout=read_timeout)
+        if place.allow_http:
+            client["allow_http"] = True
+        return S3Store(
+            place.bucket,
+            prefix=place.prefix or None,
+            config=config,
+            client_options=client,
+            retry_config=retry_config,
+            credential_provider=provider,
+        )
+
+    return connect
+
+
+class _S3Provider:
+    """Gives obstore S3 credentials whenever it asks, which is at least before they expire."""
+
+    def __init__(self, get: Callable[[], S3StaticCredentials]) -> None:
+        self._get = get
+
+    def __call__(self) -> S3Credential:
+        credentials = self._get()
+        return {
+            "access_key_id": credentials.access_key_id,
+            "secret_access_key": credentials.secret_access_key,
+            "token": credentials.session_token,
+            "expires_at": credentials.expires_after,
+        }
+
+
+def _gcs_connector(
+    place: GcsPlace, settings: StorageSettings
+) -> Callable[[Mapping[str, str], RetryConfig], GCSStore]:
+    config, client_options = _split_config(place.config)
+    provider: Callable[[], GCSCredential] | None = None
+    match place.credentials:
+        case GcsCredentials.FromEnv():
+            pass
+        case GcsCredentials.Anonymous():
+            config["skip_signature"] = "true"
+        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccount(path)):
+            config["service_account"] = path
+        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccountKey(key)):
+            config["service_account_key"] = key
+        case GcsCredentials.Static(GcsStaticCredentials.ApplicationCredentials(path)):
+            config["application_credentials"] = path
+        case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
+            bearer = GcsBearerCredential(token)
+            provider = _GcsProvider(lambda: bearer)
+        case GcsCredentials.Refreshable(pickled_function, current):
+            refreshing = RefreshingCredential(pickled_function, current, (GcsBearerCredential,))
+            provider = _GcsProvider(refreshing.get)
+
+    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> GCSStore:
+        return GCSStore(
+            place.bucket,
+            prefix=place.prefix or None,
+            config=cast("GCSConfig", config),
+            client_options={**_client_config(settings, headers), **client_options},
+            retry_config=retry_config,
+            credential_provider=provider,
+        )
+
+    return connect
+
+
+class _GcsProvider:
+    """Gives obstore GCS credentials whenever it asks."""
+
+    def __init__(self, get: Callable[[], GcsBearerCredential]) -> None:
+        self._get = get
+
+    def __call__(self) -> GCSCredential:
+        credential = self._get()
+        return {"token": credential.bearer, "expires_at": credential.expires_after}
+
+
+def _azure_connector(
+    place: AzurePlace, settings: StorageSettings
+) -> Callable[[RetryConfig], AzureStore]:
+    config, client_options = _split_config(place.config)
+    if place.account is not None:
+        config["account_name"] = place.account
+    provider: Callable[[], AzureCredential] | None = None
+    match place.credentials:
+        case AzureCredentials.FromEnv():
+            pass
+        case AzureCredentials.Anonymous():
+            config["skip_signature"] = "true"
+        case AzureCredentials.Static(AzureStaticCredentials.AccessKey(key)):
+            config["account_key"] = key
+        case AzureCredentials.Static(AzureStaticCredentials.SasToken(token)):
+            config["sas_key"] = token
+        case AzureCredentials.Static(AzureStaticCredentials.BearerToken(token)):
+            config["token"] = token
+        case AzureCredentials.Refreshable(pickled_function, current):
+            refreshing = RefreshingCredential[AnyAzureRefreshableCredential](
+                pickled_function,
+                current,
+                (
+                    AzureRefreshableCredential.AccessKey,
+                    AzureRefreshableCredential.SasToken,
+                    AzureRefreshableCredential.BearerToken,
+                ),
+            )
+            provider = _AzureProvider(refreshing.get)
+
+    def connect(retry_config: RetryConfig) -> AzureStore:
+        return AzureStore(
+            place.container,
+            prefix=place.prefix or None,
+            config=cast("AzureConfig", config),
+            client_options={**_client_config(settings, {}), **client_options},
+            retry_config=retry_config,
+            credential_provider=provider,
+        )
+
+    return connect
+
+
+class _AzureProvider:
+    """Gives obstore Azure credentials whenever it asks."""
+
+    def __init__(self, get: Callable[[], AnyAzureRefreshableCredential]) -> None:
+        self._get = get
+
+    def __call__(self) -> AzureCredential:
+        match self._get():
+            case AzureRefreshableCredential.AccessKey(key, expires_after=expires):
+                return {"access_key": key, "expires_at": expires}
+            case AzureRefreshableCredential.SasToken(token, expires_after=expires):
+                return {"sas_token": token, "expires_at": expires}
+            case AzureRefreshableCredential.BearerToken(bearer, expires_after=expires):
+                return {"token": bearer, "expires_at": expires}
+
+
+def _split_config(given: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
+    """Part what configures the store from what configures its HTTP client."""
+    config = dict(given)
+    client: ClientConfig = {}
+    allow_http = config.pop("allow_http", None)
+    if allow_http is not None:
+        client["allow_http"] = allow_http.lower() in {"1", "true"}
+    return config, client

@@ -1,0 +1,102 @@
+"""Obstore's errors as ours, without what could be a secret in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from icefloe.errors import (
+    ErrorKind,
+    IcefloeError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from icefloe.storage.conditional_put import (
+    ConditionRefusedError,
+    RequestNotSentError,
+    ResponseLostError,
+)
+from icefloe.storage.urls import redacted_urls_in
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+
+OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, TypeError)
+"""Everything that obstore raises; a missing object, for one, is a `FileNotFoundError`."""
+
+
+class RangeUnsatisfiableError(StorageError):
+    """The object ends before the range begins."""
+
+
+class RangeIgnoredError(StorageError):
+    """The server sent the whole object instead of the range."""
+
+
+def _status(error: BaseException) -> int | None:
+    found = _STATUS.search(str(error))
+    return None if found is None else int(found.group(1))
+
+
+def short_text(error: BaseException) -> str:
+    """Say what obstore said, without its debug output and without secrets in URLs."""
+    return redacted_urls_in(str(error).partition("\n\nDebug source")[0])
+
+
+def redacted(error: BaseException) -> BaseException:
+    """Copy an error of obstore without what could be a secret, to be the cause of ours."""
+    kind = type(error) if isinstance(error, BaseError) else BaseError
+    return kind(short_text(error))
+
+
+def translated(error: BaseException, doing: str, where: str) -> IcefloeError:
+    """Turn an error of obstore into ours; ``doing`` is the verb, ``where`` the object."""
+    text = short_text(error)
+    match error:
+        case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
+            return StorageError(
+                f"{where}: there is no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
+            )
+        case FileNotFoundError():
+            return ObjectNotFoundError(f"{where}: no such object")
+        case PermissionDeniedError() | UnauthenticatedError():
+            return StorageError(
+                f"{where}: not allowed to {doing} it; check the credentials and what they permit: "
+                f"{text}",
+                kind=ErrorKind.OBJECT_STORE,
+            )
+        case NotSupportedError() if "Range request not supported" in text:
+            return RangeIgnoredError(f"{where}: {text}")
+        case _ if _status(error) == 416 or "Wanted range starting at" in text:
+            return RangeUnsatisfiableError(f"{where}: {text}")
+        case _:
+            return StorageError(
+                f"{where}: could not {doing} it: {text}", kind=ErrorKind.OBJECT_STORE
+            )
+
+
+def outcome_of_put(error: BaseException, where: str) -> Exception:
+    """Tell what a failed conditional put says about whether it was carried out."""
+    text, status = short_text(error), _status(error)
+    if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
+        return ConditionRefusedError(text)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
+        return translated(error, "write", where)
+    if status is not None:
+        # 429 is sent instead of an answer. A 5xx can come from a gateway that lost the answer.
+        if status == 429:
+            return RequestNotSentError(text)
+        return ResponseLostError(text) if status >= 500 else translated(error, "write", where)
+    if "kind: Connect," in str(error):
+        return RequestNotSentError(text)
+    if "HTTP error" in text and "builder error" not in text:
+        return ResponseLostError(text)
+    return translated(error, "write", where)

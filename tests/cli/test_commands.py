@@ -1,0 +1,196 @@
+"""The command ``icefloe`` as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from golden_repositories import Golden
+from icefloe.assets import Assets
+from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, SnapshotId
+from icefloe.model.node import ArrayNodeData, DimensionShape, NodeSnapshot
+from icefloe.model.path import Path as NodePath
+from icefloe.model.snapshot import Snapshot
+from icefloe.refs import create_refs
+from icefloe.storage import LocalStorage
+from web_servers import web_server
+
+GOLDEN = Golden("v2-by-2.3.0")
+
+
+def icefloe(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).with_name("icefloe"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_history() -> None:
+    """History shows each commit with its refs, newest first."""
+    lines = icefloe("history", GOLDEN.repository).stdout.splitlines()
+    ids = [info["id"] for info in GOLDEN.expected["ancestry"]["main"]]
+    assert [line.split()[0] for line in lines[1:]] == ids
+    assert "v1.0" in next(line for line in lines if "fill the rest" in line)
+    assert "main" in lines[1]
+
+
+def test_history_as_json() -> None:
+    """``--json`` gives the same for programs, for any branch, tag or snapshot."""
+    found = json.loads(icefloe("history", GOLDEN.repository, "--json", "--ref", "dev").stdout)
+    assert [one["id"] for one in found] == [
+        info["id"] for info in GOLDEN.expected["ancestry"]["dev"]
+    ]
+    assert found[0]["branches"] == ["dev"]
+    limited = icefloe("history", GOLDEN.repository, "--json", "-n", "1", "--ref", found[1]["id"])
+    assert [one["id"] for one in json.loads(limited.stdout)] == [found[1]["id"]]
+
+
+def test_tree() -> None:
+    """The tree shows every node at a tag, and arrays with type and shape."""
+    text = icefloe("tree", GOLDEN.repository, "--ref", "v1.0").stdout
+    assert "split_me  float64 (y: 40, x: 30, 4) in 60 chunks" in text
+    found = json.loads(icefloe("tree", GOLDEN.repository, "--ref", "v1.0", "--json").stdout)
+    tag = GOLDEN.expected["tags"]["v1.0"]
+    assert {one["path"] for one in found} == set(GOLDEN.expected["snapshots"][tag])
+
+
+def test_inspect() -> None:
+    """Inspect prints JSON for a file given as a path or as a URL."""
+    path = GOLDEN.repository / "repo"
+    assert json.loads(icefloe("inspect", path).stdout)["branches"] == GOLDEN.expected["branches"]
+    assert icefloe("inspect", path.resolve().as_uri()).stdout == icefloe("inspect", path).stdout
+
+
+def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
+    """A damaged file gives one line that names it and the damage, and exit code 1."""
+    damaged = tmp_path / "repo"
+    damaged.write_bytes((GOLDEN.repository / "repo").read_bytes()[:-100])
+    message = icefloe("inspect", damaged, code=1).stderr
+    assert message.startswith("error: ")
+    assert str(damaged) in message
+    assert "zstd frame is damaged" in message
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("history", "no/such/place"), "there is no repository at"),
+        (("tree", GOLDEN.repository, "--ref", "nope"), "there are: dev, main, v1.0"),
+        (("inspect", GOLDEN.repository), "is a directory"),
+        (("inspect", ""), "names no file"),
+        (("inspect", "s3://bucket"), "names no file"),
+        (("inspect", "x" * 5000), "is no storage key"),
+        (("inspect", "no/such/file"), "no/such"),
+        (("history", "ftp://host/x"), "no storage has the scheme 'ftp'"),
+    ],
+)
+def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) -> None:
+    """A mistake gives a message with the next step, never a traceback."""
+    assert words in " ".join(icefloe(*arguments, code=1).stderr.split())
+
+
+def test_closed_pipe() -> None:
+    """Whoever reads the output may stop reading, as ``head`` does."""
+    command = (
+        f"{Path(sys.executable).with_name('icefloe')} inspect {GOLDEN.repository}/repo | head -1"
+    )
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_help_shows_examples() -> None:
+    """Help lists the commands, and each command shows an example."""
+    assert "inspect" in icefloe("--help").stdout
+    for command in ("inspect", "history", "tree"):
+        assert f"icefloe {command} " in icefloe(command, "--help").stdout
+    assert icefloe("--version").stdout.startswith("icefloe ")
+
+
+def _repository(root: Path, message: str, user_data: bytes) -> Path:
+    """Write a repository whose commit message and node metadata come from an enemy."""
+    storage = LocalStorage(root)
+    refs = create_refs(storage, spec_version=1)
+    data = ArrayNodeData((DimensionShape.regular(4, 2),), None, ())
+    node = NodeSnapshot(NodeId.random(), NodePath("/a\x1b[31m"), user_data, data)
+    snapshot = Snapshot(
+        SnapshotId.random(), INITIAL_SNAPSHOT_ID, datetime.now(UTC), message, {}, (node,), ()
+    )
+    Assets(storage, 1).write_snapshot(snapshot)
+    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.info())
+    return root
+
+
+@pytest.mark.parametrize(
+    "user_data",
+    [b"", b"{}", b'{"data_type": {}}', b"[" * 100_000, b'{"data_type": "\\ud800"}', b"\xff"],
+)
+def test_a_hostile_repository(tmp_path: Path, user_data: bytes) -> None:
+    """Nothing that a repository holds gives a traceback or steers the terminal."""
+    root = _repository(tmp_path, "\x1b]0;owned\x07 multi\nline", user_data)
+    for command in ("history", "tree"):
+        for options in ((), ("--json",)):
+            shown = icefloe(command, root, *options).stdout
+            assert "\x1b" not in shown
+    assert "\\x1b]0;owned" in icefloe("history", root).stdout
+    assert "a\\x1b[31m" in icefloe("tree", root).stdout
+
+
+def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
+    """A long message stays on one line where a program reads it."""
+    shown = icefloe("history", _repository(tmp_path, "long " * 100 + "end", b"{}")).stdout
+    lines = shown.splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith("end")
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_terminals_of_another_time() -> None:
+    """Letters that the terminal cannot show are spelled, not a crash."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    icefloe_path = Path(sys.executable).with_name("icefloe")
+    command: list[str | Path] = [icefloe_path, "tree", GOLDEN.repository]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert "gr\\xf6\\xdfe" in done.stdout
+
+
+def test_a_full_disk() -> None:
+    """Output that cannot be written is an error with a message."""
+    command = f"{Path(sys.executable).with_name('icefloe')} tree {GOLDEN.repository} > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_inspect_follows_the_link_that_it_is_given(tmp_path: Path) -> None:
+    """A link to a metadata file shows that file."""
+    link = tmp_path / "link"
+    link.symlink_to((GOLDEN.repository / "repo").resolve())
+    assert json.loads(icefloe("inspect", link).stdout)["branches"] == GOLDEN.expected["branches"]
+
+
+def test_inspect_does_not_read_what_it_refuses(tmp_path: Path) -> None:
+    """A huge file that is no metadata is refused without being read."""
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    assert "it has 1099511627776 bytes" in icefloe("inspect", huge, code=1).stderr
+
+
+@pytest.mark.parametrize("name", ["v1-by-2.3.0", "v2-by-2.3.0"])
+def test_over_http(name: str) -> None:
+    """A repository on a web server, which lists nothing, shows its history and its tree."""
+    golden = Golden(name)
+    with web_server(golden.repository) as url:
+        history = json.loads(icefloe("history", url, "--json").stdout)
+        assert [one["id"] for one in history] == [
+            info["id"] for info in golden.expected["ancestry"]["main"]
+        ]
+        assert "split_me" in icefloe("tree", url, "--ref", "v1.0").stdout

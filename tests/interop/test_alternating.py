@@ -1,0 +1,49 @@
+"""icefloe and the real Icechunk change the references of one repository in turn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icefloe.refs import create_refs, open_refs
+from icefloe.storage import LocalStorage
+from refs.snapshots import write_snapshot
+
+
+def _take_turns(root: Path, spec_version: int, python: Path) -> None:
+    storage = LocalStorage(root)
+    create_refs(storage, spec_version=spec_version)
+    expected = ["Repository initialized"]
+    for turn in range(3):
+        script = Path(__file__).with_name("icechunk_committer.py")
+        done = subprocess.run(
+            [python, script, root, f"theirs-{turn}"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        refs = open_refs(storage)
+        tip = refs.fetch_branch("main")
+        assert str(tip) == done.stdout.split()[-1]
+        assert refs.fetch_tag(f"by-theirs-{turn}") == tip
+        ours = write_snapshot(storage, spec_version, tip, f"ours-{turn}")
+        refs.commit("main", tip, ours)
+        refs.create_tag(f"ours-{turn}", ours.id)
+        expected += [f"theirs-{turn}", f"ours-{turn}"]
+        history = refs.fetch_ancestry(refs.fetch_branch("main"))
+        assert [info.message for info in history] == expected[::-1]
+    if spec_version == 2:
+        kinds = [type(update.kind).__name__ for update in open_refs(storage).fetch_ops_log()]
+        assert kinds == ["TagCreated", "NewCommit"] * 6 + ["RepoInitialized"]
+
+
+def test_icechunk_1(tmp_path: Path) -> None:
+    """Generation v1, in turns with the wheel of this environment: 1.1.21 on Python 3.11."""
+    _take_turns(tmp_path, 1, Path(sys.executable))
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_icechunk_2(tmp_path: Path, icechunk2: Path, spec_version: int) -> None:
+    """Both generations, in turns with Icechunk 2.x; the ops log has the changes of both."""
+    _take_turns(tmp_path, spec_version, icechunk2)

@@ -1,0 +1,89 @@
+"""A change whose response was lost is found in the history, or said to be unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.errors import OutcomeUnknownError
+from icefloe.refs import create_refs, open_refs
+from icefloe.storage import Create, MemoryStorage, Overwrite
+from refs.snapshots import write_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from icefloe.storage import PutMode, Version
+
+
+class LossyStorage(MemoryStorage):
+    """Loses the response to the next conditional update, after it did what a test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_update: Callable[[Callable[[], Version]], object] | None = None
+
+    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+        on_update, self.on_update = self.on_update, None
+        if on_update is None or isinstance(mode, Overwrite | Create):
+            self.on_update = on_update
+            return super().put(key, data, mode)
+        on_update(lambda: super(LossyStorage, self).put(key, data, mode))
+        raise OutcomeUnknownError("the response was lost")
+
+
+@pytest.fixture
+def storage() -> LossyStorage:
+    return LossyStorage()
+
+
+def test_it_landed(storage: LossyStorage, spec_version: int) -> None:
+    """The commit is there: success."""
+    refs = create_refs(storage, spec_version=spec_version)
+    parent = refs.fetch_branch("main")
+    info = write_snapshot(storage, spec_version, parent, "ours")
+    storage.on_update = lambda put: put()
+    refs.commit("main", parent, info)
+    assert refs.fetch_branch("main") == info.id
+
+
+def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) -> None:
+    """The commit is an ancestor of what others committed since: success, and not a second time."""
+    refs = create_refs(storage, spec_version=spec_version)
+    parent = refs.fetch_branch("main")
+    info = write_snapshot(storage, spec_version, parent, "ours")
+    theirs = write_snapshot(storage, spec_version, info.id, "theirs")
+
+    def land_and_go_on(put: Callable[[], Version]) -> None:
+        put()
+        open_refs(storage).commit("main", info.id, theirs)
+
+    storage.on_update = land_and_go_on
+    refs.commit("main", parent, info)
+    history = [one.message for one in refs.fetch_ancestry(refs.fetch_branch("main"))]
+    assert history == ["theirs", "ours", "Repository initialized"]
+
+
+def test_it_may_still_land(storage: LossyStorage, spec_version: int) -> None:
+    """Nothing changed so far, and the request may be on its way: the outcome is unknown."""
+    refs = create_refs(storage, spec_version=spec_version)
+    parent = refs.fetch_branch("main")
+    info = write_snapshot(storage, spec_version, parent, "ours")
+    storage.on_update = lambda _: None
+    with pytest.raises(OutcomeUnknownError):
+        refs.commit("main", parent, info)
+    assert refs.fetch_branch("main") == parent
+
+
+def test_a_reset_is_not_taken_for_done(storage: LossyStorage, spec_version: int) -> None:
+    """A reset to an ancestor that did not happen is not found in the history by mistake."""
+    refs = create_refs(storage, spec_version=spec_version)
+    first = refs.fetch_branch("main")
+    second = write_snapshot(storage, spec_version, first, "second")
+    refs.commit("main", first, second)
+    third = write_snapshot(storage, spec_version, second.id, "third")
+    storage.on_update = lambda _: open_refs(storage).commit("main", second.id, third)
+    with pytest.raises(OutcomeUnknownError):
+        refs.reset_branch("main", first)
+    assert refs.fetch_branch("main") == third.id
