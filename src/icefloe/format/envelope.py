@@ -32,6 +32,8 @@ _ZSTD = 1
 # thousand times is a bomb, unless the whole is small anyway.
 _MAX_RATIO = 1000
 _SMALL_SIZE = 64 << 20
+_LARGE_SIZE = 8 << 20
+_THREADS = 2
 
 
 class FileType(IntEnum):
@@ -112,8 +114,10 @@ def pack(
     level: int,
 ) -> bytes:
     """Compress the pieces of a flatbuffer of ``size`` bytes behind a header."""
+    # Large files are compressed by other threads while the next pieces are being made.
+    threads = _THREADS if size > _LARGE_SIZE else 0
     # With the size in the frame, readers allocate once.
-    compressor = zstandard.ZstdCompressor(level=level).compressobj(size=size)
+    compressor = zstandard.ZstdCompressor(level=level, threads=threads).compressobj(size=size)
     packed = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
     packed += [compressor.compress(piece) for piece in pieces]
     packed.append(compressor.flush())
