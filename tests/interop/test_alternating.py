@@ -12,6 +12,8 @@ from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage
 from refs.snapshots import write_snapshot
 
+NAMES = ["größe", "a#1", "100%", "plain one", "深い"]
+
 
 def _take_turns(root: Path, spec_version: int, python: Path) -> None:
     storage = LocalStorage(root)
@@ -47,3 +49,31 @@ def test_icechunk_1(tmp_path: Path) -> None:
 def test_icechunk_2(tmp_path: Path, icechunk2: Path, spec_version: int) -> None:
     """Both generations, in turns with Icechunk 2.x; the ops log has the changes of both."""
     _take_turns(tmp_path, spec_version, icechunk2)
+
+
+def test_names_that_icechunk_encodes(tmp_path: Path) -> None:
+    """Branches and tags that Icechunk stores percent-encoded are found, moved and deleted."""
+    create_refs(LocalStorage(tmp_path), spec_version=1)
+    script = f"""
+import icechunk
+repository = icechunk.Repository.open(icechunk.local_filesystem_storage({str(tmp_path)!r}))
+tip = repository.lookup_branch("main")
+for name in {NAMES!r}:
+    repository.create_branch(name, tip)
+    repository.create_tag(name, tip)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    storage = LocalStorage(tmp_path)
+    refs = open_refs(storage)
+    assert set(refs.fetch_branches()) == {"main", *NAMES}
+    assert set(refs.fetch_tags()) == set(NAMES)
+    for name in NAMES:
+        tip = refs.fetch_branch(name)
+        ours = write_snapshot(storage, 1, tip, "ours")
+        refs.commit(name, tip, ours)
+        assert refs.fetch_branch(name) == ours.id
+        refs.delete_branch(name)
+        refs.delete_tag(name)
+    assert set(open_refs(storage).fetch_branches()) == {"main"}
+    assert open_refs(storage).fetch_tags() == {}
+    assert open_refs(storage).fetch_deleted_tags() == set(NAMES)

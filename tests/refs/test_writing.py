@@ -237,6 +237,17 @@ def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
         assert refs.fetch_branch("feature/x") == INITIAL_SNAPSHOT_ID
 
 
+@pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
+def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
+    """Names that Icechunk's storages spell in different ways are created in generation v2 alone."""
+    if spec_version == 1:
+        with pytest.raises(InvalidInputError, match="letters without accents"):
+            refs.create_branch(name, INITIAL_SNAPSHOT_ID)
+    else:
+        refs.create_branch(name, INITIAL_SNAPSHOT_ID)
+        assert refs.fetch_branch(name) == INITIAL_SNAPSHOT_ID
+
+
 def test_config(refs: Refs, storage: Storage) -> None:
     """The configuration is replaced only by whoever knows the present one."""
     first = RepositoryConfig(inline_chunk_threshold_bytes=1)

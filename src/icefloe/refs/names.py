@@ -1,15 +1,24 @@
-"""Names that branches and tags may have."""
+"""Names that branches and tags may have, and how they stand in the keys of generation v1.
+
+Icechunk's own storages do not agree on names with letters beyond ASCII, or with ``#``, ``%`` and
+their like: some write them as they are, others percent-encoded. Either is found when it is read;
+creating one could give a ref that Icechunk does not find on this storage, so it is refused.
+Generation v2 keeps names inside a file and takes them all.
+"""
 
 from __future__ import annotations
 
+import re
+from urllib.parse import quote, unquote
+
 from icefloe.errors import ErrorKind, InvalidInputError
 
+_SAFE = "!$&'()+,-.:;=@_ "
+_PLAIN = re.compile(f"[A-Za-z0-9{re.escape(_SAFE)}]*")
 
-def require_ref_name(name: str, spec_version: int) -> None:
-    """Refuse a name that the generation cannot store.
 
-    Generation v1 makes a directory of it, so that it must not have a slash.
-    """
+def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None:
+    """Refuse a name that the generation cannot store, or should not if the ref is ``new``."""
     problem = None
     if not name:
         problem = "it is empty"
@@ -17,8 +26,29 @@ def require_ref_name(name: str, spec_version: int) -> None:
         problem = "it has a slash, which repositories of version 1 do not allow"
     elif not name.isprintable():
         problem = "it has characters that cannot be printed"
+    elif new and spec_version == 1 and not is_plain(name):
+        problem = (
+            f"in repositories of version 1 it may have letters without accents, digits, blanks "
+            f"and {_SAFE.strip()}, because not every storage of Icechunk would find it"
+        )
     if problem is not None:
         raise InvalidInputError(
             f"{name!r} is no name for a branch or a tag: {problem}",
             kind=ErrorKind.INVALID_REF_NAME,
         )
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name stands in keys as it is, on every storage."""
+    return _PLAIN.fullmatch(name) is not None
+
+
+def encoded(name: str) -> str:
+    """Percent-encode a name, as Icechunk does on local disks, Azure and Google Cloud Storage."""
+    return quote(name, safe=_SAFE)
+
+
+def decoded(stored: str) -> str:
+    """Return the name that stands in a key, percent-encoded or as it is."""
+    name = unquote(stored)
+    return name if encoded(name) == stored else stored

@@ -7,7 +7,7 @@ read. A tag is created if absent and never changes; a tombstone beside it says t
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from icefloe.assets import Assets, fetch_file
 from icefloe.errors import (
@@ -33,7 +33,7 @@ from icefloe.format.keys import (
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.refs import problems
 from icefloe.refs.interface import Refs
-from icefloe.refs.names import require_ref_name
+from icefloe.refs.names import decoded, encoded, is_plain, require_ref_name
 from icefloe.storage.interface import Create
 from icefloe.storage.interface import Update as IfUnchanged
 
@@ -48,6 +48,14 @@ if TYPE_CHECKING:
 
 
 _TRIES = 100
+
+
+class _Branch(NamedTuple):
+    """What the file of a branch says, and which version of which object that is."""
+
+    key: str
+    tip: SnapshotId
+    version: Version
 
 
 class RefFiles(Refs):
@@ -69,7 +77,7 @@ class RefFiles(Refs):
 
     def fetch_branch(self, branch: str) -> SnapshotId:
         """Fetch where one branch points: one request."""
-        return self._fetch_branch(branch)[0]
+        return self._fetch_branch(branch).tip
 
     def fetch_tags(self) -> dict[str, SnapshotId]:
         """List the tags: one request to list, and one for each tag."""
@@ -80,10 +88,11 @@ class RefFiles(Refs):
     def fetch_tag(self, tag: str) -> SnapshotId:
         """Fetch where one tag points: two requests, one to see that it was not deleted."""
         require_ref_name(tag, self.spec_version)
-        if self._is_there(tombstone_key(tag)):
+        stored = self._stored_name(tag, tag_key)
+        if self._is_there(tombstone_key(stored)):
             raise NotFoundError(f"the tag {tag!r} was deleted", kind=ErrorKind.TAG_NOT_FOUND)
         try:
-            return self._fetch(tag_key(tag))
+            return self._fetch(tag_key(stored))
         except ObjectNotFoundError as error:
             raise NotFoundError(
                 f"there is no tag {tag!r} in {self._storage.url}", kind=ErrorKind.TAG_NOT_FOUND
@@ -92,7 +101,7 @@ class RefFiles(Refs):
     def fetch_deleted_tags(self) -> frozenset[str]:
         """List the tombstones: one request."""
         names = (tombstone_of(key) for key in self._keys())
-        return frozenset(name for name in names if name is not None)
+        return frozenset(decoded(name) for name in names if name is not None)
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Follow parents from snapshot file to snapshot file: one request each."""
@@ -131,7 +140,7 @@ class RefFiles(Refs):
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         """Create a branch that is not there."""
-        require_ref_name(branch, self.spec_version)
+        require_ref_name(branch, self.spec_version, new=True)
         self._require_snapshot(snapshot_id)
         try:
             self._storage.put(branch_key(branch), encode_ref(snapshot_id), Create())
@@ -152,12 +161,11 @@ class RefFiles(Refs):
         look and the deletion goes with it.
         """
         problems.require_not_main(branch)
-        self._fetch_branch(branch)
-        self._storage.delete_many([branch_key(branch)])
+        self._storage.delete_many([self._fetch_branch(branch).key])
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
         """Create a tag, whose name must be new for ever."""
-        require_ref_name(tag, self.spec_version)
+        require_ref_name(tag, self.spec_version, new=True)
         # The tombstone of a tag comes after its file, and the file stays: so if the tombstone is
         # not there yet, either the tag is new or the create below finds its file.
         if self._is_there(tombstone_key(tag)):
@@ -172,7 +180,8 @@ class RefFiles(Refs):
         """Delete a tag by a tombstone; its name stays taken."""
         self.fetch_tag(tag)
         try:
-            self._storage.put(tombstone_key(tag), b"", Create())
+            stored = self._stored_name(tag, tag_key)
+            self._storage.put(tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
             raise NotFoundError(
                 f"the tag {tag!r} was deleted by somebody else", kind=ErrorKind.TAG_NOT_FOUND
@@ -195,15 +204,15 @@ class RefFiles(Refs):
 
     def _move_branch(self, branch: str, target: SnapshotId, expected: SnapshotId | None) -> None:
         for _ in range(_TRIES):
-            tip, version = self._fetch_branch(branch)
-            if expected is not None and tip != expected:
-                raise problems.conflict(branch, expected, tip)
+            found = self._fetch_branch(branch)
+            if expected is not None and found.tip != expected:
+                break
             try:
-                self._storage.put(branch_key(branch), encode_ref(target), IfUnchanged(version))
+                self._storage.put(found.key, encode_ref(target), IfUnchanged(found.version))
             except PreconditionFailedError:
                 continue  # it moved: the next look says where, and whether that matters
             return
-        raise problems.conflict(branch, tip if expected is None else expected, tip)
+        raise problems.conflict(branch, expected or found.tip, found.tip)
 
     def _is_in_history(self, branch: str, committed: SnapshotId) -> bool:
         """Tell whether a commit whose response was lost is part of the branch by now.
@@ -213,9 +222,9 @@ class RefFiles(Refs):
         tip = self.fetch_branch(branch)
         return any(info.id == committed for info in self.fetch_ancestry(tip))
 
-    def _fetch_branch(self, branch: str) -> tuple[SnapshotId, Version]:
+    def _fetch_branch(self, branch: str) -> _Branch:
         require_ref_name(branch, self.spec_version)
-        key = branch_key(branch)
+        key = branch_key(self._stored_name(branch, branch_key))
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
         except ObjectNotFoundError as error:
@@ -223,7 +232,13 @@ class RefFiles(Refs):
                 f"there is no branch {branch!r} in {self._storage.url}",
                 kind=ErrorKind.BRANCH_NOT_FOUND,
             ) from error
-        return decode_ref(fetched.data, key), fetched.info.version
+        return _Branch(key, decode_ref(fetched.data, key), fetched.info.version)
+
+    def _stored_name(self, name: str, key_of: Callable[[str], str]) -> str:
+        """Return a name as it stands in keys: one more request, for unusual names alone."""
+        if is_plain(name) or not self._is_there(key_of(encoded(name))):
+            return name
+        return encoded(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
         if not self._is_there(snapshot_key(snapshot_id)):
@@ -245,7 +260,7 @@ class RefFiles(Refs):
         found = {}
         for name in sorted(name for name in names if name is not None):
             with contextlib.suppress(ObjectNotFoundError):  # deleted since it was listed
-                found[name] = self._fetch(key_of(name))
+                found[decoded(name)] = self._fetch(key_of(name))
         return found
 
     def _fetch(self, key: str) -> SnapshotId:

@@ -122,7 +122,7 @@ class RepoFile(Refs):
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         """Create a branch that is not there."""
-        require_ref_name(branch, self.spec_version)
+        require_ref_name(branch, self.spec_version, new=True)
         self.change(changes.create_branch(branch, snapshot_id))
 
     def reset_branch(
@@ -137,7 +137,7 @@ class RepoFile(Refs):
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
         """Create a tag, whose name must be new for ever."""
-        require_ref_name(tag, self.spec_version)
+        require_ref_name(tag, self.spec_version, new=True)
         self.change(changes.create_tag(tag, snapshot_id))
 
     def delete_tag(self, tag: str) -> None:
