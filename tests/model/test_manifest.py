@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 from itertools import product
 
 import numpy as np
@@ -128,3 +129,16 @@ def test_extents() -> None:
     assert not box.overlaps(ManifestExtents((ChunkIndexRange(3, 9), ChunkIndexRange(0, 3))))
     assert ManifestExtents(()).contains(())
     assert ManifestExtents(()).overlaps(ManifestExtents(()))
+
+
+def test_columns_cannot_be_changed() -> None:
+    """A manifest is a value: no column can be written to, while the caller's own array can."""
+    coords = np.zeros((1, 2), np.uint32)
+    array = ArrayManifest.of(coords, ChunkPayloads.of([VirtualChunkRef("s3://a/b", 0, 9)]))
+    manifest = Manifest.of(ManifestId.random(), {NodeId.random(): array})
+    for owner in (array, manifest.indices, manifest.payloads, manifest.payloads.locations):
+        columns = [getattr(owner, field.name) for field in fields(owner)]
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        assert arrays
+        assert not any(column.flags.writeable for column in arrays)
+    coords[0, 0] = 1

@@ -32,8 +32,9 @@ from icefloe.format.flatbuffer_writer import (
 )
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.columns import constant
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
-from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest, constant
+from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest
 from icefloe.model.strings import EMPTY, Strings, factorize
 
 if TYPE_CHECKING:

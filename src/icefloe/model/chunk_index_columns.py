@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.model.columns import freeze_columns
 from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class ChunkIndexColumns:
     splits: NDArray[np.int64]
     ndims: NDArray[np.int64]
     coords: NDArray[np.uint32]
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
 
     @classmethod
     def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:

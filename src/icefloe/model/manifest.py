@@ -7,7 +7,7 @@ have the layout of Arrow's, so that an Arrow table of them needs no copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from icefloe.model.chunk_payload import (
     LastModified,
     VirtualChunkRef,
 )
+from icefloe.model.columns import constant, freeze_columns
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.strings import EMPTY, Strings
 
@@ -63,6 +64,9 @@ class ChunkPayloads:
     etags: Strings
     last_modified: NDArray[np.uint32]
     inline: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
 
     @classmethod
     def virtual(
@@ -227,6 +231,9 @@ class ArrayManifest:
     coords: NDArray[np.uint32]
     payloads: ChunkPayloads
 
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
         """Make the manifest of one array from rows in any order."""
@@ -291,14 +298,6 @@ class Manifest:
             else _allocated(column)
             for column in columns
         )
-
-
-Number = TypeVar("Number", bound=np.generic)
-
-
-def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
-    """Make a column of one value that takes no memory."""
-    return np.broadcast_to(np.array(value, dtype), (rows,))
 
 
 def _allocated(column: NDArray[np.generic]) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.errors import InvalidInputError
+from icefloe.model.columns import freeze_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,9 @@ class Strings:
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
 
     @classmethod
     def of(cls, values: Sequence[str | bytes]) -> Strings:

@@ -1,0 +1,28 @@
+"""Numpy columns that cannot be changed: values made of them are values."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def freeze_columns(owner: Any) -> None:
+    """Replace each column of a frozen dataclass by a read-only view of it; no copying."""
+    for field in fields(owner):
+        column = getattr(owner, field.name)
+        if isinstance(column, np.ndarray) and column.flags.writeable:
+            view = column.view()
+            view.flags.writeable = False
+            object.__setattr__(owner, field.name, view)
+
+
+def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
+    """Make a column of one value that takes no memory."""
+    return np.broadcast_to(np.array(value, dtype), (rows,))
