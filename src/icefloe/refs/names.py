@@ -1,8 +1,9 @@
 """Names that branches and tags may have, and how they stand in the keys of generation v1.
 
-Icechunk's own storages do not agree on names with letters beyond ASCII, or with ``#``, ``%`` and
-their like: some write them as they are, others percent-encoded. Either is found when it is read;
-creating one could give a ref that Icechunk does not find on this storage, so it is refused.
+On local disks Icechunk percent-encodes names with letters beyond ASCII, or with ``#``, ``%`` and
+their like (seen with 1.1.21 and 2.3.0); what it does on other storages was not tried. Either
+spelling is found when it is read; creating one could give a ref that Icechunk does not find, so it
+is refused.
 Generation v2 keeps names inside a file and takes them all.
 """
 
@@ -29,7 +30,7 @@ def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None
     elif new and spec_version == 1 and not is_plain(name):
         problem = (
             f"in repositories of version 1 it may have letters without accents, digits, blanks "
-            f"and {_SAFE.strip()}, because not every storage of Icechunk would find it"
+            f"and {_SAFE.strip()}, because Icechunk might not find it"
         )
     if problem is not None:
         raise InvalidInputError(
@@ -44,7 +45,7 @@ def is_plain(name: str) -> bool:
 
 
 def encoded(name: str) -> str:
-    """Percent-encode a name, as Icechunk does on local disks, Azure and Google Cloud Storage."""
+    """Percent-encode a name, as Icechunk does on local disks."""
     return quote(name, safe=_SAFE)
 
 
