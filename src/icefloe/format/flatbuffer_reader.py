@@ -81,13 +81,6 @@ class FlatBuffer:
         """Copy bytes out, from a place that the caller checked."""
         return self.bytes[start : start + count].tobytes()
 
-    def text(self, start: int, count: int, what: str) -> str:
-        """Read one string, from a place that the caller checked."""
-        try:
-            return self.blob(start, count).decode()
-        except UnicodeDecodeError as error:
-            raise FormatError(f"{what} is not valid UTF-8", file=self.file) from error
-
     def are_closed(self, spans: Spans) -> NDArray[np.bool_]:
         """Say behind which strings there is a zero, as flatbuffers demand."""
         ends = spans.start + spans.count
