@@ -29,7 +29,7 @@ def show(title: str, *command: str) -> None:
 def count_chunks() -> None:
     """Open the repository in Python and follow it from a branch to the chunks of its arrays."""
     storage = local_filesystem_storage(ROOT / REPOSITORY)
-    refs = open_refs(storage)
+    refs = open_refs(storage).refs
     assets = Assets(storage, refs.spec_version)
     snapshot = assets.fetch_snapshot(refs.fetch_branches()["main"])
     arrays = [node for node in snapshot.nodes if isinstance(node.node_data, ArrayNodeData)]

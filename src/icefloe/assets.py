@@ -1,10 +1,13 @@
-"""The immutable files of a repository as values: fetched, decoded, encoded, written."""
+"""The immutable files of a repository as values: fetched, decoded, kept, encoded, written."""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from icefloe.cache import Cache
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 from icefloe.format.keys import (
@@ -16,17 +19,31 @@ from icefloe.format.keys import (
 from icefloe.format.manifest import decode_manifest, encode_manifest
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
-from icefloe.model.byte_range import Bounded
+from icefloe.model.config import CachingConfig
+from icefloe.model.ref_finder import RefFinder
 from icefloe.model.snapshot import ManifestFileInfo
+from icefloe.model.tree import Tree
+from icefloe.storage.interface import Create, Fresh
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from icefloe.format.location_compression import LocationCompression
     from icefloe.model.chunk_payload import ChunkRef
-    from icefloe.model.ids import ChunkId, ManifestId, ObjectId, SnapshotId
+    from icefloe.model.ids import ChunkId, ManifestId, NodeId, ObjectId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.storage.interface import Fetched, Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# The configuration counts references and nodes; memory is what runs out. This is what they take.
+_BYTES_PER_REF = 64
+_BYTES_PER_NODE = 1024
+_BYTES_PER_CHANGE = 16
+_MAX_THREADS = 64
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
@@ -40,74 +57,229 @@ def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SI
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A file that is ready to be written."""
+
+    key: str
+    data: bytes
+
+
+class LoadedManifest:
+    """A manifest in memory, and the finders of those of its arrays that were asked for."""
+
+    __slots__ = ("_finders", "manifest")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._finders: dict[NodeId, RefFinder | None] = {}
+
+    def finder(self, node_id: NodeId) -> RefFinder | None:
+        """Return what finds the chunks of one array, None if the manifest has none of it."""
+        try:
+            return self._finders[node_id]
+        except KeyError:
+            refs = self.manifest.array(node_id)
+            finder = self._finders[node_id] = None if refs is None else RefFinder(refs)
+            return finder
+
+
 class Assets:
-    """Typed access to one repository's files; each call is one request.
+    """Typed access to one repository's files; what is not in memory is one request.
 
     Each file tells its own version, so that a repository may mix them; ``spec_version`` is the one
-    that is written. Files are written under fresh random ids: nothing is ever replaced.
+    that is written. Files are written under fresh random ids and never replaced, so that whatever
+    is in memory stays true. (Icechunk's expiration replaces snapshots of version 1, by ones that
+    differ in nothing but their parent.)
     """
 
-    storage: Storage
-    spec_version: int
+    def __init__(
+        self,
+        storage: Storage,
+        spec_version: int,
+        caching: CachingConfig | None = None,
+        *,
+        max_concurrent_requests: int = 256,
+    ) -> None:
+        self.storage = storage
+        self.spec_version = spec_version
+        limits = CachingConfig() if caching is None else caching
+        self._trees: Cache[SnapshotId, Tree] = Cache(
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _tree_size
+        )
+        self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
+            limits.effective_num_chunk_refs * _BYTES_PER_REF,
+            # Finders, made later, number the rows: eight bytes for each.
+            lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
+        )
+        self._logs: Cache[SnapshotId, TransactionLog] = Cache(
+            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
+        )
+        self._chunks: Cache[ChunkRef, bytes | memoryview] = Cache(
+            limits.effective_num_bytes_chunks, len
+        )
+        self._keeps_chunks = limits.effective_num_bytes_chunks > 0
+        self._threads = min(_MAX_THREADS, max_concurrent_requests)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+
+    def fetch_tree(self, snapshot_id: SnapshotId) -> Tree:
+        """Fetch a snapshot, with an index of its nodes."""
+        return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         """Fetch a snapshot."""
+        return self.fetch_tree(snapshot_id).snapshot
+
+    def load_manifest(self, manifest_id: ManifestId) -> LoadedManifest:
+        """Fetch a manifest, for looking up single chunks in it."""
+        return self._manifests.get(
+            manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
+        )
+
+    def has_manifest(self, manifest_id: ManifestId) -> bool:
+        """Whether a manifest is in memory."""
+        return manifest_id in self._manifests
+
+    def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
+        """Fetch a manifest."""
+        return self.load_manifest(manifest_id).manifest
+
+    def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
+        """Fetch the log of what a snapshot changed."""
+        return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
+
+    def fetch_chunk(self, ref: ChunkRef) -> bytes | memoryview:
+        """Fetch the bytes of a native chunk."""
+        if self._keeps_chunks:
+            return self._chunks.get(ref, lambda: self.fetch_chunk_part(ref, 0, ref.length))
+        return self.fetch_chunk_part(ref, 0, ref.length)
+
+    def fetch_chunk_part(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
+        """Fetch some bytes of a native chunk."""
+        key = chunk_key(ref.id)
+        try:
+            return self.storage.get_bytes(key, ref.offset + start, length)
+        except InvalidInputError as error:
+            raise _too_short(key, error) from error
+
+    async def fetch_chunk_part_async(
+        self, ref: ChunkRef, start: int, length: int
+    ) -> bytes | memoryview:
+        """Do as `fetch_chunk_part`, without keeping the event loop from others."""
+        key = chunk_key(ref.id)
+        try:
+            return await self.storage.get_bytes_async(key, ref.offset + start, length)
+        except InvalidInputError as error:
+            raise _too_short(key, error) from error
+
+    def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
+        """Make the file of a snapshot."""
+        data = encode_snapshot(snapshot, spec_version=self.spec_version)
+        return EncodedFile(snapshot_key(snapshot.id), data)
+
+    def encode_manifest(
+        self, manifest: Manifest, location_compression: LocationCompression | None = None
+    ) -> tuple[ManifestFileInfo, EncodedFile]:
+        """Make the file of a manifest, and what a snapshot must know of it.
+
+        Readers trust the size in it: the reference implementation fetches that many bytes.
+        """
+        data = encode_manifest(
+            manifest, spec_version=self.spec_version, location_compression=location_compression
+        )
+        info = ManifestFileInfo(manifest.id, len(data), len(manifest))
+        return info, EncodedFile(manifest_key(manifest.id), data)
+
+    def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
+        """Make the file of a transaction log."""
+        data = encode_transaction_log(log, spec_version=self.spec_version)
+        return EncodedFile(transaction_log_key(log.id), data)
+
+    def write(self, file: EncodedFile) -> None:
+        """Write a file under its fresh name."""
+        self.storage.put(file.key, file.data, Fresh())
+
+    def publish(self, file: EncodedFile) -> None:
+        """Write a file that people may be told of; it and all before it are safe on disk then."""
+        self.storage.put(file.key, file.data, Create())
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Write a snapshot."""
+        self.write(self.encode_snapshot(snapshot))
+
+    def write_manifest(
+        self, manifest: Manifest, location_compression: LocationCompression | None = None
+    ) -> ManifestFileInfo:
+        """Write a manifest; returns what a snapshot must know of it."""
+        info, file = self.encode_manifest(manifest, location_compression)
+        self.write(file)
+        return info
+
+    def write_transaction_log(self, log: TransactionLog) -> None:
+        """Write the log of what a snapshot changed."""
+        self.write(self.encode_transaction_log(log))
+
+    def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
+        """Write a chunk file."""
+        self.storage.put(chunk_key(chunk_id), data, Fresh())
+
+    async def write_chunk_async(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
+        """Do as `write_chunk`, without keeping the event loop from others."""
+        await self.storage.put_async(chunk_key(chunk_id), data)
+
+    def keep(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
+        """Keep what was just written, as if it had been fetched."""
+        self._trees.put(tree.snapshot.id, tree)
+        for manifest in manifests:
+            self._manifests.put(manifest.id, LoadedManifest(manifest))
+
+    def all_at_once(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Call a function that waits for the storage on each item, many at the same time.
+
+        All calls end before this does; the first error in the order of the items is raised.
+        """
+        listed = list(items)
+        if len(listed) < 2 or self.storage.answers_at_once:
+            return [function(item) for item in listed]
+        with self._pool_lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="icefloe")
+        futures = [self._pool.submit(function, item) for item in listed]
+        errors = [future.exception() for future in futures]
+        if first := next((error for error in errors if error is not None), None):
+            raise first
+        return [future.result() for future in futures]
+
+    def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         key = snapshot_key(snapshot_id)
         snapshot = decode_snapshot(fetch_file(self.storage, key).data, key)
         _require_id(snapshot.id, snapshot_id, key)
         return snapshot
 
-    def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
-        """Fetch a manifest."""
+    def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         key = manifest_key(manifest_id)
         manifest = decode_manifest(fetch_file(self.storage, key).data, key)
         _require_id(manifest.id, manifest_id, key)
         return manifest
 
-    def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
-        """Fetch the log of what a snapshot changed."""
+    def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         key = transaction_log_key(snapshot_id)
         log = decode_transaction_log(fetch_file(self.storage, key).data, key)
         _require_id(log.id, snapshot_id, key)
         return log
 
-    def fetch_chunk(self, ref: ChunkRef) -> bytes | memoryview:
-        """Fetch the bytes of a native chunk."""
-        key, wanted = chunk_key(ref.id), Bounded(ref.offset, ref.offset + ref.length)
-        try:
-            return self.storage.get(key, wanted).data
-        except InvalidInputError as error:
-            # Not the caller's mistake: a manifest says that there is more than there is.
-            raise FormatError(error.message, file=key) from error
 
-    def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Write a snapshot."""
-        data = encode_snapshot(snapshot, spec_version=self.spec_version)
-        self.storage.put(snapshot_key(snapshot.id), data)
+def _tree_size(tree: Tree) -> int:
+    return sum(len(node.user_data) + _BYTES_PER_NODE for node in tree.snapshot.nodes)
 
-    def write_manifest(
-        self, manifest: Manifest, location_compression: LocationCompression | None = None
-    ) -> ManifestFileInfo:
-        """Write a manifest; returns what a snapshot must know of it.
 
-        Readers trust the size in it: the reference implementation fetches that many bytes.
-        """
-        data = encode_manifest(
-            manifest,
-            spec_version=self.spec_version,
-            location_compression=location_compression,
-        )
-        self.storage.put(manifest_key(manifest.id), data)
-        return ManifestFileInfo(manifest.id, len(data), len(manifest))
+def _log_size(log: TransactionLog) -> int:
+    return int(log.updated_chunks.coords.nbytes) + 200
 
-    def write_transaction_log(self, log: TransactionLog) -> None:
-        """Write the log of what a snapshot changed."""
-        data = encode_transaction_log(log, spec_version=self.spec_version)
-        self.storage.put(transaction_log_key(log.id), data)
 
-    def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
-        """Write a chunk file."""
-        self.storage.put(chunk_key(chunk_id), data)
+def _too_short(key: str, error: InvalidInputError) -> FormatError:
+    # Not the caller's mistake: a manifest says that there is more than there is.
+    return FormatError(error.message, file=key)
 
 
 def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:

@@ -4,7 +4,12 @@
 
     IcefloeError                    .message .kind
     ├── ConflictError               somebody else committed first; rebase or start again
+    │   └── RebaseFailedError       both changed the same thing; .conflicts says which
     ├── NotFoundError (KeyError)    the named thing is not there
+    │   ├── NodeNotFoundError       no group, array or chunk at this path
+    │   ├── SnapshotNotFoundError   no snapshot with this id, or at this time
+    │   ├── RefNotFoundError        no branch or tag with this name
+    │   └── RepositoryNotFoundError no repository at this place
     ├── AlreadyExistsError          the named thing is there already
     ├── ReadOnlyError               this place or session takes no writes
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
@@ -22,6 +27,10 @@ Every error pickles, and its text says what was wrong, where, and what to do nex
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ErrorKind(StrEnum):
@@ -34,6 +43,7 @@ class ErrorKind(StrEnum):
     CONFIG_UPDATED = "config-updated"
     REPO_INFO_UPDATED = "repo-info-updated"
     UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
+    GC_DELETES_FAILING = "gc-deletes-failing"
     # not found
     NODE_NOT_FOUND = "node-not-found"
     ANCESTOR_NODE_NOT_FOUND = "ancestor-node-not-found"
@@ -112,6 +122,7 @@ class ErrorKind(StrEnum):
     CANNOT_PARSE_URL = "cannot-parse-url"
     BAD_REDIRECT = "bad-redirect"
     SEMAPHORE_ACQUIRE = "semaphore-acquire"
+    THROTTLED = "throttled"
     STORAGE_OTHER = "storage-other"
     VIRTUAL_CHUNK_FETCH = "virtual-chunk-fetch"
     VIRTUAL_CHUNK_MODIFIED = "virtual-chunk-modified"
@@ -157,7 +168,8 @@ class IcefloeError(Exception):
         self.kind = self.default_kind if kind is None else kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exception's own __reduce__ forgets keyword arguments; the instance dictionary has them.
+        # Exception's own __reduce__ would call the class with the message alone, and some classes
+        # need more. The instance dictionary has all that a constructor sets, and the notes.
         return _rebuild, (type(self), self.message), self.__dict__
 
     def __str__(self) -> str:
@@ -166,7 +178,11 @@ class IcefloeError(Exception):
 
 
 def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
-    return cls(message)
+    return cls.__new__(cls, message)
+
+
+IcechunkError = IcefloeError
+"""The same class under the name that code written for Icechunk catches."""
 
 
 class ConflictError(IcefloeError):
@@ -175,7 +191,7 @@ class ConflictError(IcefloeError):
     Parameters
     ----------
     message
-        What was wrong, where, and what to do next.
+        What was wrong, where, and what to do next; without one, the two parents are told.
     expected_parent, actual_parent
         The snapshot ids that a branch was expected to point at, and does point at.
     kind
@@ -186,21 +202,85 @@ class ConflictError(IcefloeError):
 
     def __init__(
         self,
-        message: str,
+        message: str | None = None,
         *,
         expected_parent: str | None = None,
         actual_parent: str | None = None,
         kind: ErrorKind | None = None,
     ) -> None:
+        if message is None:
+            message = (
+                f"the branch points at {actual_parent}, not at {expected_parent}: somebody else "
+                "committed first; rebase, or start again from the new tip"
+            )
         super().__init__(message, kind=kind)
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
+
+
+class RebaseFailedError(ConflictError):
+    """Changes conflict with those of a commit that the branch has by now; nothing was changed.
+
+    Parameters
+    ----------
+    message
+        What was wrong, where, and what to do next; without one, the conflicts are counted.
+    snapshot
+        The id of the commit that the changes conflict with.
+    conflicts
+        What conflicts, one entry each.
+    kind
+        What happened.
+    """
+
+    default_kind = ErrorKind.REBASE_FAILED
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        snapshot: str,
+        conflicts: Iterable[Any],
+        kind: ErrorKind | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.conflicts = list(conflicts)
+        if message is None:
+            message = (
+                f"rebase failed on snapshot {snapshot}: {len(self.conflicts)} conflicts; see "
+                "`conflicts`, and rebase with a solver that decides them"
+            )
+        super().__init__(message, kind=kind)
 
 
 class NotFoundError(IcefloeError, KeyError):
     """The named node, chunk, ref, snapshot or repository is not there."""
 
     default_kind = ErrorKind.KEY_NOT_FOUND
+
+
+class NodeNotFoundError(NotFoundError):
+    """There is no group, array or chunk at this path."""
+
+    default_kind = ErrorKind.NODE_NOT_FOUND
+
+
+class SnapshotNotFoundError(NotFoundError):
+    """There is no snapshot with this id, or none at this time."""
+
+    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
+
+
+class RefNotFoundError(NotFoundError):
+    """There is no branch or tag with this name."""
+
+    default_kind = ErrorKind.REF_NOT_FOUND
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """There is no repository at this place."""
+
+    default_kind = ErrorKind.REPOSITORY_NOT_FOUND
 
 
 class AlreadyExistsError(IcefloeError):

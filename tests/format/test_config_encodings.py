@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import shutil
 import struct
+import subprocess
+import sys
 import time
 import typing
 import zlib
@@ -23,6 +26,7 @@ from hypothesis import strategies as st
 from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
 from icefloe.format import config_flexbuffers, config_tree, config_yaml, flexbuffers
 from icefloe.format.config_tree import Tree, Variant
+from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model import manifest_config as manifest
 from icefloe.model.config import (
     CachingConfig,
@@ -37,6 +41,7 @@ from icefloe.model.config import (
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
     ObjectStoreConfig,
+    PackingConfig,
     RepositoryConfig,
     RepoUpdateRetryConfig,
     S3Options,
@@ -49,6 +54,7 @@ from icefloe.model.config import (
 from icefloe.model.config_section import Between, Persisted, field_types, is_optional, without_none
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+COMMITTER = Path(__file__).parents[1] / "interop" / "icechunk_committer.py"
 
 P, S, D = ManifestPreloadCondition, ManifestSplitCondition, ManifestSplitDimCondition
 
@@ -634,7 +640,7 @@ def through_the_reference(storage: icechunk.Storage, path: Path, data: bytes) ->
 def known_to_reference(config: RepositoryConfig) -> RepositoryConfig:
     """Leave out what the installed icechunk has no field for; add what it writes by itself."""
     if not REFERENCE_IS_1:
-        return DEFAULT_BY_2_3.merge(config)
+        return DEFAULT_BY_2_3.merge(dataclasses.replace(config, packing=None))
     replace = dataclasses.replace
     if config.storage is not None:
         config = replace(config, storage=replace(config.storage, timeouts=None))
@@ -652,6 +658,7 @@ def known_to_reference(config: RepositoryConfig) -> RepositoryConfig:
     }
     return replace(
         config,
+        packing=None,
         virtual_chunk_containers=None if config.virtual_chunk_containers is None else kept,
         repo_update_retries=None,
         num_updates_per_repo_info_file=None,
@@ -725,6 +732,87 @@ def test_icechunk_sees_no_difference_after_a_rewrite(tmp_path: Path) -> None:
         before = icechunk.Repository.fetch_config(storage)
         file.write_bytes(config_yaml.dumps(config_yaml.loads(file.read_bytes())))
         assert icechunk.Repository.fetch_config(storage) == before
+
+
+# Packing, which is ours alone
+
+PACKING = RepositoryConfig(packing=PackingConfig(max_chunk_bytes=1000, target_object_bytes=2**33))
+
+SAVE = """
+import sys, icechunk
+repository = icechunk.Repository.open(
+    icechunk.local_filesystem_storage(sys.argv[1]),
+    config=icechunk.RepositoryConfig(inline_chunk_threshold_bytes=7),
+)
+repository.save_config()
+"""
+
+
+def run(python: Path, *arguments: str | Path) -> None:
+    done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def golden_with_packing(name: str, path: Path) -> Path:
+    """Copy a golden repository, and have it persist a packing section beside its configuration."""
+    repository = path / "repo"
+    shutil.copytree(GOLDEN / name / "repo", repository)
+    persist(repository, config_in(repository).merge(PACKING))
+    return repository
+
+
+def config_in(repository: Path) -> RepositoryConfig:
+    if (repository / "repo").exists():
+        info = decode_repo_info((repository / "repo").read_bytes(), "repo")
+        assert info.config is not None
+        return info.config
+    return config_yaml.loads((repository / "config.yaml").read_bytes())
+
+
+def persist(repository: Path, config: RepositoryConfig) -> None:
+    if (repository / "repo").exists():
+        info = decode_repo_info((repository / "repo").read_bytes(), "repo")
+        encoded = encode_repo_info(dataclasses.replace(info, config=config))
+        (repository / "repo").write_bytes(encoded)
+    else:
+        (repository / "config.yaml").write_bytes(config_yaml.dumps(config))
+
+
+def test_packing_is_persisted_only_where_it_is_set() -> None:
+    """Files without it have the keys that Icechunk writes and no other."""
+    assert "packing" not in config_tree.to_tree(RepositoryConfig())
+    assert b"packing" not in config_yaml.dumps(FULL)
+    assert b"packing" not in config_flexbuffers.dumps(FULL)
+    written = config_tree.to_tree(RepositoryConfig(packing=PackingConfig()))
+    assert written["packing"] == {"max_chunk_bytes": None, "target_object_bytes": None}
+    assert config_yaml.loads(config_yaml.dumps(PACKING)) == PACKING
+    assert config_flexbuffers.loads(config_flexbuffers.dumps(PACKING)) == PACKING
+
+
+@pytest.mark.parametrize("name", ["v1-by-1.1.21", "v1-by-2.3.0"])
+def test_the_installed_icechunk_works_where_packing_is_persisted(name: str, tmp_path: Path) -> None:
+    """It opens, commits and tags; the section stays until it saves the configuration."""
+    check_icechunk_beside_packing(Path(sys.executable), golden_with_packing(name, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["v1-by-1.1.21", "v1-by-2.3.0", "v2-by-2.3.0"])
+def test_icechunk_2_works_where_packing_is_persisted(
+    name: str, tmp_path: Path, icechunk2: Path
+) -> None:
+    """The same for Icechunk 2.x, which reads both generations."""
+    check_icechunk_beside_packing(icechunk2, golden_with_packing(name, tmp_path))
+
+
+def check_icechunk_beside_packing(python: Path, repository: Path) -> None:
+    before = config_in(repository)
+    assert before.packing == PACKING.packing
+    run(python, COMMITTER, repository, "theirs")
+    assert config_in(repository) == before
+    run(python, "-c", SAVE, repository)
+    saved = config_in(repository)
+    assert saved.inline_chunk_threshold_bytes == 7
+    assert (saved.manifest, saved.packing) == (before.manifest, None)
+    run(python, COMMITTER, repository, "theirs-again")
 
 
 # Unknown fields and bad containers

@@ -25,7 +25,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
             [python, script, root, f"theirs-{turn}"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        refs = open_refs(storage)
+        refs = open_refs(storage).refs
         tip = refs.fetch_branch("main")
         assert str(tip) == done.stdout.split()[-1]
         assert refs.fetch_tag(f"by-theirs-{turn}") == tip
@@ -36,7 +36,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
         history = refs.fetch_ancestry(refs.fetch_branch("main"))
         assert [info.message for info in history] == expected[::-1]
     if spec_version == 2:
-        kinds = [type(update.kind).__name__ for update in open_refs(storage).fetch_ops_log()]
+        kinds = [type(update.kind).__name__ for update in open_refs(storage).refs.fetch_ops_log()]
         assert kinds == ["TagCreated", "NewCommit"] * 6 + ["RepoInitialized"]
 
 
@@ -64,7 +64,7 @@ for name in {NAMES!r}:
 """
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     storage = LocalStorage(tmp_path)
-    refs = open_refs(storage)
+    refs = open_refs(storage).refs
     assert set(refs.fetch_branches()) == {"main", *NAMES}
     assert set(refs.fetch_tags()) == set(NAMES)
     for name in NAMES:
@@ -74,6 +74,6 @@ for name in {NAMES!r}:
         assert refs.fetch_branch(name) == ours.id
         refs.delete_branch(name)
         refs.delete_tag(name)
-    assert set(open_refs(storage).fetch_branches()) == {"main"}
-    assert open_refs(storage).fetch_tags() == {}
-    assert open_refs(storage).fetch_deleted_tags() == set(NAMES)
+    assert set(open_refs(storage).refs.fetch_branches()) == {"main"}
+    assert open_refs(storage).refs.fetch_tags() == {}
+    assert open_refs(storage).refs.fetch_deleted_tags() == set(NAMES)

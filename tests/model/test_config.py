@@ -1,14 +1,20 @@
-"""The configuration as a value: defaults, layering, checks and containers."""
+"""The configuration: defaults, assignment, layering, checks and containers."""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import icechunk
+import numpy as np
 import pytest
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model import config as config_module
 from icefloe.model.config import (
     IN_MEMORY_DEFAULTS,
     LOCAL_FILE_SYSTEM_DEFAULTS,
@@ -24,15 +30,19 @@ from icefloe.model.config import (
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
     ObjectStoreConfig,
+    PackingConfig,
     RepositoryConfig,
     RepoUpdateRetryConfig,
     S3Options,
     StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
+    StorageTimeoutSettings,
     VirtualChunkContainer,
 )
+from icefloe.model.config_section import ConfigSection, field_types
 from icefloe.model.manifest_config import Excluded, Included, PreloadNumRefs, Unbounded
+from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,18 +212,299 @@ def test_a_repr_does_not_show_options_or_headers() -> None:
     assert "secret" not in repr(stores)
 
 
-def test_configurations_are_values() -> None:
-    config = RepositoryConfig(
+def full_config() -> RepositoryConfig:
+    """Every kind of part: sections in sections, a container, a rule, unknown fields."""
+    return RepositoryConfig(
+        caching=CachingConfig(num_chunk_refs=1),
         manifest=ManifestConfig(
             splitting=ManifestSplittingConfig.from_dict(
                 {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Any(): 3}}
             )
         ),
-        storage=LOCAL_FILE_SYSTEM_DEFAULTS,
-    ).with_virtual_chunk_container(VirtualChunkContainer("s3://a/", S3))
-    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+        storage=StorageSettings(retries=StorageRetriesSettings(max_tries=2)),
+        virtual_chunk_containers={"s3://a/": VirtualChunkContainer("s3://a/", S3)},
+        packing=PackingConfig(max_chunk_bytes=1),
+        unknown={"newer": {"deep": [1]}},
+    )
+
+
+def test_configurations_pickle() -> None:
+    assert pickle.loads(pickle.dumps(full_config())) == full_config()  # noqa: S301
+
+
+def test_fields_can_be_assigned_to() -> None:
+    """As in Icechunk: also fields of a section that a configuration holds already."""
+    config = RepositoryConfig()
+    config.inline_chunk_threshold_bytes = 12
+    config.caching = CachingConfig()
+    config.caching.num_chunk_refs = 5
+    config.storage = StorageSettings()
+    config.storage.retries = StorageRetriesSettings()
+    config.storage.retries.max_tries = 3
+    assert config == RepositoryConfig(
+        inline_chunk_threshold_bytes=12,
+        caching=CachingConfig(num_chunk_refs=5),
+        storage=StorageSettings(retries=StorageRetriesSettings(max_tries=3)),
+    )
+    config.caching = None
+    assert config.caching is None
+
+
+SECTIONS: list[type[ConfigSection]] = [
+    value
+    for value in vars(config_module).values()
+    if isinstance(value, type) and issubclass(value, ConfigSection) and value is not ConfigSection
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_an_assignment_is_checked_as_the_constructor_checks(section: Any) -> None:
+    """Every field of every section refuses what it cannot hold, and keeps what it had."""
+    for name in field_types(section):
+        made = section()
+        with pytest.raises(InvalidInputError) as by_constructor:
+            section(**{name: object()})
+        with pytest.raises(InvalidInputError) as by_assignment:
+            setattr(made, name, object())
+        assert str(by_assignment.value) == str(by_constructor.value)
+        assert f"{section.__name__}.{name}: " in str(by_assignment.value)
+        assert made == section()
+
+
+def test_a_refused_assignment_leaves_the_value() -> None:
+    config = RepositoryConfig(inline_chunk_threshold_bytes=12)
+    with pytest.raises(InvalidInputError, match="65536 is not between 0 and 65535"):
+        config.inline_chunk_threshold_bytes = 2**16
+    assert config.inline_chunk_threshold_bytes == 12
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [
+        ("inline_chunk_treshold_bytes", "did you mean inline_chunk_threshold_bytes"),
+        ("effective_caching", "did you mean caching"),
+        ("x", "it has inline_chunk_threshold_bytes, get_partial_values_concurrency, "),
+    ],
+)
+def test_a_field_that_does_not_exist_cannot_be_assigned(name: str, nearest: str) -> None:
+    """A typing error does not go unnoticed, and the error tells the fields that are near."""
+    config = RepositoryConfig()
+    with pytest.raises(AttributeError, match=f"no field '{name}' to set: {nearest}"):
+        setattr(config, name, CachingConfig())
+    assert config == RepositoryConfig()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_sections_are_no_keys(section: Any) -> None:
+    """What can change has no hash, or a dictionary would lose it."""
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(section())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        S3,
+        S3Options(),
+        ObjectStoreConfig.Gcs({"a": "b"}),
+        VirtualChunkContainer("s3://a/", S3),
+        ManifestPreloadCondition.num_refs(1),
+        ManifestSplitCondition.AnyArray(),
+        ManifestSplitDimCondition.Axis(1),
+    ],
+)
+def test_what_is_used_as_a_key_stays_frozen(value: Any) -> None:
+    assert {value: 1}[pickle.loads(pickle.dumps(value))] == 1  # noqa: S301
     with pytest.raises(FrozenInstanceError):
-        config.previous_file = "x"  # type: ignore[misc]
+        value.unknown = {}
+
+
+def change_everything(section: ConfigSection) -> None:
+    """Change what can be changed inside a section, as deep as it goes."""
+    for name in field_types(type(section)):
+        value = getattr(section, name)
+        if isinstance(value, ConfigSection):
+            change_everything(value)
+        elif isinstance(value, dict):
+            value.clear()
+        setattr(section, name, None)
+    for value in section.unknown.values():
+        value.clear()
+    section.unknown = {"changed": {}}
+
+
+def test_a_copy_shares_nothing_that_can_be_changed() -> None:
+    config = full_config()
+    change_everything(config.copy())
+    assert config == full_config()
+
+
+@pytest.mark.parametrize("over", [RepositoryConfig(), full_config()])
+def test_a_merge_shares_nothing_that_can_be_changed(over: RepositoryConfig) -> None:
+    for mine in (full_config(), RepositoryConfig()):
+        before = (mine.copy(), over.copy())
+        change_everything(mine.merge(over))
+        assert (mine, over) == before
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_defaults_cannot_be_changed_through_an_effective_value(section: Any) -> None:
+    """The default of one configuration is the default of all."""
+    names = [name for name in dir(section) if name.startswith("effective_")]
+    before = {name: copy.deepcopy(getattr(section(), name)) for name in names}
+    for name in names:
+        value = getattr(section(), name)
+        if isinstance(value, ConfigSection):
+            for inner in [f for f in dir(value) if f.startswith("effective_")]:
+                if isinstance(getattr(value, inner), ConfigSection):
+                    change_everything(getattr(value, inner))
+            change_everything(value)
+    assert {name: getattr(section(), name) for name in names} == before
+    assert RepoUpdateRetryConfig().effective_default == StorageRetriesSettings(100, 50, 30_000)
+
+
+def test_an_effective_value_that_is_set_is_the_one_that_is_set() -> None:
+    config = RepositoryConfig(caching=CachingConfig())
+    assert config.effective_caching is config.caching
+
+
+def test_a_mapping_of_containers_is_not_shared_with_the_caller() -> None:
+    """Or containers could get in behind the check."""
+    containers: dict[str, Any] = {"s3://a/": VirtualChunkContainer("s3://a/", S3)}
+    config = RepositoryConfig(virtual_chunk_containers=containers)
+    containers["s3://b/"] = "anything"
+    assert config.virtual_chunk_containers is not None
+    assert list(config.virtual_chunk_containers) == ["s3://a/"]
+
+
+def test_a_repr_shows_what_is_set() -> None:
+    config = RepositoryConfig(
+        inline_chunk_threshold_bytes=0, caching=CachingConfig(num_chunk_refs=5)
+    )
+    assert repr(config) == (
+        "RepositoryConfig(inline_chunk_threshold_bytes=0, caching=CachingConfig(num_chunk_refs=5))"
+    )
+    assert repr(VirtualChunkContainer("s3://a/", S3)) == (
+        "VirtualChunkContainer(url_prefix='s3://a/', "
+        "store=ObjectStoreConfig.S3(options=S3Options(region='eu-west-1')))"
+    )
+
+
+def test_packing_is_off_unless_the_section_is_set() -> None:
+    config = RepositoryConfig()
+    assert config.packing is None
+    config.packing = PackingConfig()
+    assert config.packing.effective_max_chunk_bytes == 256 * 1024
+    assert config.packing.effective_target_object_bytes == 8 * 1024 * 1024
+    merged = config.merge(RepositoryConfig(packing=PackingConfig(max_chunk_bytes=0)))
+    assert merged.packing is not None
+    assert merged.packing.effective_max_chunk_bytes == 0
+
+
+SIGNATURES: dict[Any, str] = {
+    RepositoryConfig: (
+        "inline_chunk_threshold_bytes, get_partial_values_concurrency, compression, "
+        "max_concurrent_requests, caching, storage, virtual_chunk_containers, manifest, "
+        "repo_update_retries, num_updates_per_repo_info_file, max_concurrent_decodes"
+    ),
+    CachingConfig: (
+        "num_snapshot_nodes, num_chunk_refs, num_transaction_changes, num_bytes_attributes, "
+        "num_bytes_chunks"
+    ),
+    CompressionConfig: "algorithm, level",
+    ManifestConfig: (
+        "preload, splitting, virtual_chunk_location_compression, "
+        "max_concurrent_manifest_fetches_during_commit"
+    ),
+    ManifestPreloadConfig: "max_total_refs, preload_if, max_arrays_to_scan",
+    ManifestSplittingConfig: "split_sizes",
+    ManifestVirtualChunkLocationCompressionConfig: "min_num_chunks",
+    StorageSettings: (
+        "concurrency, retries, unsafe_use_conditional_create, unsafe_use_conditional_update, "
+        "unsafe_use_metadata, storage_class, metadata_storage_class, chunks_storage_class, "
+        "minimum_size_for_multipart_upload, timeouts"
+    ),
+    StorageConcurrencySettings: "max_concurrent_requests_for_object, ideal_concurrent_request_size",
+    StorageRetriesSettings: "max_tries, initial_backoff_ms, max_backoff_ms",
+    StorageTimeoutSettings: (
+        "connect_timeout_ms, read_timeout_ms, operation_timeout_ms, operation_attempt_timeout_ms"
+    ),
+    RepoUpdateRetryConfig: "default",
+    VirtualChunkContainer: "url_prefix, store, name",
+    VirtualChunkSpec: ("index, location, offset, length, etag_checksum, last_updated_at_checksum"),
+    S3Options: (
+        "region, endpoint_url, allow_http, anonymous, force_path_style, "
+        "network_stream_timeout_seconds, requester_pays, checksum_algorithm"
+    ),
+}
+"""The positional parameters of icechunk 2.3.0; `unknown` and what is ours go by keyword only."""
+
+
+@pytest.mark.parametrize("cls", SIGNATURES)
+def test_positional_parameters_are_those_of_icechunk(cls: Any) -> None:
+    """Code that passes arguments by position means the same fields here."""
+    parameters = inspect.signature(cls).parameters.values()
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    assert ", ".join(positional) == SIGNATURES[cls]
+
+
+@pytest.mark.parametrize("cls", SIGNATURES)
+def test_every_name_of_the_installed_icechunk_is_here(cls: Any) -> None:
+    """Attributes and methods; and no parameter of Icechunk stands at another position here."""
+    theirs = getattr(icechunk, cls.__name__, None)
+    if theirs is None:
+        pytest.skip("not in this version of Icechunk")
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    assert names <= set(dir(cls))
+    signature = inspect.signature(theirs).parameters.values()
+    their_positional = [p.name for p in signature if p.kind is not p.KEYWORD_ONLY]
+    assert SIGNATURES[cls].split(", ")[: len(their_positional)] == their_positional
+
+
+def test_what_icechunk_takes_as_nothing_is_taken() -> None:
+    """Icechunk's stores need their arguments, and None is how to give none."""
+    assert ObjectStoreConfig.Gcs(None) == ObjectStoreConfig.Gcs()
+    assert ObjectStoreConfig.Azure(None) == ObjectStoreConfig.Azure({})
+    assert ObjectStoreConfig.Http(None, None) == ObjectStoreConfig.Http({}, {})
+    assert ObjectStoreConfig.Http({"a": "b"}, {"c": "d"}).headers == {"c": "d"}
+
+
+def test_split_sizes_are_taken_as_icechunk_gives_them() -> None:
+    """Icechunk shows lists of pairs, and documents tuples; both come back as one value."""
+    any_array, axis = ManifestSplitCondition.AnyArray(), ManifestSplitDimCondition.Axis(0)
+    expected = ManifestSplittingConfig.from_dict({any_array: {axis: 3}})
+    assert ManifestSplittingConfig([(any_array, [(axis, 3)])]) == expected
+    assert ManifestSplittingConfig(((any_array, ((axis, 3),)),)) == expected
+    assigned = ManifestSplittingConfig()
+    assigned.split_sizes = [(any_array, [(axis, 3)])]  # type: ignore[assignment]
+    assert assigned == expected
+    assert assigned.split_sizes is not None
+    ((condition, dims),) = assigned.split_sizes
+    assert (condition, [tuple(dim) for dim in dims]) == (any_array, [(axis, 3)])
+
+
+def test_a_virtual_chunk_is_described_by_position() -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    spec = VirtualChunkSpec([0, np.uint32(1)], "s3://b/k", np.int64(2), 3, "etag", moment)
+    assert (spec.index, spec.location, spec.offset, spec.length) == ((0, 1), "s3://b/k", 2, 3)
+    assert (spec.etag_checksum, spec.last_updated_at_checksum) == ("etag", moment)
+    assert {spec: 1}[pickle.loads(pickle.dumps(spec))] == 1  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [
+        (([-1], "x", 0, 0), "index: -1 is not between"),
+        (([2**32], "x", 0, 0), "index: 4294967296 is not between"),
+        (([0], "x", -1, 0), "offset: -1"),
+        (([0], "x", 0, 1.5), "length: an integer is needed, not a float"),
+        (([0], "x", 0, 0, None, datetime(2026, 1, 1)), "no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_a_virtual_chunk_that_no_manifest_can_hold_is_refused(arguments: Any, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason) as error:
+        VirtualChunkSpec(*arguments)
+    assert error.value.kind is ErrorKind.INVALID_VIRTUAL_REF
 
 
 def test_conditions_join_flat_and_are_keys() -> None:
@@ -294,20 +585,25 @@ def test_a_container_replaces_the_ones_with_its_prefix_or_its_name() -> None:
         VirtualChunkContainer("s3://b/", S3, "y"),
         VirtualChunkContainer("s3://c/", S3, "x"),
     ):
-        config = config.with_virtual_chunk_container(container)
+        config.set_virtual_chunk_container(container)
     assert config.virtual_chunk_containers is not None
     assert list(config.virtual_chunk_containers) == ["s3://b/", "s3://c/"]
     found = config.get_virtual_chunk_container("s3://b/")
     assert found is not None
     assert found.name == "y"
-    assert config.without_virtual_chunk_containers().virtual_chunk_containers == {}
+    assert config.get_virtual_chunk_container("y") is found
+    assert config.get_virtual_chunk_container("z") is None
+    with pytest.raises(InvalidInputError, match="a VirtualChunkContainer is needed, not a str"):
+        config.set_virtual_chunk_container("s3://d/")  # type: ignore[arg-type]
+    config.clear_virtual_chunk_containers()
+    assert config.virtual_chunk_containers == {}
 
 
 def test_the_longest_prefix_comes_first() -> None:
     config = RepositoryConfig()
     for prefix in ("s3://a/", "s3://a/b/c/", "s3://a/b/"):
-        config = config.with_virtual_chunk_container(VirtualChunkContainer(prefix, S3))
+        config.set_virtual_chunk_container(VirtualChunkContainer(prefix, S3))
     bad = VirtualChunkContainer.from_persisted("s3://a/b/c/d", S3, unknown={})
-    config = config.with_virtual_chunk_container(bad)
+    config.set_virtual_chunk_container(bad)
     prefixes = [container.url_prefix for container in config.usable_containers()]
     assert prefixes == ["s3://a/b/c/", "s3://a/b/", "s3://a/"]

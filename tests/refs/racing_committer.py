@@ -18,7 +18,7 @@ from refs.snapshots import write_snapshot
 def main() -> None:
     """Commit COUNT times, each on whatever is the tip by then."""
     storage = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301
-    refs = open_refs(storage)
+    refs = open_refs(storage).refs
     for number in range(int(sys.argv[3])):
         while True:
             parent = refs.fetch_branch("main")

@@ -8,12 +8,14 @@ import pytest
 
 from icefloe.errors import OutcomeUnknownError
 from icefloe.refs import create_refs, open_refs
-from icefloe.storage import Create, MemoryStorage, Overwrite
+from icefloe.storage import MemoryStorage, Overwrite
+from icefloe.storage.interface import Update
 from refs.snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from icefloe.refs import Refs
     from icefloe.storage import PutMode, Version
 
 
@@ -26,7 +28,7 @@ class LossyStorage(MemoryStorage):
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         on_update, self.on_update = self.on_update, None
-        if on_update is None or isinstance(mode, Overwrite | Create):
+        if on_update is None or not isinstance(mode, Update):
             self.on_update = on_update
             return super().put(key, data, mode)
         on_update(lambda: super(LossyStorage, self).put(key, data, mode))
@@ -48,6 +50,17 @@ def test_it_landed(storage: LossyStorage, spec_version: int) -> None:
     assert refs.fetch_branch("main") == info.id
 
 
+def test_it_landed_beside_an_older_view(storage: LossyStorage, spec_version: int) -> None:
+    """What opening knew of the branch is not asked whether the commit is there."""
+    create_refs(storage, spec_version=spec_version)
+    at_opening = open_refs(storage).at_opening
+    parent = at_opening.fetch_branch("main")
+    info = write_snapshot(storage, spec_version, parent, "ours")
+    storage.on_update = lambda put: put()
+    at_opening.commit("main", parent, info)
+    assert open_refs(storage).refs.fetch_branch("main") == info.id
+
+
 def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) -> None:
     """The commit is an ancestor of what others committed since: success, and not a second time."""
     refs = create_refs(storage, spec_version=spec_version)
@@ -57,7 +70,7 @@ def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) 
 
     def land_and_go_on(put: Callable[[], Version]) -> None:
         put()
-        open_refs(storage).commit("main", info.id, theirs)
+        open_refs(storage).refs.commit("main", info.id, theirs)
 
     storage.on_update = land_and_go_on
     refs.commit("main", parent, info)
@@ -83,7 +96,44 @@ def test_a_reset_is_not_taken_for_done(storage: LossyStorage, spec_version: int)
     second = write_snapshot(storage, spec_version, first, "second")
     refs.commit("main", first, second)
     third = write_snapshot(storage, spec_version, second.id, "third")
-    storage.on_update = lambda _: open_refs(storage).commit("main", second.id, third)
+    storage.on_update = lambda _: open_refs(storage).refs.commit("main", second.id, third)
     with pytest.raises(OutcomeUnknownError):
         refs.reset_branch("main", first)
     assert refs.fetch_branch("main") == third.id
+
+
+class TestGeneration2:
+    """What only the file ``repo`` can do is settled the same way."""
+
+    @pytest.fixture
+    def refs(self, storage: LossyStorage) -> Refs:
+        refs = create_refs(storage, spec_version=2)
+        first = refs.fetch_branch("main")
+        refs.commit("main", first, write_snapshot(storage, 2, first, "first"))
+        return refs
+
+    def test_an_amendment_that_landed(self, storage: LossyStorage, refs: Refs) -> None:
+        """It is not made a second time, which would be a conflict with itself."""
+        tip = refs.fetch_branch("main")
+        amended = write_snapshot(storage, 2, tip, "amended")
+        storage.on_update = lambda put: put()
+        refs.amend("main", tip, amended)
+        assert refs.fetch_branch("main") == amended.id
+
+    def test_metadata_that_landed(self, storage: LossyStorage, refs: Refs) -> None:
+        """What others set since stays."""
+
+        def land_and_go_on(put: Callable[[], Version]) -> None:
+            put()
+            open_refs(storage).refs.update_metadata({"a": 2})
+
+        storage.on_update = land_and_go_on
+        assert refs.update_metadata({"a": 1}) == {"a": 1}
+        assert refs.fetch_metadata() == {"a": 2}
+
+    def test_a_snapshot_that_may_still_land(self, storage: LossyStorage, refs: Refs) -> None:
+        """Nobody can tell, and that is what is said."""
+        detached = write_snapshot(storage, 2, refs.fetch_branch("main"), "detached")
+        storage.on_update = lambda _: None
+        with pytest.raises(OutcomeUnknownError):
+            refs.add_snapshot(detached)

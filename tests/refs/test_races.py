@@ -58,6 +58,6 @@ def test_no_commit_is_lost(storage: Storage, spec_version: int, tmp_path: Path) 
         assert process.returncode == 0, errors
         reported += output.split()
     assert len(reported) == PROCESSES * COMMITS
-    refs = open_refs(storage)
+    refs = open_refs(storage).refs
     history = [str(info.id) for info in refs.fetch_ancestry(refs.fetch_branch("main"))]
     assert sorted(history[:-1]) == sorted(reported)

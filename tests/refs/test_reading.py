@@ -2,60 +2,263 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from golden_repositories import Golden, every_golden
-from icefloe.errors import FormatError, NotFoundError
+from icefloe.assets import Assets
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+    SnapshotNotFoundError,
+    StorageError,
+)
 from icefloe.format.keys import branch_key, snapshot_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
-from icefloe.model.ids import SnapshotId
-from icefloe.refs import open_refs
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
+from icefloe.model.snapshot import Snapshot
+from icefloe.refs import create_refs, fetch_spec_version, is_repository, open_refs
 from icefloe.storage import LocalStorage, MemoryStorage
+from refs.counting_storage import CountingStorage
+from refs.snapshots import write_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from icefloe.model.byte_range import ByteRange
     from icefloe.storage import Fetched, ObjectInfo
 
 
-class CountingStorage(LocalStorage):
-    """Counts the requests that read."""
-
-    requests: int = 0
-
-    def get(
-        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
-    ) -> Fetched:
-        self.requests += 1
-        return super().get(key, byte_range, max_bytes=max_bytes)
-
-    def head(self, key: str) -> ObjectInfo:
-        self.requests += 1
-        return super().head(key)
+@every_golden
+def test_opening(golden: Golden) -> None:
+    """One request in version 2, three in version 1; main and the configuration are known then."""
+    storage = CountingStorage(LocalStorage(golden.repository))
+    opened = open_refs(storage)
+    version = golden.expected["spec_version"]
+    assert opened.refs.spec_version == opened.at_opening.spec_version == version
+    expected = {"get repo": 1}
+    if version == 1:
+        expected |= {"get refs/branch.main/ref.json": 1, "get config.yaml": 1}
+    assert storage.requests == expected
+    storage.requests.clear()
+    assert str(opened.at_opening.fetch_branch("main")) == golden.expected["branches"]["main"]
+    assert opened.at_opening.fetch_config() == opened.config
+    assert opened.at_opening.pinned().fetch_config() == opened.config
+    assert not storage.requests
+    assert opened.refs.fetch_config() == opened.config
+    assert storage.requests.total() == 1
 
 
 @every_golden
-def test_opening_takes_at_most_two_requests(golden: Golden) -> None:
+def test_all_branches_at_opening(golden: Golden) -> None:
+    """What opening knows of main stands in the list of all branches, too."""
+    storage = CountingStorage(LocalStorage(golden.repository))
+    opened = open_refs(storage)
+    storage.requests.clear()
+    branches = opened.at_opening.fetch_branches()
+    assert {name: str(tip) for name, tip in branches.items()} == golden.expected["branches"]
+    assert "get refs/branch.main/ref.json" not in storage.requests
+    assert opened.refs.fetch_branches() == branches
+
+
+def test_what_opening_read_stays(spec_version: int) -> None:
+    """The view at opening stays as it was; the other one moves with the repository."""
+    storage = MemoryStorage()
+    create_refs(storage, spec_version=spec_version)
+    opened = open_refs(storage)
+    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "later")
+    opened.at_opening.commit("main", INITIAL_SNAPSHOT_ID, info)
+    config = RepositoryConfig(inline_chunk_threshold_bytes=1)
+    opened.at_opening.save_config(config, expected=None)
+    assert opened.at_opening.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert opened.at_opening.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert opened.at_opening.fetch_config() is None
+    assert opened.refs.fetch_branch("main") == info.id
+    assert opened.refs.fetch_config() == config
+
+
+@every_golden
+def test_references_pickle(golden: Golden) -> None:
+    """References travel to other processes, with what they know."""
+    opened = open_refs(LocalStorage(golden.repository))
+    copy = pickle.loads(pickle.dumps(opened))  # noqa: S301
+    assert copy.config == opened.config
+    for ours, theirs in ((opened.refs, copy.refs), (opened.at_opening, copy.at_opening)):
+        assert theirs.fetch_branches() == ours.fetch_branches()
+
+
+def test_two_requests_are_sent_together() -> None:
+    """In version 1 the branch main and the configuration are fetched at the same time."""
+
+    class Meeting(MemoryStorage):
+        """Answers each of the two requests only when the other one is there."""
+
+        meeting = threading.Barrier(2, timeout=20)
+
+        def get(
+            self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+        ) -> Fetched:
+            if key in ("refs/branch.main/ref.json", "config.yaml"):
+                self.meeting.wait()
+            return super().get(key, byte_range, max_bytes=max_bytes)
+
+    storage = Meeting()
+    create_refs(storage, spec_version=1)
+    assert open_refs(storage).at_opening.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+
+
+@every_golden
+def test_spec_version(golden: Golden) -> None:
     """Version 2 is known after one request, version 1 after two."""
-    storage = CountingStorage(golden.repository)
-    refs = open_refs(storage)
-    assert refs.spec_version == golden.expected["spec_version"]
-    assert storage.requests == (1 if refs.spec_version == 2 else 2)
-    storage.requests = 0
+    storage = CountingStorage(LocalStorage(golden.repository))
+    version = golden.expected["spec_version"]
+    assert fetch_spec_version(storage) == version
+    assert storage.requests.total() == (1 if version == 2 else 2)
+    assert is_repository(storage)
+
+
+def test_spec_version_of_nothing() -> None:
+    """Where there is no repository, two requests say so."""
+    storage = CountingStorage(MemoryStorage())
+    assert fetch_spec_version(storage) is None
+    assert storage.requests.total() == 2
+    assert not is_repository(storage)
+
+
+@every_golden
+def test_history(golden: Golden) -> None:
+    """History takes one request in version 2 and one for each snapshot in version 1."""
+    storage = CountingStorage(LocalStorage(golden.repository))
+    refs = open_refs(storage).refs
     tip = SnapshotId.parse(golden.expected["branches"]["main"])
+    storage.requests.clear()
     history = list(refs.fetch_ancestry(tip))
-    assert storage.requests == (1 if refs.spec_version == 2 else len(history))
+    assert storage.requests.total() == (1 if refs.spec_version == 2 else len(history))
+    storage.requests.clear()
+    assert refs.fetch_snapshot_info(tip) == history[0]
+    assert storage.requests.total() == 1
+
+
+def test_history_from_a_cache(spec_version: int) -> None:
+    """Snapshots that somebody has are not fetched again; version 2 needs none of them."""
+
+    class Kept(dict[SnapshotId, Snapshot]):
+        """Snapshots that are at hand."""
+
+        def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+            return self[snapshot_id]
+
+    storage = CountingStorage(MemoryStorage())
+    create_refs(storage, spec_version=spec_version)
+    opened, assets = open_refs(storage), Assets(storage, spec_version)
+    kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
+    storage.requests.clear()
+    refs = opened.at_opening.with_assets(kept)
+    (first,) = refs.fetch_ancestry(refs.fetch_branch("main"))
+    assert first == refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+    assert first.message == "Repository initialized"
+    assert not storage.requests
+
+
+def test_nothing_is_listed(spec_version: int) -> None:
+    """Opening, reading, tagging and committing work where listing is not allowed."""
+
+    class Unlistable(MemoryStorage):
+        """Refuses to list."""
+
+        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            raise StorageError(f"not allowed to list {prefix}")
+
+    storage = Unlistable()
+    create_refs(storage, spec_version=spec_version)
+    refs = open_refs(storage).refs
+    info = write_snapshot(storage, spec_version, refs.fetch_branch("main"), "a commit")
+    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    refs.create_tag("v1", info.id)
+    assert refs.fetch_tag("v1") == info.id
+    assert next(refs.fetch_ancestry(info.id)).message == "a commit"
+    with pytest.raises(RefNotFoundError):
+        refs.fetch_branch("unknown")
+
+
+def test_unknown_names(spec_version: int) -> None:
+    """An error names what may have been meant, or how to find out; it costs no request more."""
+    storage = CountingStorage(MemoryStorage())
+    refs = create_refs(storage, spec_version=spec_version)
+    refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
+    words = "did you mean {}" if spec_version == 2 else "{} names those that are there"
+    storage.requests.clear()
+    with pytest.raises(RefNotFoundError) as caught:
+        refs.fetch_branch("mian")
+    assert words.format("'main'" if spec_version == 2 else "list_branches()") in str(caught.value)
+    assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
+    assert storage.requests.total() == 1
+    with pytest.raises(RefNotFoundError) as caught:
+        refs.fetch_tag("release1")
+    assert words.format("'release-1'" if spec_version == 2 else "list_tags()") in str(caught.value)
+    assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
+
+
+def test_unknown_names_among_many() -> None:
+    """A long list of names is not shown as a whole."""
+    refs = create_refs(MemoryStorage(), spec_version=2)
+    with pytest.raises(RefNotFoundError, match="there are none"):
+        refs.fetch_tag("xyz")
+    for number in range(3):
+        refs.create_tag(f"{number}", INITIAL_SNAPSHOT_ID)
+    with pytest.raises(RefNotFoundError, match="there are: 0, 1, 2"):
+        refs.fetch_tag("xyz")
+    for number in range(3, 11):
+        refs.create_tag(f"{number}", INITIAL_SNAPSHOT_ID)
+    with pytest.raises(RefNotFoundError, match=r"there are 11, which list_tags\(\) names"):
+        refs.fetch_tag("xyz")
 
 
 def test_no_repository() -> None:
     """A place without a repository says so, and what was looked for."""
-    with pytest.raises(NotFoundError, match=r"neither 'repo' nor 'refs/branch\.main/ref\.json'"):
-        open_refs(MemoryStorage())
+    storage = CountingStorage(MemoryStorage())
+    with pytest.raises(
+        RepositoryNotFoundError, match=r"neither 'repo' nor 'refs/branch\.main/ref\.json'"
+    ):
+        open_refs(storage)
+    assert storage.requests.total() == 3
+
+
+def test_a_repository_that_is_gone() -> None:
+    """Whoever opened a repository that was deleted since is told so."""
+    storage = MemoryStorage()
+    refs = create_refs(storage, spec_version=2)
+    storage.delete_many(["repo"])
+    with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
+        refs.fetch_branch("main")
+
+
+def test_a_storage_that_fails_is_not_taken_for_version_1() -> None:
+    """Only the absence of ``repo`` leads to version 1: its files may be left from a migration."""
+
+    class Failing(MemoryStorage):
+        """Cannot say whether there is a file ``repo``."""
+
+        def get(
+            self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+        ) -> Fetched:
+            if key == "repo":
+                raise StorageError("unavailable")
+            return super().get(key, byte_range, max_bytes=max_bytes)
+
+    storage = Failing()
+    storage.put(branch_key("main"), encode_ref(INITIAL_SNAPSHOT_ID))
+    with pytest.raises(StorageError, match="unavailable"):
+        open_refs(storage)
 
 
 def test_ancestry_that_goes_in_a_circle() -> None:
@@ -68,7 +271,7 @@ def test_ancestry_that_goes_in_a_circle() -> None:
     circle = replace(decode_snapshot(data, key), parent_id=first)
     storage.put(key, encode_snapshot(circle, spec_version=1))
     storage.put(branch_key("main"), encode_ref(first))
-    history = open_refs(storage).fetch_ancestry(first)
+    history = open_refs(storage).refs.fetch_ancestry(first)
     assert next(history).id == first
     with pytest.raises(FormatError, match="its own ancestor"):
         next(history)
@@ -78,8 +281,11 @@ def test_ancestry_that_goes_in_a_circle() -> None:
 def test_unknown_snapshot(golden: Golden) -> None:
     """The history of a snapshot that is not there raises, and names it."""
     unknown = SnapshotId(bytes(12))
-    with pytest.raises(NotFoundError, match=str(unknown)):
-        next(open_refs(LocalStorage(golden.repository)).fetch_ancestry(unknown))
+    refs = open_refs(LocalStorage(golden.repository)).refs
+    with pytest.raises(SnapshotNotFoundError, match=str(unknown)):
+        next(refs.fetch_ancestry(unknown))
+    with pytest.raises(SnapshotNotFoundError, match=str(unknown)):
+        refs.fetch_snapshot_info(unknown)
 
 
 @every_golden
@@ -91,4 +297,4 @@ def test_oversized_files_are_refused_unread(golden: Golden, tmp_path: Path) -> N
     with (tmp_path / key).open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(FormatError, match="1099511627776"):
-        open_refs(LocalStorage(tmp_path)).fetch_branch("main")
+        open_refs(LocalStorage(tmp_path))

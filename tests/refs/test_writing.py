@@ -12,19 +12,32 @@ from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
     ErrorKind,
+    FormatError,
     IcefloeError,
     InvalidInputError,
-    NotFoundError,
     ReadOnlyError,
+    RefNotFoundError,
     SessionStateError,
+    SnapshotNotFoundError,
     StorageError,
 )
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
-from icefloe.model.repo_info import RepoAvailability, RepoStatus
-from icefloe.refs import Refs, create_refs, open_refs
+from icefloe.model.repo_info import (
+    CommitAmended,
+    ExpirationRan,
+    FeatureFlag,
+    FeatureFlagChanged,
+    NewDetachedSnapshot,
+    RepoAvailability,
+    RepoInfo,
+    RepoStatus,
+    UpdateType,
+)
+from icefloe.refs import Refs, changes, create_refs, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
+from refs.counting_storage import CountingStorage
 from refs.snapshots import write_snapshot
 
 if TYPE_CHECKING:
@@ -43,7 +56,7 @@ def commit(refs: Refs, storage: Storage, message: str = "a commit") -> SnapshotI
 
 def test_creation(refs: Refs, storage: Storage, spec_version: int) -> None:
     """A new repository has the branch main at the first snapshot, and nothing else."""
-    reopened = open_refs(storage)
+    reopened = open_refs(storage).refs
     assert reopened.spec_version == spec_version
     assert reopened.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
     assert reopened.fetch_tags() == {}
@@ -60,7 +73,7 @@ def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> Non
     with pytest.raises(AlreadyExistsError, match="open it instead"):
         create_refs(storage, spec_version=other_version, config=RepositoryConfig())
     assert {info.key: info.version for info in storage.list()} == before
-    assert open_refs(storage).fetch_branch("main") == tip
+    assert open_refs(storage).refs.fetch_branch("main") == tip
 
 
 def test_creators_of_both_versions_at_once() -> None:
@@ -77,7 +90,7 @@ def test_creators_of_both_versions_at_once() -> None:
     storage = Racing()
     with pytest.raises(AlreadyExistsError):
         create_refs(storage, spec_version=1)
-    assert open_refs(storage).spec_version == 2
+    assert open_refs(storage).refs.spec_version == 2
 
 
 def test_what_a_dead_creator_left_serves_the_next(spec_version: int) -> None:
@@ -99,8 +112,8 @@ def test_what_a_dead_creator_left_serves_the_next(spec_version: int) -> None:
         create_refs(storage, spec_version=spec_version, config=first)
     storage.dies = False
     create_refs(storage, spec_version=spec_version, config=second)
-    assert open_refs(storage).fetch_config() == second
-    assert open_refs(storage).fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert open_refs(storage).refs.fetch_config() == second
+    assert open_refs(storage).refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
 
 def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> None:
@@ -116,7 +129,7 @@ def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> Non
 def test_commits_make_history(refs: Refs, storage: Storage) -> None:
     """Each commit is the parent of the next one."""
     ids = [commit(refs, storage, f"commit {number}") for number in range(3)]
-    history = list(open_refs(storage).fetch_ancestry(refs.fetch_branch("main")))
+    history = list(open_refs(storage).refs.fetch_ancestry(refs.fetch_branch("main")))
     assert [info.id for info in history] == [*reversed(ids), INITIAL_SNAPSHOT_ID]
     assert [info.message for info in history][:3] == ["commit 2", "commit 1", "commit 0"]
 
@@ -137,21 +150,23 @@ def test_branches(refs: Refs, storage: Storage) -> None:
     """Branches are created, reset and deleted; each change is seen by whoever opens anew."""
     first, second = commit(refs, storage), commit(refs, storage)
     refs.create_branch("dev", first)
-    assert open_refs(storage).fetch_branches() == {"main": second, "dev": first}
+    assert open_refs(storage).refs.fetch_branches() == {"main": second, "dev": first}
     refs.reset_branch("dev", second, expected=first)
     assert refs.fetch_branch("dev") == second
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError) as caught:
         refs.reset_branch("dev", first, expected=first)
+    assert caught.value.kind is ErrorKind.BRANCH_UPDATE_CONFLICT
+    assert caught.value.actual_parent == str(second)
     refs.reset_branch("dev", first)
     refs.delete_branch("dev")
-    assert open_refs(storage).fetch_branches() == {"main": second}
+    assert open_refs(storage).refs.fetch_branches() == {"main": second}
 
 
 def test_tags(refs: Refs, storage: Storage) -> None:
     """Tags never move, and the name of a deleted one is never used again."""
     first = commit(refs, storage)
     refs.create_tag("v1", first)
-    assert open_refs(storage).fetch_tags() == {"v1": first}
+    assert open_refs(storage).refs.fetch_tags() == {"v1": first}
     assert refs.fetch_tag("v1") == first
     with pytest.raises(AlreadyExistsError, match="tags never move"):
         refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
@@ -161,9 +176,9 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     with pytest.raises(AlreadyExistsError) as caught:
         refs.create_tag("v1", first)
     assert caught.value.kind is ErrorKind.TAG_PREVIOUSLY_DELETED
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RefNotFoundError, match="was deleted"):
         refs.delete_tag("v1")
-    with pytest.raises(NotFoundError):
+    with pytest.raises(RefNotFoundError, match="was deleted"):
         refs.fetch_tag("v1")
 
 
@@ -177,7 +192,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
         ),
         (
             lambda refs: refs.create_branch("x", SnapshotId(bytes(12))),
-            NotFoundError,
+            SnapshotNotFoundError,
             "snapshot-not-found",
         ),
         (
@@ -192,24 +207,24 @@ def test_tags(refs: Refs, storage: Storage) -> None:
         ),
         (
             lambda refs: refs.create_tag("x", SnapshotId(bytes(12))),
-            NotFoundError,
+            SnapshotNotFoundError,
             "snapshot-not-found",
         ),
         (
             lambda refs: refs.reset_branch("x", INITIAL_SNAPSHOT_ID),
-            NotFoundError,
+            RefNotFoundError,
             "branch-not-found",
         ),
         (
             lambda refs: refs.reset_branch("main", SnapshotId(bytes(12))),
-            NotFoundError,
+            SnapshotNotFoundError,
             "snapshot-not-found",
         ),
         (lambda refs: refs.delete_branch("main"), SessionStateError, "cannot-delete-main"),
-        (lambda refs: refs.delete_branch("x"), NotFoundError, "branch-not-found"),
-        (lambda refs: refs.delete_tag("x"), NotFoundError, "tag-not-found"),
-        (lambda refs: refs.fetch_branch("x"), NotFoundError, "branch-not-found"),
-        (lambda refs: refs.fetch_tag("x"), NotFoundError, "tag-not-found"),
+        (lambda refs: refs.delete_branch("x"), RefNotFoundError, "branch-not-found"),
+        (lambda refs: refs.delete_tag("x"), RefNotFoundError, "tag-not-found"),
+        (lambda refs: refs.fetch_branch("x"), RefNotFoundError, "branch-not-found"),
+        (lambda refs: refs.fetch_tag("x"), RefNotFoundError, "tag-not-found"),
     ],
 )
 def test_refused_changes_leave_everything(
@@ -253,12 +268,12 @@ def test_config(refs: Refs, storage: Storage) -> None:
     first = RepositoryConfig(inline_chunk_threshold_bytes=1)
     second = RepositoryConfig(inline_chunk_threshold_bytes=2)
     refs.save_config(first, expected=None)
-    assert open_refs(storage).fetch_config() == first
+    assert open_refs(storage).refs.fetch_config() == first
     with pytest.raises(ConflictError) as caught:
         refs.save_config(second, expected=None)
     assert caught.value.kind is ErrorKind.CONFIG_UPDATED
     refs.save_config(second, expected=first)
-    assert open_refs(storage).fetch_config() == second
+    assert open_refs(storage).refs.fetch_config() == second
 
 
 def test_a_branch_deleted_while_others_list(spec_version: int) -> None:
@@ -283,7 +298,7 @@ def test_config_at_creation(spec_version: int) -> None:
     storage = MemoryStorage()
     config = RepositoryConfig(inline_chunk_threshold_bytes=7)
     create_refs(storage, spec_version=spec_version, config=config)
-    assert open_refs(storage).fetch_config() == config
+    assert open_refs(storage).refs.fetch_config() == config
 
 
 def test_an_unknown_version_is_refused() -> None:
@@ -292,6 +307,58 @@ def test_an_unknown_version_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="choose 1 or 2"):
         create_refs(storage, spec_version=3)
     assert list(storage.list()) == []
+
+
+def test_requests_of_a_commit(spec_version: int) -> None:
+    """A commit takes two requests in version 1, and three in version 2, which keeps a backup."""
+    storage = CountingStorage(MemoryStorage())
+    refs = create_refs(storage, spec_version=spec_version)
+    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "a commit")
+    storage.requests.clear()
+    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    key = "repo" if spec_version == 2 else "refs/branch.main/ref.json"
+    expected = {f"get {key}": 1, f"put {key}": 1}
+    assert storage.requests == expected | ({"copy repo": 1} if spec_version == 2 else {})
+
+
+def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
+    """A snapshot that no branch points at has a history, and can be tagged."""
+    tip = commit(refs, storage)
+    info = write_snapshot(storage, refs.spec_version, tip, "detached")
+    refs.add_snapshot(info)
+    assert refs.fetch_branches() == {"main": tip}
+    assert refs.fetch_snapshot_info(info.id).message == "detached"
+    assert [one.id for one in refs.fetch_ancestry(info.id)] == [info.id, tip, INITIAL_SNAPSHOT_ID]
+    refs.create_tag("kept", info.id)
+    assert open_refs(storage).refs.fetch_tag("kept") == info.id
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda refs: refs.amend(
+            "main", INITIAL_SNAPSHOT_ID, refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+        ),
+        lambda refs: refs.fetch_ops_log(),
+        lambda refs: refs.fetch_metadata(),
+        lambda refs: refs.save_metadata({}),
+        lambda refs: refs.update_metadata({}),
+        lambda refs: refs.fetch_status(),
+        lambda refs: refs.save_status(RepoStatus(RepoAvailability.READ_ONLY)),
+        lambda refs: refs.fetch_feature_flags(),
+        lambda refs: refs.set_feature_flag("create_tag", False),
+        lambda refs: refs.set_feature_flag("unknown", False),
+    ],
+)
+def test_what_needs_version_2(call: Callable[[Refs], object]) -> None:
+    """Version 1 refuses what it has no place for, and says how to get version 2."""
+    storage = CountingStorage(MemoryStorage())
+    refs = create_refs(storage, spec_version=1)
+    before = {info.key: info.version for info in storage.list()}
+    with pytest.raises(FormatError, match=r"needs a repository of version 2.*upgrade") as caught:
+        call(refs)
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
+    assert {info.key: info.version for info in storage.list()} == before
 
 
 class TestGeneration2:
@@ -304,7 +371,7 @@ class TestGeneration2:
     def make(self, storage: Storage, limit: int | None = None) -> RepoFile:
         config = RepositoryConfig(num_updates_per_repo_info_file=limit)
         create_refs(storage, spec_version=2, config=config)
-        refs = open_refs(storage)
+        refs = open_refs(storage).refs
         assert isinstance(refs, RepoFile)
         return refs
 
@@ -358,3 +425,175 @@ class TestGeneration2:
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
         (backup,) = storage.list("overwritten/")
         assert storage.get(backup.key).data == before
+
+    def test_amending(self, storage: Storage) -> None:
+        """An amended commit takes the place of the last one, which stays but is in no history."""
+        refs = self.make(storage)
+        first = commit(refs, storage, "first")
+        second = commit(refs, storage, "second")
+        refs.create_tag("before", second)
+        amended = write_snapshot(storage, 2, second, "amended")
+        refs.amend("main", second, amended)
+        history = refs.fetch_ancestry(refs.fetch_branch("main"))
+        assert [info.id for info in history] == [amended.id, first, INITIAL_SNAPSHOT_ID]
+        assert refs.fetch_tag("before") == second
+        assert refs.fetch_snapshot_info(second).parent_id == first
+        log = refs.fetch_ops_log()
+        assert next(log).kind == CommitAmended("main", second, amended.id)
+
+    def test_amending_keeps_pruned_logs(self, storage: Storage) -> None:
+        """What expiration took from the history before the commit is not forgotten."""
+        refs = self.make(storage)
+        expired, tip = commit(refs, storage), commit(refs, storage)
+
+        def expire(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+            kept = [one for one in info.snapshots if one.id not in (expired, tip)]
+            changed = replace(
+                changes.find_snapshot(info, tip),
+                parent_id=INITIAL_SNAPSHOT_ID,
+                pruned_ancestor_tx_logs=(expired,),
+            )
+            return ExpirationRan(), replace(info, snapshots=(*kept, changed))
+
+        amended = write_snapshot(storage, 2, expired, "amended")
+        refs.change(expire)
+        refs.amend("main", tip, amended)
+        found = refs.fetch_snapshot_info(amended.id)
+        assert found.parent_id == INITIAL_SNAPSHOT_ID
+        assert found.pruned_ancestor_tx_logs == (expired,)
+
+    def test_a_stale_amendment_is_a_conflict(self, storage: Storage) -> None:
+        """Only the tip can be amended: whoever committed since is not undone."""
+        refs = self.make(storage)
+        first, second = commit(refs, storage), commit(refs, storage)
+        with pytest.raises(ConflictError) as caught:
+            refs.amend("main", first, write_snapshot(storage, 2, first, "too late"))
+        assert caught.value.actual_parent == str(second)
+        assert refs.fetch_branch("main") == second
+
+    def test_the_first_snapshot_is_not_amended(self, storage: Storage) -> None:
+        """It has the same id everywhere, and others rely on it."""
+        refs = self.make(storage)
+        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "amended")
+        with pytest.raises(SessionStateError) as caught:
+            refs.amend("main", INITIAL_SNAPSHOT_ID, info)
+        assert caught.value.kind is ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
+
+    def test_detached_snapshots_need_a_parent(self, storage: Storage) -> None:
+        """A snapshot is recorded once, and on one that is there."""
+        refs = self.make(storage)
+        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        with pytest.raises(SnapshotNotFoundError):
+            refs.add_snapshot(replace(info, parent_id=SnapshotId.random()))
+        with pytest.raises(InvalidInputError, match="has no parent"):
+            refs.add_snapshot(replace(info, parent_id=None))
+        refs.add_snapshot(info)
+        assert next(refs.fetch_ops_log()).kind == NewDetachedSnapshot(info.id)
+        with pytest.raises(InvalidInputError, match="already"):
+            refs.add_snapshot(info)
+
+    def test_metadata(self, storage: Storage) -> None:
+        """Metadata is replaced as a whole, or by its keys."""
+        refs = self.make(storage)
+        assert refs.fetch_metadata() == {}
+        refs.save_metadata({"a": 1, "nested": {"x": 1}})
+        assert refs.update_metadata({"b": 2, "nested": {"y": 1}}) == {
+            "a": 1,
+            "b": 2,
+            "nested": {"y": 1},
+        }
+        assert open_refs(storage).at_opening.fetch_metadata() == refs.fetch_metadata()
+        refs.save_metadata({})
+        assert refs.fetch_metadata() == {}
+
+    def test_metadata_of_two_at_once(self) -> None:
+        """Keys that somebody else sets between reading and writing are kept."""
+
+        class Racing(MemoryStorage):
+            """Lets somebody else set a key right before the next update."""
+
+            race = False
+
+            def put(
+                self,
+                key: str,
+                data: bytes | memoryview,
+                mode: PutMode = Overwrite(),  # noqa: B008
+            ) -> Version:
+                if self.race and key == "repo":
+                    self.race = False
+                    open_refs(self).refs.update_metadata({"theirs": 1})
+                return super().put(key, data, mode)
+
+        storage = Racing()
+        refs = create_refs(storage, spec_version=2)
+        storage.race = True
+        assert refs.update_metadata({"ours": 2}) == {"theirs": 1, "ours": 2}
+        assert refs.fetch_metadata() == {"theirs": 1, "ours": 2}
+
+    def test_feature_flags(self, storage: Storage) -> None:
+        """Flags are on unless set; a setting can be taken back."""
+        refs = self.make(storage)
+        assert refs.fetch_feature_flags() == [
+            FeatureFlag(3, "move_node"),
+            FeatureFlag(4, "create_tag"),
+            FeatureFlag(5, "delete_tag"),
+        ]
+        for setting, enabled in ((False, False), (True, True), (None, True)):
+            refs.set_feature_flag("create_tag", setting)
+            _, flag, _ = open_refs(storage).refs.fetch_feature_flags()
+            assert (flag.setting, flag.enabled) == (setting, enabled)
+            assert next(refs.fetch_ops_log()).kind == FeatureFlagChanged(4, setting)
+        with pytest.raises(InvalidInputError, match="move_node, create_tag, delete_tag") as caught:
+            refs.set_feature_flag("commit", False)
+        assert caught.value.kind is ErrorKind.INVALID_FEATURE_FLAG
+
+    def test_flags_of_a_newer_writer_are_kept(self, storage: Storage) -> None:
+        """Flags that are not known here survive changes of those that are."""
+        refs = self.make(storage)
+        refs.change(
+            lambda info: (
+                FeatureFlagChanged(77, new_value=True),
+                replace(info, enabled_feature_flags=frozenset([77])),
+            )
+        )
+        refs.set_feature_flag("move_node", True)
+        refs.set_feature_flag("move_node", None)
+        assert refs.fetch().enabled_feature_flags == {77}
+
+    def test_tags_that_are_not_allowed(self, storage: Storage) -> None:
+        """Tags are neither created nor deleted where the repository forbids it."""
+        refs = self.make(storage)
+        refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
+        refs.set_feature_flag("create_tag", False)
+        refs.set_feature_flag("delete_tag", False)
+        refused: list[Callable[[], object]] = [
+            lambda: refs.create_tag("v2", INITIAL_SNAPSHOT_ID),
+            lambda: refs.delete_tag("v1"),
+        ]
+        for change in refused:
+            with pytest.raises(SessionStateError, match="set_feature_flag") as caught:
+                change()
+            assert caught.value.kind is ErrorKind.FEATURE_FLAG_DISABLED
+        assert set(refs.fetch_tags()) == {"v1"}
+
+    def test_status(self, storage: Storage) -> None:
+        """A status says since when it holds, and why."""
+        refs = self.make(storage)
+        assert refs.fetch_status().availability is RepoAvailability.ONLINE
+        before = datetime.now(UTC)
+        status = RepoStatus(RepoAvailability.READ_ONLY, limited_availability_reason="moving")
+        assert before <= status.set_at <= datetime.now(UTC)
+        refs.save_status(status)
+        assert refs.fetch_status() == status
+        detached = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        refused: list[Callable[[], object]] = [
+            lambda: refs.update_metadata({"a": 1}),
+            lambda: refs.set_feature_flag("create_tag", None),
+            lambda: refs.add_snapshot(detached),
+        ]
+        for change in refused:
+            with pytest.raises(ReadOnlyError, match="moving"):
+                change()
+        with pytest.raises(InvalidInputError, match="read only"):
+            refs.save_status(RepoStatus(RepoAvailability.OFFLINE))

@@ -13,8 +13,12 @@ import signal
 import sys
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from icefloe.storage import Create, LocalStorage, Overwrite, Update
+from icefloe.storage import Create, Fresh, LocalStorage, Overwrite, Update, write_back
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 KEY = "refs/branch.main/ref.json"
 OLD, NEW, LATER = b"old" * 1000, b"new" * 2000, b"later"
@@ -25,8 +29,8 @@ def die_before_call(number: int) -> None:
     """Let this process be killed when it is about to make its call of that number."""
     made = count()
 
-    def dying(name: str) -> None:
-        original = getattr(os, name)
+    def dying(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
 
         def call(*args: object, **kwargs: object) -> object:
             if next(made) == number:
@@ -35,10 +39,11 @@ def die_before_call(number: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(*args, **kwargs)
 
-        setattr(os, name, call)
+        setattr(module, name, call)
 
     for name in CALLS:
-        dying(name)
+        dying(os, name)
+    dying(write_back, "sync_file_system")
 
 
 def main(root: Path, kind: str) -> None:
@@ -46,7 +51,7 @@ def main(root: Path, kind: str) -> None:
     for number in count():
         shutil.rmtree(root, ignore_errors=True)
         storage = LocalStorage(root)
-        version = None if kind == "create" else storage.put(KEY, OLD)
+        version = None if kind in {"create", "fresh"} else storage.put(KEY, OLD)
         child = os.fork()
         if child == 0:
             storage = LocalStorage(root)
@@ -54,6 +59,8 @@ def main(root: Path, kind: str) -> None:
             match kind:
                 case "create":
                     storage.put(KEY, NEW, Create())
+                case "fresh":
+                    storage.put(KEY, NEW, Fresh())
                 case "overwrite":
                     storage.put(KEY, NEW, Overwrite())
                 case _:

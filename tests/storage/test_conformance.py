@@ -6,7 +6,10 @@ of the client with S3 and Azure, and `test_constructors` makes one.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import pickle
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -25,6 +28,7 @@ from icefloe.errors import (
 from icefloe.model.byte_range import Bounded, ByteRange, From, Last, Until
 from icefloe.storage import (
     Create,
+    Fresh,
     LocalStorage,
     MemoryStorage,
     Overwrite,
@@ -130,6 +134,112 @@ def test_many_ranges_of_one_object(storage: Storage) -> None:
     assert storage.get_ranges("chunks/R", []) == []
 
 
+@pytest.mark.parametrize(
+    "start, length", [(0, 10), (2, 3), (0, 1), (9, 1), (4, 0), (0, 0), (10, 0)]
+)
+def test_bytes_of_one_range(storage: Storage, start: int, length: int) -> None:
+    """`get_bytes` and its twin answer exactly the bytes asked for, an empty range too."""
+    storage.put("chunks/R", CONTENT)
+    expected = CONTENT[start : start + length]
+    assert bytes(storage.get_bytes("chunks/R", start, length)) == expected
+    assert bytes(asyncio.run(storage.get_bytes_async("chunks/R", start, length))) == expected
+
+
+@pytest.mark.parametrize(
+    "start, length",
+    [(0, 11), (5, 15), (10, 1), (11, 1), (11, 0), (-1, 2), (3, -1), (0, 2**60), (2**62, 1)],
+)
+def test_bytes_that_are_not_there_raise(storage: Storage, start: int, length: int) -> None:
+    """Nobody gets fewer bytes than asked for, and no size that a manifest invents is reserved."""
+    storage.put("chunks/R", CONTENT)
+    with pytest.raises(InvalidInputError, match=r"10 bytes|byte range"):
+        storage.get_bytes("chunks/R", start, length)
+    with pytest.raises(InvalidInputError, match=r"10 bytes|byte range"):
+        asyncio.run(storage.get_bytes_async("chunks/R", start, length))
+
+
+def test_fresh_objects_are_objects(storage: Storage) -> None:
+    """What a `Fresh` put or its twin wrote is read and listed like anything else, in any size."""
+    contents = {
+        f"chunks/{secrets.token_hex(10)}": content
+        for content in (b"", CONTENT, os.urandom(16_384), os.urandom(9_000_000))
+    }
+    keys = list(contents)
+    for key in keys[:2]:
+        storage.put(key, contents[key], Fresh())
+
+    async def put_rest() -> None:
+        await asyncio.gather(*(storage.put_async(key, contents[key]) for key in keys[2:]))
+
+    asyncio.run(put_rest())
+    for key, content in contents.items():
+        fetched = storage.get(key)
+        assert bytes(fetched.data) == content
+        assert bytes(storage.get_bytes(key, 0, len(content))) == content
+        assert fetched.info == storage.head(key)
+    assert [info.key for info in storage.list()] == sorted(contents)
+    view = memoryview(bytes(range(48))).cast("H", (4, 6))
+    storage.put("manifests/V", view, Fresh())
+    asyncio.run(storage.put_async("manifests/W", view))
+    assert content_of(storage, "manifests/V") == content_of(storage, "manifests/W")
+    assert content_of(storage, "manifests/V") == bytes(range(48))
+
+
+def test_fresh_objects_are_replaced_like_others(storage: Storage) -> None:
+    """The other modes see them: a create is refused, an update checks the version that is there."""
+    answered = storage.put("chunks/A", b"1", Fresh())
+    with pytest.raises(PreconditionFailedError):
+        storage.put("chunks/A", b"2", Create())
+    version = storage.head("chunks/A").version
+    assert answered in {version, Version()}
+    with pytest.raises(PreconditionFailedError):
+        storage.put("chunks/A", b"2", Update(Version("0")))
+    storage.put("chunks/A", b"2", Update(version))
+    assert content_of(storage, "chunks/A") == b"2"
+
+
+def test_many_requests_of_one_event_loop(storage: Storage) -> None:
+    """Hundreds may be under way in one loop; more loops may follow, also in other threads."""
+    contents = {f"chunks/{i:04}": os.urandom(100) for i in range(200)}
+
+    async def put_all() -> None:
+        await asyncio.gather(*(storage.put_async(*item) for item in contents.items()))
+
+    async def get_all() -> list[bytes]:
+        waiting = (storage.get_bytes_async(key, 10, 80) for key in contents)
+        return [bytes(one) for one in await asyncio.gather(*waiting)]
+
+    asyncio.run(put_all())
+    expected = [data[10:90] for data in contents.values()]
+    assert asyncio.run(get_all()) == expected
+    with ThreadPoolExecutor(1) as elsewhere:
+        assert elsewhere.submit(lambda: asyncio.run(get_all())).result() == expected
+
+
+def test_who_answers_at_once(storage: Storage) -> None:
+    """Memory and a disk do; a server does not."""
+    assert storage.answers_at_once == isinstance(storage, LocalStorage | MemoryStorage)
+
+
+def test_listings_as_icechunk_has_them(storage: Storage) -> None:
+    """Keys are relative to the prefix, which is whole segments with or without the slash."""
+    for key in ("repo", "snapshots/A", "snapshots/B"):
+        storage.put(key, key.encode())
+    found = storage.list_objects_metadata()
+    assert [(info.key, info.size_bytes) for info in found] == [
+        ("repo", 4),
+        ("snapshots/A", 11),
+        ("snapshots/B", 11),
+    ]
+    assert [info.created_at for info in found] == [info.last_modified for info in storage.list()]
+    for prefix in ("snapshots", "snapshots/"):
+        with pytest.warns(DeprecationWarning, match="list_objects_metadata"):
+            assert storage.list_objects(prefix=prefix) == [("A", 11), ("B", 11)]
+    settings = storage.default_settings()
+    assert storage.list_objects_metadata(settings, "snap") == []
+    assert storage.list_objects_metadata(settings, "") == found
+
+
 def test_no_more_is_read_than_the_caller_allows(storage: Storage) -> None:
     """A get of more than ``max_bytes`` raises, naming both sizes; a range counts by its own."""
     storage.put("snapshots/A", CONTENT)
@@ -154,6 +264,11 @@ def test_missing_objects(storage: Storage) -> None:
             storage.get(key, Last(2))
         with pytest.raises(ObjectNotFoundError):
             storage.get_ranges(key, [Bounded(0, 1)])
+        for length in (0, 1):
+            with pytest.raises(ObjectNotFoundError):
+                storage.get_bytes(key, 0, length)
+            with pytest.raises(ObjectNotFoundError):
+                asyncio.run(storage.get_bytes_async(key, 0, length))
         with pytest.raises(ObjectNotFoundError):
             storage.head(key)
         with pytest.raises(ObjectNotFoundError):
@@ -274,7 +389,11 @@ def test_what_is_no_key_is_refused(storage: Storage, key: str) -> None:
     attempts: list[Callable[[], object]] = [
         lambda: storage.get(key),
         lambda: storage.get_ranges(key, [Bounded(0, 1)]),
+        lambda: storage.get_bytes(key, 0, 1),
+        lambda: asyncio.run(storage.get_bytes_async(key, 0, 1)),
         lambda: storage.put(key, b"x"),
+        lambda: storage.put(key, b"x", Fresh()),
+        lambda: asyncio.run(storage.put_async(key, b"x")),
         lambda: storage.put(key, b"x", Create()),
         lambda: storage.put(key, b"x", Update(Version("1"))),
         lambda: storage.delete_many([key]),
@@ -292,6 +411,8 @@ def test_keys_longer_than_any_storage_takes_are_refused(storage: Storage) -> Non
     """A key of 1025 bytes fits nowhere, so it fits nowhere here."""
     with pytest.raises(InvalidInputError, match="1025 bytes"):
         storage.put("é/" * 341 + "ab", b"x")
+    with pytest.raises(InvalidInputError, match="1025 bytes"):
+        storage.put("a" * 1025, b"x")
 
 
 def test_large_objects(storage: Storage) -> None:
@@ -317,7 +438,7 @@ def test_threads_share_a_storage(storage: Storage) -> None:
 
     def work(number: int) -> bytes:
         key = f"chunks/{number:03}"
-        storage.put(key, str(number).encode() * 1000)
+        storage.put(key, str(number).encode() * 1000, Fresh() if number % 3 else Overwrite())
         data = content_of(storage, key)
         if number % 2:
             storage.delete_many([key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from icefloe.errors import (
 )
 from icefloe.model.byte_range import Bounded, From, Last, Until
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
-from icefloe.storage import Create, HttpStorage, LocalStorage, Update, Version, http_storage
+from icefloe.storage import Create, Fresh, HttpStorage, LocalStorage, Update, Version, http_storage
 from web_servers import web_server
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def test_reading(storage: HttpStorage) -> None:
         assert fetched.info.size_bytes == 10
     ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(4, 4)]
     assert [bytes(one) for one in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
+    assert bytes(storage.get_bytes("chunks/R", 2, 3)) == b"234"
+    assert bytes(asyncio.run(storage.get_bytes_async("chunks/R", 2, 3))) == b"234"
+    assert not storage.answers_at_once
     assert bytes(storage.get("empty").data) == b""
     assert bytes(storage.get("chunks/R", Bounded(2, 5), max_bytes=3).data) == b"234"
     with pytest.raises(StorageError, match="10 bytes"):
@@ -64,6 +68,11 @@ def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:
             storage.get("chunks/R", byte_range)
     with pytest.raises(InvalidInputError, match="10 bytes"):
         storage.get_ranges("chunks/R", [Bounded(0, 2), Bounded(9, 11)])
+    for start, length in ((0, 11), (11, 1)):
+        with pytest.raises(InvalidInputError, match="10 bytes"):
+            storage.get_bytes("chunks/R", start, length)
+        with pytest.raises(InvalidInputError, match="10 bytes"):
+            asyncio.run(storage.get_bytes_async("chunks/R", start, length))
 
 
 def test_what_is_missing(storage: HttpStorage) -> None:
@@ -73,6 +82,8 @@ def test_what_is_missing(storage: HttpStorage) -> None:
     with pytest.raises(ObjectNotFoundError):
         storage.head("chunks/X")
     with pytest.raises(ObjectNotFoundError):
+        asyncio.run(storage.get_bytes_async("chunks/X", 0, 1))
+    with pytest.raises(ObjectNotFoundError):
         storage.get_ranges("chunks/X", [Bounded(0, 1)])
 
 
@@ -81,6 +92,8 @@ def test_writes_are_refused(storage: HttpStorage) -> None:
     assert storage.read_only
     for write in (
         lambda: storage.put("repo", b"x"),
+        lambda: storage.put("repo", b"x", Fresh()),
+        lambda: asyncio.run(storage.put_async("repo", b"x")),
         lambda: storage.put("repo", b"x", Create()),
         lambda: storage.put("repo", b"x", Update(Version("1"))),
         lambda: storage.delete_many(["chunks/R"]),

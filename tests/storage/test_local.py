@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -20,7 +21,17 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.model.byte_range import Bounded
-from icefloe.storage import Create, LocalStorage, Update, Version
+from icefloe.storage import (
+    Create,
+    Fresh,
+    LocalStorage,
+    Overwrite,
+    PutMode,
+    Update,
+    Version,
+    write_back,
+)
+from icefloe.storage import local as local_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,41 +183,134 @@ def test_locks_where_directories_cannot_be_locked(
     assert (root / "lock#0").exists()
 
 
-def test_flush_order(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a ref appears, its bytes and the names of all data are on disk; after it, its own."""
-    events: list[str] = []
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is flushed and published, in order."""
+    noted: list[str] = []
     fsync, link, rename = os.fsync, os.link, os.rename
+    sync_file_system = write_back.sync_file_system
+
+    def noted_sync(descriptor: int) -> None:
+        noted.append("flush all")
+        sync_file_system(descriptor)
 
     def noted_fsync(fd: int) -> None:
-        events.append("flush " + Path(f"/proc/self/fd/{fd}").readlink().name.partition("#")[0])
+        noted.append("flush " + Path(f"/proc/self/fd/{fd}").readlink().name.partition("#")[0])
         fsync(fd)
 
     def noted_link(source: str, target: str) -> None:
-        events.append("link")
+        noted.append("link")
         link(source, target)
 
     def noted_rename(source: str, target: str) -> None:
-        events.append("rename")
+        noted.append("rename")
         rename(source, target)
 
+    monkeypatch.setattr(write_back, "sync_file_system", noted_sync)
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "link", noted_link)
     monkeypatch.setattr(os, "rename", noted_rename)
-    storage.put("chunks/A", b"x")
-    assert events[-2:] == ["flush staged", "rename"]
-    storage.put("snapshots/B", b"x")
+    return noted
+
+
+def test_flush_order(root: Path, events: list[str]) -> None:
+    """Fresh puts flush nothing; before a ref appears all is on disk, and its name after it."""
+    storage = LocalStorage(root)
+    storage.put("chunks/A", b"x", Fresh())
+    storage.put("refs/other", b"x")
     events.clear()
+    storage.put("chunks/B", b"x", Fresh())
+    assert events == []
     version = storage.put("refs/main", b"x", Create())
-    assert events.index("flush staged") < events.index("link")
-    assert events.index("flush chunks") < events.index("link")
-    assert events.index("flush snapshots") < events.index("link")
-    assert events[-1] == "flush refs"
+    assert events == ["flush all", "flush staged", "link", "flush refs"]
     events.clear()
     storage.put("refs/main", b"y", Update(version))
-    assert {"flush staged", "flush chunks", "flush snapshots"} < set(
-        events[: events.index("rename")]
-    )
-    assert events[-2:] == ["rename", "flush refs"]
+    assert events == ["flush all", "flush staged", "rename", "flush refs"]
+    events.clear()
+    storage.put("refs/main", b"z", Overwrite())
+    assert events == ["flush all", "flush staged", "rename", "flush refs"]
+    events.clear()
+    # It has put nothing itself, but others may have.
+    LocalStorage(root).put("repo", b"x", Create())
+    assert events == ["flush all", "flush staged", "link", "flush repository"]
+    events.clear()
+    with pytest.raises(PreconditionFailedError):
+        storage.put("refs/main", b"y", Update(version))
+    assert events == []
+
+
+def test_every_disk_is_flushed_once(
+    root: Path, storage: LocalStorage, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory of data that lies on another disk is flushed with the root's."""
+    storage.put("chunks/A", b"x", Fresh())
+    storage.put("manifests/A", b"x", Fresh())
+    stat: Callable[..., os.stat_result] = os.stat
+
+    def stat_of_two_disks(path: str, **options: bool) -> os.stat_result:
+        found = stat(path, **options)
+        if str(path).endswith("/chunks"):
+            return os.stat_result([*found[:2], found.st_dev + 1, *found[3:]])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat_of_two_disks)
+        events.clear()
+        LocalStorage(root).put("repo", b"x", Create())
+    assert events.count("flush all") == 2
+
+
+@pytest.mark.parametrize("mode", [Create(), Overwrite()])
+def test_nothing_is_published_after_the_disk_lost_something(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, mode: PutMode
+) -> None:
+    """The kernel tells of lost writes once, so a second try must not succeed either."""
+    storage.put("chunks/A", b"x", Fresh())
+    with monkeypatch.context() as patch:
+
+        def broken(_: int) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        patch.setattr(write_back, "sync_file_system", broken)
+        with pytest.raises(StorageError, match="open the storage again"):
+            storage.put("repo", b"x", mode)
+    with pytest.raises(StorageError, match="Input/output error"):
+        storage.put("repo", b"x", mode)
+    assert not (root / "repo").exists()
+    LocalStorage(root).put("repo", b"x", mode)
+
+
+def test_flushing_without_syncfs(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has none, or a sandbox refuses it, the older call takes its place."""
+    storage.put("chunks/A", b"x", Fresh())
+    synced: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append("sync"))
+
+    def refused(_: int) -> int:
+        ctypes.set_errno(errno.ENOSYS)
+        return -1
+
+    for missing in (None, refused):
+        monkeypatch.setattr(write_back, "_syncfs", missing)
+        storage.put("repo", b"x")
+    assert synced == ["sync", "sync"]
+
+    def fails(_: int) -> int:
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    monkeypatch.setattr(write_back, "_syncfs", fails)
+    with pytest.raises(StorageError, match="No space left"):
+        storage.put("repo", b"y")
+
+
+def test_descriptors_end_with_the_storage(root: Path) -> None:
+    """The directory that is held open to notice lost writes is closed again."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        LocalStorage(root).put("chunks/" + os.urandom(8).hex(), b"x", Fresh())
+        LocalStorage(root).put("repo", b"x")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_commits_flush_no_directories_of_strangers(
@@ -218,37 +322,155 @@ def test_commits_flush_no_directories_of_strangers(
     (root / "lost+found").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (root / "link").symlink_to(tmp_path / "elsewhere")
-    opened: list[str] = []
-    plain_open: Callable[..., int] = os.open
+    watched: list[str] = []
+    plain_watch = write_back.WriteBack.watch
 
-    def open_or_refuse(path: str, *arguments: int) -> int:
-        opened.append(Path(path).name)
-        if path.endswith("lost+found"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return plain_open(path, *arguments)
+    def watch_or_refuse(self: write_back.WriteBack, directory: str) -> None:
+        watched.append(Path(directory).name)
+        if directory.endswith("lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", directory)
+        plain_watch(self, directory)
 
-    monkeypatch.setattr(os, "open", open_or_refuse)
+    monkeypatch.setattr(write_back.WriteBack, "watch", watch_or_refuse)
     version = storage.put("repo", b"1", Create())
     storage.put("repo", b"2", Update(version))
-    assert {"chunks", "lost+found", "repository"} < set(opened)
-    assert "link" not in opened
-    opened.clear()
+    assert {"chunks", "lost+found", "repository"} == set(watched)
+    watched.clear()
     version = storage.put("refs/main", b"1", Create())
     LocalStorage(root, follow_symlinks=True).put("refs/main", b"2", Update(version))
-    assert opened.count("link") == 1
+    assert watched.count("link") == 1
 
 
 def test_undurable_storages_flush_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``durable=False`` no put waits for the disk, and conditions still hold."""
 
-    def no_fsync(_: int) -> None:
+    def no_flush(_: int) -> None:
         raise AssertionError("flushed")
 
-    monkeypatch.setattr(os, "fsync", no_fsync)
+    monkeypatch.setattr(os, "fsync", no_flush)
+    monkeypatch.setattr(write_back, "sync_file_system", no_flush)
     storage = LocalStorage(root, durable=False)
+    storage.put("chunks/A", b"x", Fresh())
     version = storage.put("refs/main", b"x", Create())
     storage.put("refs/main", b"y", Update(version))
     storage.delete_many(["refs/main"])
+
+
+def test_fresh_puts_are_three_system_calls(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open, write, close: a session makes thousands of them."""
+    storage.put("chunks/A", b"x", Fresh())
+    calls: list[str] = []
+
+    def noted(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            calls.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("open", "write", "pread", "close", "stat", "fstat", "utime", "fsync", "rename"):
+        noted(name)
+    storage.put("chunks/B", b"0123456789", Fresh())
+    assert calls == ["open", "write", "close"]
+    calls.clear()
+    assert storage.get_bytes("chunks/B", 2, 3) == b"234"
+    assert calls == ["open", "pread", "close"]
+
+
+def test_a_fresh_key_is_written_once(root: Path, storage: LocalStorage) -> None:
+    """What exists is never touched: an object, a directory, a link to somewhere."""
+    storage.put("chunks/A", b"1", Fresh())
+    with pytest.raises(PreconditionFailedError):
+        storage.put("chunks/A", b"2", Fresh())
+    assert bytes(storage.get("chunks/A").data) == b"1"
+    (root / "chunks" / "link").symlink_to(root.parent / "elsewhere")
+    with pytest.raises(PreconditionFailedError):
+        storage.put("chunks/link", b"2", Fresh())
+    assert not (root.parent / "elsewhere").exists()
+    with pytest.raises(StorageError, match="directory"):
+        storage.put("chunks", b"2", Fresh())
+    with pytest.raises(StorageError, match="shorter key is an object"):
+        storage.put("chunks/A/B", b"2", Fresh())
+    with pytest.raises(InvalidInputError, match="uploads in progress"):
+        storage.put("chunks/x#12", b"x", Fresh())
+
+
+def test_fresh_puts_follow_no_links(tmp_path: Path, root: Path) -> None:
+    """A directory that is a link is refused, in the first put and after others."""
+    storage = LocalStorage(root)
+    storage.put("chunks/A", b"1", Fresh())
+    (tmp_path / "outside").mkdir()
+    (root / "manifests").symlink_to(tmp_path / "outside")
+    with pytest.raises(StorageError, match="follow_symlinks=True"):
+        storage.put("manifests/A", b"1", Fresh())
+    with pytest.raises(StorageError, match="follow_symlinks=True"):
+        storage.get_bytes("manifests/A", 0, 1)
+    (root / "chunks" / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(StorageError, match="follow_symlinks=True"):
+        storage.get_bytes("chunks/link", 0, 1)
+    LocalStorage(root, follow_symlinks=True).put("manifests/A", b"1", Fresh())
+    assert (tmp_path / "outside" / "A").read_bytes() == b"1"
+
+
+def test_fresh_puts_outlast_a_removed_directory(root: Path, storage: LocalStorage) -> None:
+    """A directory that somebody removed because it was empty is made again."""
+    storage.put("chunks/A", b"1", Fresh())
+    storage.delete_many(["chunks/A"])
+    (root / "chunks").rmdir()
+    storage.put("chunks/B", b"2", Fresh())
+    assert bytes(storage.get_bytes("chunks/B", 0, 1)) == b"2"
+
+
+def test_short_writes_are_continued(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few bytes the system takes at a time, the object is whole."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data).cast("B")[:7]))
+    content = os.urandom(100)
+    storage.put("chunks/A", content, Fresh())
+    storage.put("repo", memoryview(content).cast("H"))
+    monkeypatch.undo()
+    assert bytes(storage.get("chunks/A").data) == content
+    assert bytes(storage.get("repo").data) == content
+
+
+@pytest.mark.parametrize("call", ["write", "close"])
+def test_a_fresh_put_that_fails_leaves_nothing(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """When the disk is full, which network file systems say on closing, the part is removed."""
+    storage.put("chunks/A", b"x", Fresh())
+    write, close = os.write, os.close
+    written: list[int] = []
+
+    def full_write(fd: int, data: bytes) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write(fd, data[:3]))
+        return written[0]
+
+    def full_close(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EDQUOT, "No space left in the quota")
+
+    monkeypatch.setattr(os, call, full_write if call == "write" else full_close)
+    with pytest.raises(StorageError, match="No space left"):
+        storage.put("chunks/B", b"0123456789", Fresh())
+    monkeypatch.undo()
+    assert [path.name for path in (root / "chunks").iterdir()] == ["A"]
+
+
+def test_large_ranges_are_checked_before_they_are_read(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above a limit the size of the file is looked at first; the bytes are the same."""
+    monkeypatch.setattr(local_module, "_MAX_UNCHECKED_BYTES", 5)
+    storage.put("chunks/A", b"0123456789", Fresh())
+    assert storage.get_bytes("chunks/A", 1, 5) == b"12345"
+    assert storage.get_bytes("chunks/A", 1, 6) == b"123456"
 
 
 def test_a_flush_that_fails_after_the_rename_is_unknown(
@@ -364,6 +586,8 @@ def test_special_files_are_no_objects(root: Path, storage: LocalStorage) -> None
     os.mkfifo(root / "chunks" / "pipe")
     with pytest.raises(StorageError, match="not a regular file"):
         storage.get("chunks/pipe")
+    with pytest.raises(StorageError, match="not a regular file"):
+        storage.get_bytes("chunks/pipe", 0, 1)
     assert [info.key for info in storage.list()] == ["chunks/A"]
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,28 +20,48 @@ from icefloe.storage import LocalStorage
 from icefloe.storage.directory_lock import LOCK_FILE_NAME
 
 HERE = Path(__file__).parent
+KEY = "refs/branch.main/ref.json"
+
+
+def deaths_of(kind: str, root: Path) -> list[dict[str, Any]]:
+    """Tell what is found after a put that was killed before each of its system calls."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "dying_writer.py"), str(root), kind],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    deaths: list[dict[str, Any]] = json.loads(done.stdout)
+    # The last run is the one that survived; before it lie the system calls of a put.
+    assert [death["killed"] for death in deaths] == [True] * (len(deaths) - 1) + [False]
+    assert len(deaths) > 8
+    return deaths
 
 
 @pytest.mark.parametrize("kind", ["create", "overwrite", "update"])
 def test_killed_before_any_system_call(tmp_path: Path, kind: str) -> None:
     """Whichever call is the last, a survivor finds old or new, lists only it, and can write."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "dying_writer.py"), str(tmp_path / "repository"), kind],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    deaths = json.loads(done.stdout)
-    # The last run is the one that survived; before it lie the system calls of a put.
-    assert [death["killed"] for death in deaths] == [True] * (len(deaths) - 1) + [False]
-    assert len(deaths) > 8
+    deaths = deaths_of(kind, tmp_path / "repository")
     before = {"content": "", "size": 0} if kind == "create" else {"content": "old", "size": 3000}
     after = {"content": "new", "size": 6000}
     contents = [{"content": d["content"], "size": d["size"]} for d in deaths]
     switch = contents.index(after)
     assert contents == [before] * switch + [after] * (len(deaths) - switch)
     assert 0 < switch < len(deaths)
-    assert all(death["listed"] in ([], ["refs/branch.main/ref.json"]) for death in deaths)
+    assert all(death["listed"] in ([], [KEY]) for death in deaths)
+    assert all(death["later"] for death in deaths)
+
+
+def test_killed_in_a_fresh_put(tmp_path: Path) -> None:
+    """A part may stay under the random key, which is listed so that it can be collected."""
+    deaths = deaths_of("fresh", tmp_path / "repository")
+    sizes = [death["size"] for death in deaths]
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {0, 100, 6000}
+    listed = [death["listed"] for death in deaths]
+    assert listed == sorted(listed)
+    assert [] in listed
+    assert all(death["listed"] == [KEY] for death in deaths if death["size"])
     assert all(death["later"] for death in deaths)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
-from icefloe.storage import Create, ObjectStorage, S3Place, Update
+from icefloe.storage import Create, Fresh, ObjectStorage, S3Place, Update
 from icefloe.storage.conditional_put import WRITE_ID_ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -88,6 +89,12 @@ def test_requests_of_quiet_days(behind_proxy: ObjectStorage, proxy: FaultyProxy)
     list(behind_proxy.list())
     assert proxy.seen == ["GET", "HEAD", "GET"]
     proxy.seen.clear()
+    behind_proxy.put("chunks/A", b"0123456789", Fresh())
+    asyncio.run(behind_proxy.put_async("chunks/B", b"0123456789"))
+    behind_proxy.get_bytes("chunks/A", 2, 3)
+    asyncio.run(behind_proxy.get_bytes_async("chunks/B", 2, 3))
+    assert proxy.seen == ["PUT", "PUT", "GET", "GET"]
+    proxy.seen.clear()
     behind_proxy.delete_many([f"chunks/{i}" for i in range(1500)])
     assert proxy.seen == ["POST", "POST"]
 
@@ -153,6 +160,11 @@ def test_other_requests_are_sent_again(
     behind_proxy.put("chunks/A", b"0123456789")
     assert bytes(behind_proxy.get("chunks/A").data) == b"0123456789"
     assert behind_proxy.head("chunks/A").size_bytes == 10
+    proxy.faults = {"PUT": [fault] * 2, "GET": [fault] * 2}
+    asyncio.run(behind_proxy.put_async("chunks/A", b"abcdefghij"))
+    assert bytes(asyncio.run(behind_proxy.get_bytes_async("chunks/A", 2, 3))) == b"cde"
+    proxy.faults = {"GET": [fault] * 2}
+    assert bytes(behind_proxy.get_bytes("chunks/A", 2, 3)) == b"cde"
     proxy.faults = {"GET": [fault] * 2}
     assert [info.key for info in behind_proxy.list()] == ["chunks/A"]
     if fault is Fault.UNAVAILABLE:
@@ -169,6 +181,11 @@ def test_a_response_that_breaks_off_is_fetched_again(
     behind_proxy.put("chunks/A", data)
     proxy.faults["GET"] = [Fault.HALF_BODY]
     assert bytes(behind_proxy.get("chunks/A").data) == data
+    proxy.faults["GET"] = [Fault.HALF_BODY]
+    assert bytes(behind_proxy.get_bytes("chunks/A", 5, len(data) - 5)) == data[5:]
+    proxy.faults["GET"] = [Fault.HALF_BODY]
+    read = asyncio.run(behind_proxy.get_bytes_async("chunks/A", 5, len(data) - 5))
+    assert bytes(read) == data[5:]
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST])
@@ -180,6 +197,10 @@ def test_permanent_failures_end(
     started = time.monotonic()
     with pytest.raises(StorageError):
         behind_proxy.get("repo")
+    with pytest.raises(StorageError):
+        asyncio.run(behind_proxy.get_bytes_async("repo", 0, 1))
+    with pytest.raises(StorageError):
+        asyncio.run(behind_proxy.put_async("repo", b"1"))
     with pytest.raises(StorageError):
         behind_proxy.put("repo", b"1")
     with pytest.raises(OutcomeUnknownError):

@@ -129,7 +129,7 @@ def history(
     as_json: _AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
-    entries = islice(fetch_history(open_refs(storage_from_url(repository)), ref), limit)
+    entries = islice(fetch_history(open_refs(storage_from_url(repository)).at_opening, ref), limit)
     if as_json:
         _print_json(
             describe_snapshot_info(entry.info)
@@ -156,7 +156,7 @@ def history(
 def tree(repository: _Repository, *, ref: _Ref = "main", as_json: _AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
-    snapshot = fetch_snapshot(storage, open_refs(storage), ref)
+    snapshot = fetch_snapshot(storage, open_refs(storage).at_opening, ref)
     if as_json:
         _print_json(describe_node(node) for node in snapshot.nodes)
         return

@@ -15,7 +15,7 @@ reads through it.
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from typing import Any, Final, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.model import manifest_config as manifest
 from icefloe.model.config import CompressionAlgorithm, RepositoryConfig
 from icefloe.model.config_section import (
+    ABSENT_IF_UNSET,
     Persisted,
     field_types,
     is_optional,
@@ -132,7 +133,9 @@ _PERSISTED_NAMES: Final = {"from_bound": "from", "to_bound": "to"}
 
 
 def to_tree(config: RepositoryConfig) -> dict[str, Tree]:
-    """Turn a configuration into a tree; every field is there, unset ones as None.
+    """Turn a configuration into a tree.
+
+    Every field that Icechunk has is there, unset ones as None; ours are there where they are set.
 
     Raises
     ------
@@ -155,6 +158,12 @@ def from_tree(tree: Tree, *, file: str) -> RepositoryConfig:
 
 def _persisted_names(section: type[Persisted]) -> Mapping[str, str]:
     return {_PERSISTED_NAMES.get(name, name): name for name in field_types(section)}
+
+
+def _absent_if_unset(section: type[Persisted]) -> frozenset[str]:
+    return frozenset(
+        item.name for item in fields(section) if item.metadata.items() >= ABSENT_IF_UNSET.items()
+    )
 
 
 def _required_fields(section: type[Persisted]) -> frozenset[str]:
@@ -202,7 +211,11 @@ def _encode_case(case: _Case, value: Any, depth: int) -> Tree:
 
 def _encode_fields(value: Persisted, depth: int) -> dict[str, Tree]:
     names = _persisted_names(type(value))
-    known = {key: _encode(getattr(value, name), depth + 1) for key, name in names.items()}
+    known = {
+        key: _encode(getattr(value, name), depth + 1)
+        for key, name in names.items()
+        if getattr(value, name) is not None or name not in _absent_if_unset(type(value))
+    }
     return {**known, **{key: item for key, item in value.unknown.items() if key not in known}}
 
 
@@ -277,7 +290,8 @@ class _Decoder:
             raise self._bad(path, f"{_PERSISTED_NAMES.get(missing, missing)} is missing")
         if issubclass(section, VirtualChunkContainer):
             return section.from_persisted(**known, unknown=unknown)
-        return section(**known, unknown=unknown)
+        make: Callable[..., P] = section
+        return make(**known, unknown=unknown)
 
     def case(self, hint: Any, tree: Tree, path: str) -> Any:
         content: Tree

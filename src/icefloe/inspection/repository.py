@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
 from icefloe.errors import (
-    ErrorKind,
     InvalidInputError,
     NotFoundError,
     ObjectNotFoundError,
+    RefNotFoundError,
+    SnapshotNotFoundError,
     StorageError,
 )
 from icefloe.inspection.metadata_file import json_or_bytes
@@ -49,10 +50,9 @@ def resolve_ref(refs: Refs, name: str) -> SnapshotId:
     except InvalidInputError as error:
         branches, tags = _fetch_names(refs)
         known = ", ".join([*sorted(branches), *sorted(tags)])
-        raise NotFoundError(
+        raise RefNotFoundError(
             f"{name!r} is neither a branch, nor a tag, nor a snapshot id"
-            f"{f'; there are: {known}' if known else ''}",
-            kind=ErrorKind.REF_NOT_FOUND,
+            f"{f'; there are: {known}' if known else ''}"
         ) from error
 
 
@@ -82,10 +82,7 @@ def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
     try:
         return Assets(storage, refs.spec_version).fetch_snapshot(snapshot_id)
     except ObjectNotFoundError as error:
-        raise NotFoundError(
-            f"snapshot {snapshot_id} is not in {storage.url}",
-            kind=ErrorKind.SNAPSHOT_NOT_FOUND,
-        ) from error
+        raise SnapshotNotFoundError(f"snapshot {snapshot_id} is not in {storage.url}") from error
 
 
 def node_summary(node: NodeSnapshot) -> str:

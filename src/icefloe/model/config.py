@@ -1,19 +1,32 @@
 """The repository configuration: what is stored with a repository and applies to all who open it.
 
-`RepositoryConfig` is a tree of frozen sections. A field that is unset is None; the value that
-applies then is the ``effective_`` attribute of the same name. Sections lie over each other with
-`RepositoryConfig.merge`: the defaults of the storage, then what the repository persists, then what
-the user passes.
+`RepositoryConfig` is a tree of sections whose fields can be assigned to. A field that is unset is
+None; the value that applies then is the ``effective_`` attribute of the same name. Sections lie
+over each other with `RepositoryConfig.merge`: the defaults of the storage, then what the repository
+persists, then what the user passes.
+
+A section that stands in two configurations is one object, as it is in Icechunk: use `copy` where a
+change of one must not be a change of the other.
 
 All names of the configuration can be imported from here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from icefloe.model.config_section import U8, U16, U64, ConfigSection, Effective
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.config_section import (
+    ABSENT_IF_UNSET,
+    U8,
+    U16,
+    U64,
+    ConfigSection,
+    Effective,
+    NonZeroU64,
+    converted_by,
+)
 from icefloe.model.containers import (
     AnyObjectStoreConfig,
     ChecksumAlgorithm,
@@ -61,6 +74,7 @@ __all__ = [
     "ManifestSplittingConfig",
     "ManifestVirtualChunkLocationCompressionConfig",
     "ObjectStoreConfig",
+    "PackingConfig",
     "RepoUpdateRetryConfig",
     "RepositoryConfig",
     "S3Options",
@@ -83,7 +97,7 @@ class CompressionAlgorithm(Enum):
         return CompressionAlgorithm.Zstd
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class CompressionConfig(ConfigSection):
     """How metadata files are compressed, and how hard."""
 
@@ -99,7 +113,7 @@ class CompressionConfig(ConfigSection):
         return CompressionConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class CachingConfig(ConfigSection):
     """How much is kept in memory; 0 keeps nothing."""
 
@@ -115,13 +129,35 @@ class CachingConfig(ConfigSection):
     effective_num_bytes_attributes = Effective("num_bytes_attributes", 0)
     effective_num_bytes_chunks = Effective("num_bytes_chunks", 0)
 
+    @staticmethod
+    def default() -> "CachingConfig":
+        """Get a section with nothing set."""
+        return CachingConfig()
+
+
+@dataclass(slots=True, repr=False)
+class PackingConfig(ConfigSection):
+    """How small chunks are put together into larger objects.
+
+    Chunks of at most ``max_chunk_bytes`` are packed, into objects of about
+    ``target_object_bytes``; a ``max_chunk_bytes`` of 0 packs none, also where the repository's own
+    configuration packs. Icechunk has no such section: it ignores this one, and drops it when it
+    saves the configuration.
+    """
+
+    max_chunk_bytes: U64 | None = None
+    target_object_bytes: NonZeroU64 | None = None
+
+    effective_max_chunk_bytes = Effective("max_chunk_bytes", 256 * 1024)
+    effective_target_object_bytes = Effective("target_object_bytes", 8 * 1024 * 1024)
+
 
 DEFAULT_REPO_UPDATE_RETRIES: Final = StorageRetriesSettings(
     max_tries=100, initial_backoff_ms=50, max_backoff_ms=30_000
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class RepoUpdateRetryConfig(ConfigSection):
     """How often an update of the ``repo`` object is tried again after somebody else's."""
 
@@ -130,12 +166,18 @@ class RepoUpdateRetryConfig(ConfigSection):
     effective_default = Effective("default", DEFAULT_REPO_UPDATE_RETRIES)
 
 
-@dataclass(frozen=True, slots=True)
+def _copied(containers: object) -> object:
+    """Copy a mapping, so that only assignments, which are checked, change what a section holds."""
+    return dict(containers) if isinstance(containers, Mapping) else containers
+
+
+@dataclass(slots=True, repr=False)
 class RepositoryConfig(ConfigSection):
     """The configuration of a repository.
 
     A chunk of at most ``inline_chunk_threshold_bytes`` bytes is stored inside its manifest; 0
-    stores none there. `virtual_chunk_containers` maps URL prefixes to containers.
+    stores none there. ``virtual_chunk_containers`` maps URL prefixes to containers. Chunks are
+    packed only where ``packing`` is set.
     """
 
     inline_chunk_threshold_bytes: U16 | None = None
@@ -144,12 +186,15 @@ class RepositoryConfig(ConfigSection):
     max_concurrent_requests: U16 | None = None
     caching: CachingConfig | None = None
     storage: StorageSettings | None = None
-    virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = None
+    virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = field(
+        default=None, metadata=converted_by(_copied)
+    )
     manifest: ManifestConfig | None = None
     repo_update_retries: RepoUpdateRetryConfig | None = None
     num_updates_per_repo_info_file: U16 | None = None
     max_concurrent_decodes: U16 | None = None
-    previous_file: str | None = None
+    previous_file: str | None = field(default=None, kw_only=True)
+    packing: PackingConfig | None = field(default=None, kw_only=True, metadata=ABSENT_IF_UNSET)
 
     effective_inline_chunk_threshold_bytes = Effective("inline_chunk_threshold_bytes", 512)
     effective_compression = Effective("compression", CompressionConfig())
@@ -175,26 +220,34 @@ class RepositoryConfig(ConfigSection):
         """Get a configuration with nothing set."""
         return RepositoryConfig()
 
-    def get_virtual_chunk_container(self, url_prefix: str) -> VirtualChunkContainer | None:
-        """Get the container of a URL prefix, or None."""
-        return (self.virtual_chunk_containers or {}).get(url_prefix)
+    def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
+        """Get the container with this URL prefix or this name, or None."""
+        containers = self.virtual_chunk_containers or {}
+        # A name has no '/' and a prefix ends in one: no name hides a prefix.
+        named = (container for container in containers.values() if container.name == name)
+        return containers.get(name) or next(named, None)
 
-    def with_virtual_chunk_container(self, container: VirtualChunkContainer) -> "RepositoryConfig":
-        """Get a configuration with this container added.
+    def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
+        """Add a container.
 
         It takes the place of the container with the same prefix and, where it has a name, of the
         one with the same name: names are unique within a repository.
         """
+        if not isinstance(cont, VirtualChunkContainer):
+            raise InvalidInputError(
+                f"a VirtualChunkContainer is needed, not a {type(cont).__qualname__}",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
         kept = {
             prefix: other
             for prefix, other in (self.virtual_chunk_containers or {}).items()
-            if container.name is None or other.name != container.name
+            if cont.name is None or other.name != cont.name
         }
-        return replace(self, virtual_chunk_containers={**kept, container.url_prefix: container})
+        self.virtual_chunk_containers = {**kept, cont.url_prefix: cont}
 
-    def without_virtual_chunk_containers(self) -> "RepositoryConfig":
-        """Get a configuration that says there are no containers, also when laid over another."""
-        return replace(self, virtual_chunk_containers={})
+    def clear_virtual_chunk_containers(self) -> None:
+        """Say that there are no containers, also when this is laid over another configuration."""
+        self.virtual_chunk_containers = {}
 
     def usable_containers(self) -> list[VirtualChunkContainer]:
         """Get the containers that keep the rules, the one with the longest prefix first.

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.config_section import U32, Persisted
+from icefloe.model.config_section import U32, Persisted, PersistedValue
 
 
 class ChecksumAlgorithm(Enum):
@@ -25,8 +25,8 @@ class ChecksumAlgorithm(Enum):
     Sha256 = 4
 
 
-@dataclass(frozen=True, slots=True)
-class S3Options(Persisted):
+@dataclass(frozen=True, slots=True, repr=False)
+class S3Options(PersistedValue):
     """How to reach an S3 service."""
 
     region: str | None = None
@@ -39,6 +39,23 @@ class S3Options(Persisted):
     checksum_algorithm: ChecksumAlgorithm | None = None
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class _ByOptions(PersistedValue):
+    """A store whose client takes options by name; None, as Icechunk takes it, means none."""
+
+    opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def __init__(
+        self,
+        opts: Mapping[str, str] | None = None,
+        *,
+        unknown: Mapping[str, object] | None = None,
+    ) -> None:
+        object.__setattr__(self, "opts", {} if opts is None else opts)
+        object.__setattr__(self, "unknown", {} if unknown is None else unknown)
+        self.__post_init__()
+
+
 class ObjectStoreConfig:
     """The kinds of store, one class each; `AnyObjectStoreConfig` is their union.
 
@@ -46,51 +63,56 @@ class ObjectStoreConfig:
     """
 
     @dataclass(frozen=True, slots=True)
-    class InMemory(Persisted):
+    class InMemory(PersistedValue):
         """The memory of this process."""
 
     @dataclass(frozen=True, slots=True)
-    class LocalFileSystem(Persisted):
+    class LocalFileSystem(PersistedValue):
         """A directory of this machine."""
 
         path: str
 
     @dataclass(frozen=True, slots=True)
-    class S3Compatible(Persisted):
+    class S3Compatible(PersistedValue):
         """A service that speaks the S3 protocol."""
 
         options: S3Options
 
     @dataclass(frozen=True, slots=True)
-    class S3(Persisted):
+    class S3(PersistedValue):
         """Amazon S3."""
 
         options: S3Options
 
     @dataclass(frozen=True, slots=True)
-    class Tigris(Persisted):
+    class Tigris(PersistedValue):
         """Tigris."""
 
         opts: S3Options
 
-    @dataclass(frozen=True, slots=True)
-    class Gcs(Persisted):
+    @dataclass(frozen=True, slots=True, init=False)
+    class Gcs(_ByOptions):
         """Google Cloud Storage, with the options of its client by name."""
 
-        opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    @dataclass(frozen=True, slots=True)
-    class Azure(Persisted):
+    @dataclass(frozen=True, slots=True, init=False)
+    class Azure(_ByOptions):
         """Azure Blob Storage, with the options of its client by name, among them ``account``."""
 
-        opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    @dataclass(frozen=True, slots=True)
-    class Http(Persisted):
+    @dataclass(frozen=True, slots=True, init=False)
+    class Http(_ByOptions):
         """A web server, with the options of the client by name and headers for each request."""
 
-        opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
         headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+        def __init__(
+            self,
+            opts: Mapping[str, str] | None = None,
+            headers: Mapping[str, str] | None = None,
+            *,
+            unknown: Mapping[str, object] | None = None,
+        ) -> None:
+            object.__setattr__(self, "headers", {} if headers is None else headers)
+            _ByOptions.__init__(self, opts, unknown=unknown)
 
 
 AnyObjectStoreConfig: TypeAlias = (
@@ -120,8 +142,8 @@ _STORES_OF_SCHEME: Final[Mapping[str, tuple[type[Persisted], ...]]] = {
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualChunkContainer(Persisted):
+@dataclass(frozen=True, slots=True, repr=False)
+class VirtualChunkContainer(PersistedValue):
     """A prefix of the URLs of virtual chunks, and the store that holds them.
 
     Raises
@@ -135,7 +157,7 @@ class VirtualChunkContainer(Persisted):
     name: str | None = None
 
     def __post_init__(self) -> None:
-        Persisted.__post_init__(self)
+        PersistedValue.__post_init__(self)
         if self.problem is not None:
             raise InvalidInputError(self.problem, kind=ErrorKind.BAD_PREFIX)
 

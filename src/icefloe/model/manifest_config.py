@@ -6,7 +6,7 @@ repository and are not trusted; whoever runs one bounds what it may cost.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from icefloe.model.config_section import (
     I32,
@@ -16,24 +16,25 @@ from icefloe.model.config_section import (
     U64,
     ConfigSection,
     Effective,
-    Persisted,
+    PersistedValue,
+    converted_by,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Unbounded(Persisted):
+class Unbounded(PersistedValue):
     """No bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class Included(Persisted):
+class Included(PersistedValue):
     """A bound that is itself within the range."""
 
     value: U32
 
 
 @dataclass(frozen=True, slots=True)
-class Excluded(Persisted):
+class Excluded(PersistedValue):
     """A bound that is itself outside the range."""
 
     value: U32
@@ -43,7 +44,7 @@ Bound: TypeAlias = Unbounded | Included | Excluded
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestPreloadCondition(Persisted):
+class ManifestPreloadCondition(PersistedValue):
     """Which arrays have their manifests loaded as soon as a session starts."""
 
     @staticmethod
@@ -162,7 +163,7 @@ DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & 
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class ManifestPreloadConfig(ConfigSection):
     """Which manifests are loaded ahead of need, and how many at most."""
 
@@ -176,7 +177,7 @@ class ManifestPreloadConfig(ConfigSection):
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestSplitCondition(Persisted):
+class ManifestSplitCondition(PersistedValue):
     """Which arrays a rule for splitting is about; usable as a key."""
 
     @staticmethod
@@ -252,19 +253,19 @@ class ManifestSplitDimCondition:
     """The ways to name a dimension, one class each; `AnySplitDimCondition` is their union."""
 
     @dataclass(frozen=True, slots=True)
-    class Axis(Persisted):
+    class Axis(PersistedValue):
         """The dimension at this position."""
 
         axis: U64
 
     @dataclass(frozen=True, slots=True)
-    class DimensionName(Persisted):
+    class DimensionName(PersistedValue):
         """The dimensions whose name matches."""
 
         regex: str
 
     @dataclass(frozen=True, slots=True)
-    class Any(Persisted):
+    class Any(PersistedValue):
         """Every dimension that no other condition names."""
 
 
@@ -276,7 +277,7 @@ AnySplitDimCondition: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestSplitDim(Persisted):
+class ManifestSplitDim(PersistedValue):
     """How many chunks a manifest spans along the dimensions of a condition."""
 
     condition: AnySplitDimCondition
@@ -287,6 +288,9 @@ class ManifestSplitDim(Persisted):
         yield self.condition
         yield self.num_chunks
 
+
+AnySplitDim: TypeAlias = ManifestSplitDim | tuple[AnySplitDimCondition, int]
+"""A size, as one class or as the pair that Icechunk takes."""
 
 SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
 
@@ -299,11 +303,42 @@ WHOLE_ARRAYS: Final[SplitSizes] = (
 """One manifest per array."""
 
 
-@dataclass(frozen=True, slots=True)
+def _split_sizes(rules: Any) -> Any:
+    """Turn lists, and pairs of condition and size, into what the field holds."""
+    if not isinstance(rules, list | tuple):
+        return rules
+    return tuple(_split_rule(rule) for rule in rules)
+
+
+def _split_rule(rule: Any) -> Any:
+    match rule:
+        case [condition, [*dims]]:
+            return condition, tuple(_split_dim(dim) for dim in dims)
+    return rule
+
+
+def _split_dim(dim: Any) -> Any:
+    match dim:
+        case [condition, num_chunks]:
+            return ManifestSplitDim(condition, num_chunks)
+    return dim
+
+
+@dataclass(slots=True, repr=False, init=False)
 class ManifestSplittingConfig(ConfigSection):
     """The rules by which an array's chunk references spread over manifests; the first rule wins."""
 
-    split_sizes: SplitSizes | None = None
+    split_sizes: SplitSizes | None = field(default=None, metadata=converted_by(_split_sizes))
+
+    def __init__(
+        self,
+        split_sizes: Iterable[tuple[ManifestSplitCondition, Iterable[AnySplitDim]]] | None = None,
+        *,
+        unknown: Mapping[str, Any] | None = None,
+    ) -> None:
+        # Assignment converts; the annotation is of what it converts to.
+        self.split_sizes = split_sizes  # type: ignore[assignment]
+        self.unknown = {} if unknown is None else unknown
 
     effective_split_sizes = Effective("split_sizes", WHOLE_ARRAYS)
 
@@ -330,7 +365,7 @@ class ManifestSplittingConfig(ConfigSection):
         return rules
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
     """When and how the locations of virtual chunks are compressed with a shared dictionary."""
 
@@ -345,7 +380,7 @@ class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
     effective_compression_level = Effective("compression_level", 3)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class ManifestConfig(ConfigSection):
     """Everything about manifests."""
 

@@ -107,3 +107,8 @@ class NodeSnapshot:
     def kind(self) -> NodeKind:
         """Whether it is a group or an array."""
         return NodeKind.ARRAY if isinstance(self.node_data, ArrayNodeData) else NodeKind.GROUP
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array."""
+        return isinstance(self.node_data, ArrayNodeData)

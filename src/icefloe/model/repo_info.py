@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -25,11 +25,34 @@ class RepoAvailability(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepoStatus:
-    """Whether a repository takes writes, since when, and why not."""
+    """Whether a repository takes writes, since when (unless said: now), and why not."""
 
     availability: RepoAvailability
-    set_at: datetime
+    set_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     limited_availability_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFlag:
+    """Something that a repository can forbid; ``setting`` is None where the default applies."""
+
+    id: int
+    name: str
+    default_enabled: bool = True
+    setting: bool | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the repository allows it."""
+        return self.default_enabled if self.setting is None else self.setting
+
+
+# The numbers are the format's; 1 and 2 are reserved.
+MOVE_NODE = FeatureFlag(3, "move_node")
+CREATE_TAG = FeatureFlag(4, "create_tag")
+DELETE_TAG = FeatureFlag(5, "delete_tag")
+FEATURE_FLAGS = (MOVE_NODE, CREATE_TAG, DELETE_TAG)
+"""Every flag that is known. What a newer writer set besides is kept, and has no effect here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +214,9 @@ class RepoInfo:
     config: RepositoryConfig | None = None
     enabled_feature_flags: frozenset[int] = frozenset()
     disabled_feature_flags: frozenset[int] = frozenset()
+
+    def feature_flag(self, known: FeatureFlag) -> FeatureFlag:
+        """Return one of `FEATURE_FLAGS` as this repository has it set."""
+        if known.id in self.disabled_feature_flags:
+            return replace(known, setting=False)
+        return replace(known, setting=True if known.id in self.enabled_feature_flags else None)

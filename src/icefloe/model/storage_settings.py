@@ -17,7 +17,7 @@ from icefloe.model.config_section import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class StorageConcurrencySettings(ConfigSection):
     """How one large object is split into requests."""
 
@@ -32,7 +32,7 @@ class StorageConcurrencySettings(ConfigSection):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class StorageRetriesSettings(ConfigSection):
     """How often, and after what pauses, a failed request is sent again."""
 
@@ -45,7 +45,7 @@ class StorageRetriesSettings(ConfigSection):
     effective_max_backoff_ms = Effective("max_backoff_ms", 3 * 60 * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class StorageTimeoutSettings(ConfigSection):
     """How long a request may take; unset means as long as the client library allows."""
 
@@ -55,7 +55,7 @@ class StorageTimeoutSettings(ConfigSection):
     operation_attempt_timeout_ms: U32 | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False)
 class StorageSettings(ConfigSection):
     """All settings of a storage.
 

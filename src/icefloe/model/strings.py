@@ -81,6 +81,15 @@ class Strings:
         """The length of each string in bytes."""
         return np.diff(self.offsets)
 
+    def take(self, indices: NDArray[np.int64]) -> Strings:
+        """Make a column of some of the strings, in the order asked."""
+        lengths = self.lengths[indices]
+        offsets = np.zeros(len(indices) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        # Byte i of the result comes from as far into its string as it lies behind that one's start.
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
+        return Strings(self.data[places], offsets)
+
     def unique(self) -> tuple[NDArray[np.int32], Strings]:
         """Find the distinct strings, and for each string its place among them."""
         return factorize(self.data, self.offsets[:-1], self.lengths)

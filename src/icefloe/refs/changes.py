@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError
 from icefloe.model.repo_info import (
+    CREATE_TAG,
+    DELETE_TAG,
+    FEATURE_FLAGS,
     BranchCreated,
     BranchDeleted,
     BranchReset,
+    CommitAmended,
     ConfigChanged,
+    FeatureFlag,
+    FeatureFlagChanged,
     MetadataChanged,
     NewCommit,
+    NewDetachedSnapshot,
     RepoAvailability,
     RepoInfo,
     RepoStatus,
@@ -88,13 +95,53 @@ def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
     return change
 
 
+def amend(branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> Change:
+    """Put a snapshot in the place of ``previous``, the tip of a branch.
+
+    Its parent and its pruned logs are those that ``previous`` has when the change is made, not
+    when the snapshot was written: expiration may have given it another parent in between.
+    """
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        tip = find_branch(info, branch)
+        if tip != previous:
+            raise problems.conflict(branch, previous, tip)
+        replaced = find_snapshot(info, previous)
+        if replaced.parent_id is None:
+            raise problems.first_commit()
+        amended = replace(
+            snapshot,
+            parent_id=replaced.parent_id,
+            pruned_ancestor_tx_logs=replaced.pruned_ancestor_tx_logs,
+        )
+        # What was amended stays: others may read it, or have built on it, until it is collected.
+        return CommitAmended(branch, previous, snapshot.id), replace(
+            _with_snapshot(info, amended), branches={**info.branches, branch: snapshot.id}
+        )
+
+    return change
+
+
+def add_snapshot(snapshot: SnapshotInfo) -> Change:
+    """Record a snapshot that no branch points at."""
+    parent = snapshot.parent_id
+    if parent is None:
+        raise problems.no_parent(snapshot)
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        find_snapshot(info, parent)
+        return NewDetachedSnapshot(snapshot.id), _with_snapshot(info, snapshot)
+
+    return change
+
+
 def create_branch(branch: str, snapshot_id: SnapshotId) -> Change:
     """Create a branch."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         if branch in info.branches:
             raise problems.branch_exists(branch)
-        _require_snapshot(info, snapshot_id)
+        find_snapshot(info, snapshot_id)
         return BranchCreated(branch), replace(info, branches={**info.branches, branch: snapshot_id})
 
     return change
@@ -106,8 +153,8 @@ def reset_branch(branch: str, snapshot_id: SnapshotId, expected: SnapshotId | No
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         tip = find_branch(info, branch)
         if expected is not None and tip != expected:
-            raise problems.conflict(branch, expected, tip)
-        _require_snapshot(info, snapshot_id)
+            raise problems.branch_moved(branch, expected, tip)
+        find_snapshot(info, snapshot_id)
         return BranchReset(branch, tip), replace(
             info, branches={**info.branches, branch: snapshot_id}
         )
@@ -130,11 +177,12 @@ def create_tag(tag: str, snapshot_id: SnapshotId) -> Change:
     """Create a tag, whose name must be new for ever."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        _require_enabled(info, CREATE_TAG)
         if tag in info.tags:
             raise problems.tag_exists(tag)
         if tag in info.deleted_tags:
             raise problems.tag_was_deleted(tag)
-        _require_snapshot(info, snapshot_id)
+        find_snapshot(info, snapshot_id)
         return TagCreated(tag), replace(info, tags={**info.tags, tag: snapshot_id})
 
     return change
@@ -144,9 +192,8 @@ def delete_tag(tag: str) -> Change:
     """Delete a tag; its name stays taken."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        if tag not in info.tags:
-            raise problems.no_such_tag(tag, info.tags)
-        return TagDeleted(tag, info.tags[tag]), replace(
+        _require_enabled(info, DELETE_TAG)
+        return TagDeleted(tag, find_tag(info, tag)), replace(
             info, tags=_without(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
         )
 
@@ -173,8 +220,44 @@ def set_metadata(metadata: Mapping[str, Any]) -> Change:
     return change
 
 
+def update_metadata(metadata: Mapping[str, Any]) -> Change:
+    """Set some keys of the repository's own metadata; the others stay."""
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        return MetadataChanged(), replace(info, metadata={**info.metadata, **metadata})
+
+    return change
+
+
+def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001 - three values
+    """Set a feature flag, or let its default apply again: None."""
+    named = {flag.name: flag for flag in FEATURE_FLAGS}
+    if name not in named:
+        raise problems.no_such_feature_flag(name, named)
+    flag_id = named[name].id
+
+    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        enabled = info.enabled_feature_flags - {flag_id}
+        disabled = info.disabled_feature_flags - {flag_id}
+        if setting is not None:
+            enabled, disabled = (
+                (enabled | {flag_id}, disabled) if setting else (enabled, disabled | {flag_id})
+            )
+        return FeatureFlagChanged(flag_id, setting), replace(
+            info, enabled_feature_flags=enabled, disabled_feature_flags=disabled
+        )
+
+    return change
+
+
 def set_status(status: RepoStatus) -> Change:
     """Set whether the repository takes changes: the one change that is always allowed."""
+    if status.availability is RepoAvailability.OFFLINE:
+        # Icechunk would take it for online, and go on writing.
+        raise InvalidInputError(
+            "the format has no use for the status offline yet: set it to read only",
+            kind=ErrorKind.UNIMPLEMENTED,
+        )
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         return RepoStatusChanged(status), replace(info, status=status)
@@ -185,13 +268,30 @@ def set_status(status: RepoStatus) -> Change:
 def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
     """Return where a branch points."""
     if branch not in info.branches:
-        raise problems.no_such_branch(branch, info.branches)
+        raise problems.no_such_branch(branch, among=info.branches)
     return info.branches[branch]
 
 
-def _require_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> None:
-    if all(snapshot.id != snapshot_id for snapshot in info.snapshots):
-        raise problems.no_such_snapshot(snapshot_id, "the repository")
+def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
+    """Return where a tag points."""
+    if tag in info.deleted_tags:
+        raise problems.tag_is_deleted(tag)
+    if tag not in info.tags:
+        raise problems.no_such_tag(tag, among=info.tags)
+    return info.tags[tag]
+
+
+def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
+    """Return what the history says of a snapshot."""
+    for snapshot in info.snapshots:
+        if snapshot.id == snapshot_id:
+            return snapshot
+    raise problems.no_such_snapshot(snapshot_id, "the repository")
+
+
+def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
+    if not info.feature_flag(flag).enabled:
+        raise problems.feature_disabled(flag.name)
 
 
 def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:

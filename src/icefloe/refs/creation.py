@@ -66,13 +66,13 @@ def create_refs(
         raise _exists_already(storage) from error
     # Two creators of different versions do not meet in one conditional write. Readers look for
     # `repo` first, so version 2 it is, and whoever made version 1 learns it here.
-    refs = open_refs(storage)
-    if refs.spec_version != spec_version:
+    opened = open_refs(storage)
+    if opened.refs.spec_version != spec_version:
         raise _exists_already(storage)
     # A configuration may have been there, of a creator who died or who lost.
-    if config is not None and (present := refs.fetch_config()) != config:
-        refs.save_config(config, expected=present)
-    return refs
+    if config is not None and opened.config != config:
+        opened.refs.save_config(config, expected=opened.config)
+    return opened.refs
 
 
 def _exists_already(storage: Storage) -> AlreadyExistsError:

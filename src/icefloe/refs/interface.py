@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import Update
-    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
+
+
+class SnapshotSource(Protocol):
+    """Fetches snapshots, or has them: `icefloe.assets.Assets`, or a cache in front of it."""
+
+    def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+        """Fetch a snapshot; raises `ObjectNotFoundError` if it is not there."""
 
 
 class Refs(ABC):
@@ -20,13 +27,27 @@ class Refs(ABC):
     Every change is one conditional write, the deletion of a branch in generation v1 aside: it takes
     effect wholly or not at all, and of two at the same time one is told so. A `ConflictError`
     proves that nothing changed; `OutcomeUnknownError` says that nobody can tell.
+
+    Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
+    generation v1: all else works where listing is not allowed.
+
+    What generation v1 has no place for raises `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION``
+    there, as in Icechunk: `amend`, the ops log, metadata, status and feature flags. The error says
+    how to get a repository of version 2.
     """
 
     spec_version: int
 
     @abstractmethod
     def pinned(self) -> Refs:
-        """Return references that answer all questions from one moment, where that can be had."""
+        """Return references that answer all questions from one moment, where that can be had.
+
+        Changes go to what is there by then, and are not seen by pinned references.
+        """
+
+    @abstractmethod
+    def with_assets(self, assets: SnapshotSource) -> Refs:
+        """Return references that take snapshots from ``assets``, where history is kept in them."""
 
     @abstractmethod
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
@@ -49,6 +70,13 @@ class Refs(ABC):
         """Fetch the names of deleted tags, which can never be used again."""
 
     @abstractmethod
+    def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+        """Fetch what history says of one snapshot; one request.
+
+        Raises `SnapshotNotFoundError` if it is not there.
+        """
+
+    @abstractmethod
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Fetch a snapshot and its ancestors, newest first."""
 
@@ -58,13 +86,41 @@ class Refs(ABC):
 
     @abstractmethod
     def fetch_ops_log(self) -> Iterator[Update]:
-        """Fetch what was done to the repository, newest first; generation v1 keeps no such log."""
+        """Fetch what was done to the repository, newest first; version 2 only."""
+
+    @abstractmethod
+    def fetch_metadata(self) -> Mapping[str, Any]:
+        """Fetch the repository's own metadata; version 2 only."""
+
+    @abstractmethod
+    def fetch_status(self) -> RepoStatus:
+        """Fetch whether the repository takes changes; version 2 only."""
+
+    @abstractmethod
+    def fetch_feature_flags(self) -> list[FeatureFlag]:
+        """Fetch what the repository allows, one flag for each thing; version 2 only."""
 
     @abstractmethod
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written.
 
         Raises `ConflictError` if the branch points elsewhere by now.
+        """
+
+    @abstractmethod
+    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
+        """Put a snapshot, whose files are all written, in the place of a branch's tip.
+
+        The parent and the pruned logs that are recorded are those of ``previous``, whatever
+        ``snapshot`` says. Raises `ConflictError` if the branch points elsewhere than at
+        ``previous`` by now, and `SessionStateError` if that is the first snapshot; version 2 only.
+        """
+
+    @abstractmethod
+    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
+        """Make a snapshot, whose files are all written, known without moving a branch.
+
+        Generation v1 keeps no list, so nothing is to be done there.
         """
 
     @abstractmethod
@@ -92,3 +148,22 @@ class Refs(ABC):
     @abstractmethod
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         """Replace the configuration if it is still ``expected``."""
+
+    @abstractmethod
+    def save_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the repository's own metadata; version 2 only."""
+
+    @abstractmethod
+    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Set some keys of the repository's own metadata, and return all of it; version 2 only.
+
+        Of several at the same time none undoes what the others set.
+        """
+
+    @abstractmethod
+    def save_status(self, status: RepoStatus) -> None:
+        """Set whether the repository takes changes; allowed in any status; version 2 only."""
+
+    @abstractmethod
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
+        """Allow or forbid something, or let its default apply again: None; version 2 only."""

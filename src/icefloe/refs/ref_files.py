@@ -2,18 +2,17 @@
 
 A branch is changed by replacing its file under the condition that it is still the one that was
 read. A tag is created if absent and never changes; a tombstone beside it says that it was deleted.
+There is no place for an ops log, metadata, a status or feature flags.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icefloe.assets import Assets, fetch_file
 from icefloe.errors import (
-    ErrorKind,
     FormatError,
-    NotFoundError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
@@ -31,23 +30,29 @@ from icefloe.format.keys import (
     tombstone_of,
 )
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
+from icefloe.model.config import CachingConfig
 from icefloe.refs import problems
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import decoded, encoded, is_plain, require_ref_name
+from icefloe.refs.problems import MAIN
 from icefloe.storage.interface import Create
 from icefloe.storage.interface import Update as IfUnchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from icefloe.errors import ConflictError
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import Update
+    from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
     from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.refs.interface import SnapshotSource
     from icefloe.storage.interface import Fetched, Storage, Version
 
 
 _TRIES = 100
+# Expiration gives snapshots another parent, in their files: who wants to know asks again.
+_KEEP_NONE = CachingConfig(num_snapshot_nodes=0)
 
 
 class _Branch(NamedTuple):
@@ -58,25 +63,58 @@ class _Branch(NamedTuple):
     version: Version
 
 
+class AtOpening(NamedTuple):
+    """What opening read: where main pointed, and the configuration."""
+
+    main: SnapshotId
+    config: RepositoryConfig | None
+
+
 class RefFiles(Refs):
-    """Keeps ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``."""
+    """Keeps ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``.
+
+    Parameters
+    ----------
+    storage
+        Where the repository is.
+    assets
+        Where snapshots, which have the history, are taken from; unless given, from the storage,
+        each time.
+    at_opening
+        What is known, so that it is not asked again.
+    """
 
     spec_version = 1
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        assets: SnapshotSource | None = None,
+        at_opening: AtOpening | None = None,
+    ) -> None:
         self._storage = storage
-        self._assets = Assets(storage, self.spec_version)
+        self._assets = assets
+        self._at_opening = at_opening
 
     def pinned(self) -> RefFiles:
         """Return these: separate files have no common moment."""
         return self
 
+    def with_assets(self, assets: SnapshotSource) -> RefFiles:
+        """Return references that take snapshots from ``assets``."""
+        return RefFiles(self._storage, assets, self._at_opening)
+
     def fetch_branches(self) -> dict[str, SnapshotId]:
         """List the branches: one request to list, and one for each branch."""
-        return self._fetch_all(branch_key, {branch_of(key) for key in self._keys()})
+        names = {branch_of(key) for key in self._keys()}
+        if self._at_opening is None:
+            return self._fetch_all(branch_key, names)
+        return {MAIN: self._at_opening.main} | self._fetch_all(branch_key, names - {MAIN})
 
     def fetch_branch(self, branch: str) -> SnapshotId:
         """Fetch where one branch points: one request."""
+        if self._at_opening is not None and branch == MAIN:
+            return self._at_opening.main
         return self._fetch_branch(branch).tip
 
     def fetch_tags(self) -> dict[str, SnapshotId]:
@@ -90,18 +128,27 @@ class RefFiles(Refs):
         require_ref_name(tag, self.spec_version)
         stored = self._stored_name(tag, tag_key)
         if self._is_there(tombstone_key(stored)):
-            raise NotFoundError(f"the tag {tag!r} was deleted", kind=ErrorKind.TAG_NOT_FOUND)
+            raise problems.tag_is_deleted(tag)
         try:
             return self._fetch(tag_key(stored))
         except ObjectNotFoundError as error:
-            raise NotFoundError(
-                f"there is no tag {tag!r} in {self._storage.url}", kind=ErrorKind.TAG_NOT_FOUND
-            ) from error
+            raise problems.no_such_tag(tag, where=self._storage.url) from error
 
     def fetch_deleted_tags(self) -> frozenset[str]:
         """List the tombstones: one request."""
         names = (tombstone_of(key) for key in self._keys())
         return frozenset(decoded(name) for name in names if name is not None)
+
+    def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+        """Fetch a snapshot file, for what history says of it: one request."""
+        assets = self._assets
+        if assets is None:
+            # Not kept: references pickle, and the locks of a cache that is not used do not.
+            assets = Assets(self._storage, self.spec_version, _KEEP_NONE)
+        try:
+            return assets.fetch_snapshot(snapshot_id).info()
+        except ObjectNotFoundError as error:
+            raise problems.no_such_snapshot(snapshot_id, self._storage.url) from error
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Follow parents from snapshot file to snapshot file: one request each."""
@@ -111,32 +158,53 @@ class RefFiles(Refs):
             if current in seen:
                 raise FormatError("is its own ancestor", file=snapshot_key(current))
             seen.add(current)
-            try:
-                info = self._assets.fetch_snapshot(current).info()
-            except ObjectNotFoundError as error:
-                raise problems.no_such_snapshot(current, self._storage.url) from error
+            info = self.fetch_snapshot_info(current)
             yield info
             current = info.parent_id
 
     def fetch_config(self) -> RepositoryConfig | None:
         """Fetch ``config.yaml``: one request."""
+        if self._at_opening is not None:
+            return self._at_opening.config
         try:
             return config_yaml.loads(self._fetch_config().data, file=CONFIG)
         except ObjectNotFoundError:
             return None
 
     def fetch_ops_log(self) -> Iterator[Update]:
-        """Yield nothing: this generation keeps no log."""
-        return iter(())
+        """Refuse: this generation keeps no log."""
+        raise self._needs_version_2("the ops log")
+
+    def fetch_metadata(self) -> Mapping[str, Any]:
+        """Refuse: this generation has no metadata of the repository."""
+        raise self._needs_version_2("metadata of the repository")
+
+    def fetch_status(self) -> RepoStatus:
+        """Refuse: this generation has no status."""
+        raise self._needs_version_2("a status")
+
+    def fetch_feature_flags(self) -> list[FeatureFlag]:
+        """Refuse: this generation has no feature flags."""
+        raise self._needs_version_2("feature flags")
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written."""
         problems.require_parent(snapshot, parent)
         try:
-            self._move_branch(branch, snapshot.id, parent)
+            self._move_branch(branch, snapshot.id, parent, problems.conflict)
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
+
+    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
+        """Refuse: a snapshot file says itself which parent it has, and what amended it is nowhere.
+
+        Icechunk does not amend in this generation either.
+        """
+        raise self._needs_version_2("amending a commit")
+
+    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
+        """Do nothing: the snapshot file is all there is to a snapshot."""
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         """Create a branch that is not there."""
@@ -152,7 +220,7 @@ class RefFiles(Refs):
     ) -> None:
         """Let a branch point at another snapshot."""
         self._require_snapshot(snapshot_id)
-        self._move_branch(branch, snapshot_id, expected)
+        self._move_branch(branch, snapshot_id, expected, problems.branch_moved)
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch, any but main.
@@ -183,9 +251,7 @@ class RefFiles(Refs):
             stored = self._stored_name(tag, tag_key)
             self._storage.put(tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
-            raise NotFoundError(
-                f"the tag {tag!r} was deleted by somebody else", kind=ErrorKind.TAG_NOT_FOUND
-            ) from error
+            raise problems.tag_is_deleted(tag) from error
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         """Replace ``config.yaml`` if it is still ``expected``."""
@@ -202,7 +268,32 @@ class RefFiles(Refs):
         except PreconditionFailedError as error:
             raise problems.config_changed() from error
 
-    def _move_branch(self, branch: str, target: SnapshotId, expected: SnapshotId | None) -> None:
+    def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Refuse: this generation has no metadata of the repository."""
+        raise self._needs_version_2("metadata of the repository")
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Refuse: this generation has no metadata of the repository."""
+        raise self._needs_version_2("metadata of the repository")
+
+    def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
+        """Refuse: this generation has no status."""
+        raise self._needs_version_2("a status")
+
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
+        """Refuse: this generation has no feature flags."""
+        raise self._needs_version_2("feature flags")
+
+    def _needs_version_2(self, what: str) -> FormatError:
+        return problems.needs_version_2(what, self._storage.url)
+
+    def _move_branch(
+        self,
+        branch: str,
+        target: SnapshotId,
+        expected: SnapshotId | None,
+        problem: Callable[[str, SnapshotId, SnapshotId], ConflictError],
+    ) -> None:
         for _ in range(_TRIES):
             found = self._fetch_branch(branch)
             if expected is not None and found.tip != expected:
@@ -212,14 +303,14 @@ class RefFiles(Refs):
             except PreconditionFailedError:
                 continue  # it moved: the next look says where, and whether that matters
             return
-        raise problems.conflict(branch, expected or found.tip, found.tip)
+        raise problem(branch, expected or found.tip, found.tip)
 
     def _is_in_history(self, branch: str, committed: SnapshotId) -> bool:
         """Tell whether a commit whose response was lost is part of the branch by now.
 
         Its id is fresh and random, so that nothing else can have put it there.
         """
-        tip = self.fetch_branch(branch)
+        tip = self._fetch_branch(branch).tip
         return any(info.id == committed for info in self.fetch_ancestry(tip))
 
     def _fetch_branch(self, branch: str) -> _Branch:
@@ -228,10 +319,7 @@ class RefFiles(Refs):
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
         except ObjectNotFoundError as error:
-            raise NotFoundError(
-                f"there is no branch {branch!r} in {self._storage.url}",
-                kind=ErrorKind.BRANCH_NOT_FOUND,
-            ) from error
+            raise problems.no_such_branch(branch, where=self._storage.url) from error
         return _Branch(key, decode_ref(fetched.data, key), fetched.info.version)
 
     def _stored_name(self, name: str, key_of: Callable[[str], str]) -> str:

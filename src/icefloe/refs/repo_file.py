@@ -25,6 +25,7 @@ from icefloe.format.keys import OVERWRITTEN, REPO
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
+from icefloe.model.repo_info import FEATURE_FLAGS
 from icefloe.refs import changes, problems
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import require_ref_name
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from icefloe.model.repo_info import RepoInfo, RepoStatus, Update
+    from icefloe.model.repo_info import FeatureFlag, RepoInfo, RepoStatus, Update
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.changes import Change
+    from icefloe.refs.interface import SnapshotSource
     from icefloe.storage.interface import Storage, Version
 
 _IMMEDIATE_TRIES = 5
@@ -46,7 +48,10 @@ _FAR_FUTURE_MS = 32_503_680_000_000
 
 
 class RepoFile(Refs):
-    """Reads and changes ``repo``: one request for whatever is asked, the ops log aside."""
+    """Reads and changes ``repo``: one request for whatever is asked, the ops log aside.
+
+    With ``pinned``, all is answered from that state without a request.
+    """
 
     spec_version = 2
 
@@ -62,6 +67,10 @@ class RepoFile(Refs):
         """Fetch ``repo`` once, for any number of questions."""
         return RepoFile(self._storage, self.fetch())
 
+    def with_assets(self, assets: SnapshotSource) -> RepoFile:  # noqa: ARG002 - see below
+        """Return these: ``repo`` has the history of all snapshots."""
+        return self
+
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
         """Fetch all branches with the snapshots that they point at."""
         return self.fetch().branches
@@ -76,14 +85,15 @@ class RepoFile(Refs):
 
     def fetch_tag(self, tag: str) -> SnapshotId:
         """Fetch where one tag points."""
-        tags = self.fetch().tags
-        if tag not in tags:
-            raise problems.no_such_tag(tag, tags)
-        return tags[tag]
+        return changes.find_tag(self.fetch(), tag)
 
     def fetch_deleted_tags(self) -> frozenset[str]:
         """Fetch the names of deleted tags."""
         return self.fetch().deleted_tags
+
+    def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+        """Fetch what history says of one snapshot."""
+        return changes.find_snapshot(self.fetch(), snapshot_id)
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Follow parents inside ``repo``."""
@@ -116,9 +126,30 @@ class RepoFile(Refs):
             except ObjectNotFoundError:
                 return
 
+    def fetch_metadata(self) -> Mapping[str, Any]:
+        """Fetch the repository's own metadata."""
+        return self.fetch().metadata
+
+    def fetch_status(self) -> RepoStatus:
+        """Fetch whether the repository takes changes."""
+        return self.fetch().status
+
+    def fetch_feature_flags(self) -> list[FeatureFlag]:
+        """Fetch what the repository allows, in the order of the flags' ids."""
+        info = self.fetch()
+        return [info.feature_flag(known) for known in FEATURE_FLAGS]
+
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written."""
         self.change(changes.commit(branch, parent, snapshot))
+
+    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
+        """Put a snapshot, whose files are all written, in the place of a branch's tip."""
+        self.change(changes.amend(branch, previous, snapshot))
+
+    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
+        """Make a snapshot, whose files are all written, known without moving a branch."""
+        self.change(changes.add_snapshot(snapshot))
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         """Create a branch that is not there."""
@@ -152,9 +183,17 @@ class RepoFile(Refs):
         """Replace the repository's own metadata."""
         self.change(changes.set_metadata(metadata))
 
+    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Set some keys of the repository's own metadata, and return all of it."""
+        return self.change(changes.update_metadata(metadata)).metadata
+
     def save_status(self, status: RepoStatus) -> None:
         """Set whether the repository takes changes; allowed in any state."""
         self.change(changes.set_status(status), in_any_status=True)
+
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
+        """Allow or forbid something, or let its default apply again."""
+        self.change(changes.set_feature_flag(name, setting))
 
     def change(self, change: Change, *, in_any_status: bool = False) -> RepoInfo:
         """Apply a change to whatever is there, until it takes effect or its precondition fails."""
@@ -189,7 +228,10 @@ class RepoFile(Refs):
         )
 
     def _fetch(self) -> tuple[RepoInfo, Version]:
-        fetched = fetch_file(self._storage, REPO)
+        try:
+            fetched = fetch_file(self._storage, REPO)
+        except ObjectNotFoundError as error:
+            raise problems.repository_gone(self._storage.url) from error
         return decode_repo_info(fetched.data, REPO), fetched.info.version
 
     def _replace(self, info: RepoInfo, version: Version, backup: str) -> bool:

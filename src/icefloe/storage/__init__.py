@@ -1,5 +1,6 @@
 """Bytes and places: one interface and the backends behind it."""
 
+from icefloe.model.containers import ChecksumAlgorithm
 from icefloe.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -7,6 +8,7 @@ from icefloe.storage.constructors import (
     in_memory_storage,
     local_filesystem_storage,
     r2_storage,
+    s3_object_store_storage,
     s3_storage,
     storage_from_url,
     tigris_storage,
@@ -48,19 +50,21 @@ from icefloe.storage.credentials import (
 from icefloe.storage.interface import (
     Create,
     Fetched,
+    Fresh,
     ObjectInfo,
     Overwrite,
     PutMode,
     Storage,
+    StorageObjectInfo,
     Update,
     Version,
 )
+from icefloe.storage.latency import LatencyStorage
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import (
     AzurePlace,
-    ChecksumAlgorithm,
     GcsPlace,
     Headers,
     HttpPlace,
@@ -68,6 +72,13 @@ from icefloe.storage.places import (
     S3Place,
 )
 from icefloe.storage.redirect import redirect_storage
+from icefloe.storage.store_configs import (
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
 
 __all__ = [
     "AnyAzureCredential",
@@ -85,6 +96,7 @@ __all__ = [
     "Create",
     "Credentials",
     "Fetched",
+    "Fresh",
     "GcsBearerCredential",
     "GcsCredentials",
     "GcsPlace",
@@ -92,6 +104,7 @@ __all__ = [
     "Headers",
     "HttpPlace",
     "HttpStorage",
+    "LatencyStorage",
     "LocalStorage",
     "MemoryStorage",
     "ObjectInfo",
@@ -103,6 +116,7 @@ __all__ = [
     "S3Place",
     "S3StaticCredentials",
     "Storage",
+    "StorageObjectInfo",
     "Update",
     "Version",
     "azure_anonymous_credentials",
@@ -111,6 +125,7 @@ __all__ = [
     "azure_refreshable_credentials",
     "azure_static_credentials",
     "azure_storage",
+    "azure_store",
     "containers_credentials",
     "gcs_anonymous_credentials",
     "gcs_credentials",
@@ -118,17 +133,22 @@ __all__ = [
     "gcs_refreshable_credentials",
     "gcs_static_credentials",
     "gcs_storage",
+    "gcs_store",
     "http_storage",
+    "http_store",
     "in_memory_storage",
     "local_filesystem_storage",
+    "local_filesystem_store",
     "r2_storage",
     "redirect_storage",
     "s3_anonymous_credentials",
     "s3_credentials",
     "s3_from_env_credentials",
+    "s3_object_store_storage",
     "s3_refreshable_credentials",
     "s3_static_credentials",
     "s3_storage",
+    "s3_store",
     "storage_from_url",
     "tigris_storage",
 ]

@@ -24,7 +24,6 @@ from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import (
     AzurePlace,
-    ChecksumAlgorithm,
     GcsPlace,
     Headers,
     HttpPlace,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from icefloe.model.containers import ChecksumAlgorithm
     from icefloe.storage.interface import Storage
 
 _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
@@ -56,7 +56,7 @@ def local_filesystem_storage(
     path
         The directory; not a URL.
     durable
-        Whether commits survive a power failure, at the cost of a flush per object.
+        Whether commits survive a power failure, at the cost of waiting for the disk in each.
     follow_symlinks
         Whether links below the directory are followed; see `LocalStorage`.
     """
@@ -162,6 +162,44 @@ def s3_storage(
                 scatter_initial_credentials=scatter_initial_credentials,
             ),
         )
+    )
+
+
+def s3_object_store_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    force_path_style: bool = False,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `s3_storage`; Icechunk has two clients of S3, and there is one here."""
+    return s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=region,
+        endpoint_url=endpoint_url,
+        allow_http=allow_http,
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+        session_token=session_token,
+        expires_after=expires_after,
+        anonymous=anonymous,
+        from_env=from_env,
+        force_path_style=force_path_style,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
     )
 
 

@@ -11,15 +11,19 @@ not have landed), `ReadOnlyError`, and `StorageError` for the rest.
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
+
+from icefloe.model.byte_range import Bounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from icefloe.model.byte_range import Bounded, ByteRange
+    from icefloe.model.byte_range import ByteRange
     from icefloe.model.storage_settings import StorageSettings
 
 
@@ -50,6 +54,15 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageObjectInfo:
+    """What `Storage.list_objects_metadata` tells of an object, in the words of Icechunk."""
+
+    key: str
+    size_bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Overwrite:
     """Put whatever is there now."""
 
@@ -66,7 +79,18 @@ class Update:
     version: Version
 
 
-PutMode: TypeAlias = Overwrite | Create | Update
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Put under a key that is new and random; nobody reads it before something else names it.
+
+    Not atomic: a writer that dies may leave part of the object under a key that nothing refers to;
+    garbage collection removes it. Nor durable by itself: it is so, where the storage is, before the
+    next put of another mode publishes anything. A place may refuse a key that exists
+    (`PreconditionFailedError`) or replace the object: with random keys neither happens.
+    """
+
+
+PutMode: TypeAlias = Overwrite | Create | Update | Fresh
 
 
 class Storage(ABC):
@@ -80,6 +104,15 @@ class Storage(ABC):
     @property
     def read_only(self) -> bool:
         """Whether every write raises `ReadOnlyError`."""
+        return False
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether reads come from memory or a disk of this machine.
+
+        An event loop may then call `get_bytes` without leaving its thread, which costs more than
+        the read. Where it is False, `get_bytes_async` lets many reads wait at the same time.
+        """
         return False
 
     @abstractmethod
@@ -114,13 +147,69 @@ class Storage(ABC):
         A range that reaches past the end raises `InvalidInputError`.
         """
 
+    def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Fetch the bytes of one range and nothing else of the object; one request.
+
+        A range that reaches past the end raises `InvalidInputError`. This is how chunks are read,
+        so a place should make it as cheap as it can.
+        """
+        return self.get(key, Bounded(start, start + length)).data
+
+    async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Do as `get_bytes`, without keeping the event loop from others, whichever loop it is."""
+        return await asyncio.to_thread(self.get_bytes, key, start, length)
+
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         """Write a whole object atomically and durably, under the condition of ``mode``.
 
         The answer is the version that this very put made. `PreconditionFailedError` proves that
         nothing was written; after `OutcomeUnknownError` the caller has to look at what is there.
+
+        A `Fresh` put promises less, and may answer an empty version, which matches no object:
+        nobody updates what was written under a random key.
         """
+
+    async def put_async(self, key: str, data: bytes | memoryview) -> Version:
+        """Do a `Fresh` put without keeping the event loop from others, whichever loop it is.
+
+        ``data`` must not change before it ends. Puts that publish have no such twin: they come
+        once per commit, and what they mean when a task is cancelled would be unknown.
+        """
+        return await asyncio.to_thread(self.put, key, data, Fresh())
+
+    def list_objects(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> list[tuple[str, int]]:
+        """List keys and sizes as Icechunk does; deprecated, use `list_objects_metadata`."""
+        warnings.warn(
+            "Storage.list_objects is deprecated: use list_objects_metadata, or list",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        found = self.list_objects_metadata(settings, prefix)
+        return [(info.key, info.size_bytes) for info in found]
+
+    def list_objects_metadata(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> list[StorageObjectInfo]:
+        """List the objects below ``prefix`` as Icechunk does: with keys relative to it.
+
+        For programs that were written for Icechunk; `list` tells whole keys, one at a time.
+
+        Parameters
+        ----------
+        settings
+            Override the storage's own for this listing.
+        prefix
+            Whole segments, with or without ``/`` at the end; None and empty mean everything.
+        """
+        storage = self if settings is None else self.with_settings(settings)
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        return [
+            StorageObjectInfo(info.key[len(below) :], info.size_bytes, info.last_modified)
+            for info in storage.list(below)
+        ]
 
     @abstractmethod
     def delete_many(self, keys: Iterable[str]) -> None:

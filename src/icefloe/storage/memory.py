@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Never
 
 from icefloe.errors import ObjectNotFoundError, PreconditionFailedError, SessionStateError
-from icefloe.model.byte_range import resolve
+from icefloe.model.byte_range import Bounded, resolve
 from icefloe.model.storage_settings import IN_MEMORY_DEFAULTS, StorageSettings
 from icefloe.storage.interface import (
     Create,
@@ -31,7 +31,7 @@ from icefloe.storage.size_limit import require_at_most
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from icefloe.model.byte_range import Bounded, ByteRange
+    from icefloe.model.byte_range import ByteRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,14 @@ class MemoryStorage(Storage):
             "else sees; use local_filesystem_storage or an object store instead"
         )
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Always."""
+        return True
+
     def default_settings(self) -> StorageSettings:
         """Tell the defaults of a storage in memory."""
-        return IN_MEMORY_DEFAULTS
+        return IN_MEMORY_DEFAULTS.copy()
 
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
@@ -84,8 +89,17 @@ class MemoryStorage(Storage):
         resolved = [resolve(one, len(data)) for one in ranges]
         return [memoryview(data)[one.start : one.end] for one in resolved]
 
+    def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Fetch the bytes of one range, without copying."""
+        data = self._stored(key).data
+        end = start + length
+        if start == 0 and end == len(data):
+            return data
+        resolve(Bounded(start, end), len(data))
+        return memoryview(data)[start:end]
+
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-        """Write an object under the condition of ``mode``."""
+        """Write an object under the condition of ``mode``; `Fresh` is a plain put."""
         validate_key(key)
         content = bytes(data)
         with self._lock:

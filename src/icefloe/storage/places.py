@@ -7,7 +7,6 @@ or header either, because those can hold one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from icefloe.storage.credentials import (
@@ -22,15 +21,7 @@ from icefloe.storage.credentials import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-class ChecksumAlgorithm(Enum):
-    """The checksums that S3 can verify uploads with."""
-
-    Crc32 = 0
-    Crc32c = 1
-    Crc64Nvme = 2
-    Sha1 = 3
-    Sha256 = 4
+    from icefloe.model.containers import ChecksumAlgorithm
 
 
 @dataclass(frozen=True, slots=True)

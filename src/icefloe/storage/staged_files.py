@@ -69,7 +69,7 @@ def staged(directory: str, data: bytes | memoryview, *, durable: bool) -> Iterat
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             # The kernel stamps files with its last tick, milliseconds ago. The clock itself is
             # finer, and two files that follow each other get different times.
             now = time.time_ns()
@@ -94,8 +94,12 @@ def flush(fd: int) -> None:
         os.fsync(fd)
 
 
-def _write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write all bytes of a contiguous view of any shape."""
+    written = os.write(fd, data)
+    if written == memoryview(data).nbytes:
+        return
     # One write takes at most 2 GiB, and less when a signal comes or the disk fills up.
-    rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
+    rest = memoryview(data).cast("B")[written:]
     while rest:
         rest = rest[os.write(fd, rest) :]

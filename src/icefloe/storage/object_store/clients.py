@@ -17,6 +17,7 @@ from icefloe.errors import (
     IcefloeError,
     InvalidInputError,
 )
+from icefloe.model.containers import ChecksumAlgorithm
 from icefloe.storage.credentials import (
     AnyAzureRefreshableCredential,
     AzureCredentials,
@@ -30,7 +31,6 @@ from icefloe.storage.credentials import (
 )
 from icefloe.storage.places import (
     AzurePlace,
-    ChecksumAlgorithm,
     GcsPlace,
     HttpPlace,
     Place,

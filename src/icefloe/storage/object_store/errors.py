@@ -18,6 +18,7 @@ from icefloe.errors import (
     ErrorKind,
     IcefloeError,
     ObjectNotFoundError,
+    PreconditionFailedError,
     StorageError,
 )
 from icefloe.storage.conditional_put import (
@@ -67,6 +68,8 @@ def translated(error: BaseException, doing: str, where: str) -> IcefloeError:
             )
         case FileNotFoundError():
             return ObjectNotFoundError(f"{where}: no such object")
+        case PreconditionError():
+            return PreconditionFailedError(f"{where}: it is not what was asked for: {text}")
         case PermissionDeniedError() | UnauthenticatedError():
             return StorageError(
                 f"{where}: not allowed to {doing} it; check the credentials and what they permit: "

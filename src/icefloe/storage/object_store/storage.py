@@ -5,7 +5,7 @@
 What obstore 0.12 cannot express, and what happens instead:
 
 - ``concurrency`` of the settings: one get is one request here; many go out at once because callers
-  use many threads.
+  use many threads, or await many.
 - ``operation_timeout_ms`` bounds the time in which requests are repeated, not the last one.
 - AWS profiles and SSO (``~/.aws/config``): credentials from the environment are variables, web
   identity, container and instance roles. For profiles pass ``get_credentials``.
@@ -16,9 +16,11 @@ What obstore 0.12 cannot express, and what happens instead:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -71,13 +73,15 @@ from icefloe.storage.places import (
 from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from obstore import Attributes, GetOptions, ObjectMeta, UpdateVersion
+    from obstore import Attributes, GetOptions, ObjectMeta, PutResult, UpdateVersion
     from obstore import PutMode as ObstorePutMode
     from obstore.store import (
         ObjectStore,
     )
+
+    from icefloe.storage.read_condition import ReadCondition
 
 T = TypeVar("T")
 
@@ -103,6 +107,16 @@ class _ObstoreRuntime:
 
 _runtime: Final = _ObstoreRuntime()
 os.register_at_fork(after_in_child=_runtime.note_fork)
+
+
+@dataclass(frozen=True, slots=True)
+class _PutRequest:
+    """A plain put as obstore wants it."""
+
+    content: bytes | memoryview
+    attributes: Attributes
+    use_multipart: bool
+    part_bytes: int
 
 
 class ObjectStorage(Storage):
@@ -215,11 +229,75 @@ class ObjectStorage(Storage):
         parts = (answers[one.request][one.start : one.end] for one in plan.slices)
         return [next(parts) if one.start < one.end else b"" for one in ranges]
 
+    def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Fetch the bytes of one range; one request, and more only if that range is not there."""
+        validate_key(key)
+        if start >= 0 and length > 0:
+            with suppress(RangeUnsatisfiableError, RangeIgnoredError):
+                data = self._call(
+                    "read",
+                    key,
+                    lambda: obstore.get_range(self._reader, key, start=start, length=length),
+                )
+                if len(data) == length:
+                    return memoryview(data)
+        # Settles what a server without ranges sends, and says what is wrong with the range.
+        return self.get(key, Bounded(start, start + length)).data
+
+    async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Do as `get_bytes`; the running event loop goes on while the request is under way."""
+        validate_key(key)
+        if start >= 0 and length > 0:
+            with suppress(RangeUnsatisfiableError, RangeIgnoredError):
+                data = await self._call_async(
+                    "read",
+                    key,
+                    lambda: obstore.get_range_async(self._reader, key, start=start, length=length),
+                )
+                if len(data) == length:
+                    return memoryview(data)
+        wanted = Bounded(start, start + length)
+        return (await asyncio.to_thread(self.get, key, wanted)).data
+
+    def get_if(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
+        """Fetch a range of an object that must still be what ``condition`` says; one request.
+
+        `PreconditionFailedError` means that the server says it is not. What `get` raises for ranges
+        is raised here too, and servers without ranges are treated the same. For objects of others:
+        those of a repository are read without conditions.
+        """
+        validate_key(key)
+        if wanted.start == wanted.end:
+            return self._empty(key, wanted)
+        conditions = _condition_options(condition)
+        ranged: GetOptions = {**conditions, "range": (wanted.start, wanted.end)}
+        try:
+            return self._call("read", key, lambda: self._fetch(key, ranged, wanted, None))
+        except RangeUnsatisfiableError:
+            return self._empty(key, wanted)
+        except RangeIgnoredError:
+            return self._call("read", key, lambda: self._fetch(key, conditions, wanted, None))
+
+    async def get_if_async(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
+        """Do as `get_if`; the running event loop goes on while the request is under way."""
+        validate_key(key)
+        if wanted.start < wanted.end:
+            options: GetOptions = {
+                **_condition_options(condition),
+                "range": (wanted.start, wanted.end),
+            }
+            with suppress(RangeUnsatisfiableError, RangeIgnoredError):
+                return await self._call_async(
+                    "read", key, lambda: self._fetch_async(key, options, wanted)
+                )
+        return await asyncio.to_thread(self.get_if, key, wanted, condition)
+
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         """Write an object under the condition of ``mode``.
 
         One request, or several parts from ``minimum_size_for_multipart_upload`` on. A conditional
         put is always one request, and takes a second one to look at what is there when it fails.
+        `Fresh` is a plain put: here every put is atomic and durable.
         """
         validate_key(key)
         self._require_writable(key)
@@ -230,6 +308,25 @@ class ObjectStorage(Storage):
                 return self._put_conditionally(key, data, mode)
             case _:
                 return self._overwrite(key, data)
+
+    async def put_async(self, key: str, data: bytes | memoryview) -> Version:
+        """Do a `Fresh` put; the running event loop goes on while the request is under way."""
+        validate_key(key)
+        self._require_writable(key)
+        request = self._put_request(key, data)
+        result = await self._call_async(
+            "write",
+            key,
+            lambda: obstore.put_async(
+                self._writer,
+                key,
+                request.content,
+                attributes=request.attributes,
+                use_multipart=request.use_multipart,
+                chunk_size=request.part_bytes,
+            ),
+        )
+        return _put_version(result)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects, a thousand per request on S3 and 256 on Azure, else one by one."""
@@ -315,6 +412,15 @@ class ObjectStorage(Storage):
         # not come along as the context of the new error.
         raise translated(failure, doing, self._where(key)) from redacted(failure)
 
+    async def _call_async(self, doing: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await request()
+        except OBSTORE_ERRORS as error:
+            if isinstance(error, IcefloeError):
+                raise
+            failure = error
+        raise translated(failure, doing, self._where(key)) from redacted(failure)
+
     def _fetch(
         self,
         key: str,
@@ -334,6 +440,17 @@ class ObjectStorage(Storage):
             raise StorageError(f"{self._where(key)}: fewer bytes came than were asked for")
         return Fetched(data, info)
 
+    async def _fetch_async(self, key: str, options: GetOptions, wanted: Bounded) -> Fetched:
+        result = await obstore.get_async(self._reader, key, options=options)
+        info = _info(key, result.meta)
+        # As in `_fetch`: before the bytes are there.
+        resolve(wanted, info.size_bytes)
+        start, _ = result.range
+        data = memoryview(await result.bytes_async())[wanted.start - start : wanted.end - start]
+        if len(data) != wanted.end - wanted.start:
+            raise StorageError(f"{self._where(key)}: fewer bytes came than were asked for")
+        return Fetched(data, info)
+
     def _empty(self, key: str, byte_range: ByteRange | None) -> Fetched:
         """Answer an empty range, or say what is wrong with the range, from the size alone."""
         info = self.head(key)
@@ -343,21 +460,30 @@ class ObjectStorage(Storage):
         return Fetched(b"", info)
 
     def _overwrite(self, key: str, data: bytes | memoryview) -> Version:
-        minimum = self._settings.effective_minimum_size_for_multipart_upload
-        size = memoryview(data).nbytes
+        request = self._put_request(key, data)
         result = self._call(
             "write",
             key,
             lambda: obstore.put(
                 self._writer,
                 key,
-                _as_bytes(data),
-                attributes=self._attributes(key),
-                use_multipart=size >= max(minimum, _MIN_PART_BYTES),
-                chunk_size=max(_MIN_PART_BYTES, -(-size // _MAX_PARTS)),
+                request.content,
+                attributes=request.attributes,
+                use_multipart=request.use_multipart,
+                chunk_size=request.part_bytes,
             ),
         )
-        return Version(etag=result["e_tag"], generation=result["version"])
+        return _put_version(result)
+
+    def _put_request(self, key: str, data: bytes | memoryview) -> _PutRequest:
+        minimum = self._settings.effective_minimum_size_for_multipart_upload
+        size = memoryview(data).nbytes
+        return _PutRequest(
+            content=_as_bytes(data),
+            attributes=self._attributes(key),
+            use_multipart=size >= max(minimum, _MIN_PART_BYTES),
+            part_bytes=max(_MIN_PART_BYTES, -(-size // _MAX_PARTS)),
+        )
 
     def _put_conditionally(
         self, key: str, data: bytes | memoryview, condition: Create | Update
@@ -372,8 +498,9 @@ class ObjectStorage(Storage):
         def send() -> Version:
             client = self._opened().conditional
             try:
-                result = obstore.put(client, key, content, attributes=attributes, mode=mode)
-                return Version(etag=result["e_tag"], generation=result["version"])
+                return _put_version(
+                    obstore.put(client, key, content, attributes=attributes, mode=mode)
+                )
             except OBSTORE_ERRORS as error:
                 failure = error
             raise outcome_of_put(failure, where) from redacted(failure)
@@ -473,6 +600,10 @@ def _info(key: str, meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(key, meta["size"], meta["last_modified"], version)
 
 
+def _put_version(result: PutResult) -> Version:
+    return Version(etag=result["e_tag"], generation=result["version"])
+
+
 def _as_bytes(data: bytes | memoryview) -> bytes | memoryview:
     # obstore takes buffers of one dimension of bytes only.
     return data if isinstance(data, bytes) else memoryview(data).cast("B")
@@ -488,6 +619,15 @@ def _range_option(byte_range: ByteRange | None) -> GetOptions | None:
             return {"range": {"offset": start}}
         case Last(length):
             return {"range": {"suffix": length}}
+
+
+def _condition_options(condition: ReadCondition) -> GetOptions:
+    options: GetOptions = {}
+    if condition.if_match is not None:
+        options["if_match"] = condition.if_match
+    if condition.if_unmodified_since is not None:
+        options["if_unmodified_since"] = condition.if_unmodified_since
+    return options
 
 
 def _mode(condition: Create | Update) -> ObstorePutMode:

@@ -1,0 +1,41 @@
+"""The ``*_async`` names of Icechunk, made from the synchronous ones.
+
+The core is synchronous. Whoever runs an event loop calls the twin, which does the same in a thread
+and lets the loop go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+C = TypeVar("C", bound=type)
+
+
+def async_twins(*names: str) -> Callable[[C], C]:
+    """Give a class a coroutine ``name_async`` for each of its methods ``name``."""
+
+    def decorate(cls: C) -> C:
+        for name in names:
+            setattr(cls, f"{name}_async", _twin(cls, name))
+        return cls
+
+    return decorate
+
+
+def _twin(cls: type, name: str) -> Any:
+    declared = cls.__dict__[name]
+    method = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
+
+    @functools.wraps(method)
+    async def twin(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    twin.__name__ = f"{name}_async"
+    twin.__qualname__ = f"{cls.__qualname__}.{name}_async"
+    twin.__doc__ = f"Do as `{name}`, without keeping the event loop from others."
+    return type(declared)(twin) if isinstance(declared, classmethod | staticmethod) else twin

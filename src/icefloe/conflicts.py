@@ -1,0 +1,110 @@
+"""What can stand between a session and the commits of others, and who decides about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "BasicConflictSolver",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictSolver",
+    "ConflictType",
+    "VersionSelection",
+]
+
+
+class VersionSelection(Enum):
+    """Whose change stays when two changed the same thing."""
+
+    Fail = 0
+    UseOurs = 1
+    UseTheirs = 2
+
+
+class ConflictType(Enum):
+    """How the changes of a session and those of a commit contradict each other."""
+
+    NewNodeConflictsWithExistingNode = 1
+    NewNodeInInvalidGroup = 2
+    ZarrMetadataDoubleUpdate = 3
+    ZarrMetadataUpdateOfDeletedArray = 4
+    ZarrMetadataUpdateOfDeletedGroup = 5
+    ChunkDoubleUpdate = 6
+    ChunksUpdatedInDeletedArray = 7
+    ChunksUpdatedInUpdatedArray = 8
+    DeleteOfUpdatedArray = 9
+    DeleteOfUpdatedGroup = 10
+    MoveOperationCannotBeRebased = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One contradiction: of which kind, at which path, and for chunks which of them."""
+
+    conflict_type: ConflictType
+    path: str
+    conflicted_chunks: list[list[int]] | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.conflict_type.name} at {self.path}"
+        if not self.conflicted_chunks:
+            return where
+        shown = ", ".join(str(chunk) for chunk in self.conflicted_chunks[:3])
+        more = len(self.conflicted_chunks) - 3
+        return f"{where}, chunks {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+class ConflictSolver:
+    """Decides about conflicts; a subclass answers `decide`."""
+
+    def decide(self, conflict: Conflict) -> VersionSelection:
+        """Say whose change stays.
+
+        ``UseTheirs`` is possible for chunks that both wrote. ``UseOurs`` is possible for those too,
+        and for what this session deletes although it was updated. Anything else cannot be solved
+        by choosing a side, and counts as ``Fail``.
+        """
+        raise NotImplementedError
+
+
+class ConflictDetector(ConflictSolver):
+    """Solves nothing: any conflict stops the rebase and is reported."""
+
+    def decide(self, conflict: Conflict) -> VersionSelection:  # noqa: ARG002
+        """Fail."""
+        return VersionSelection.Fail
+
+    def __repr__(self) -> str:
+        return "ConflictDetector()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasicConflictSolver(ConflictSolver):
+    """Solves what can be solved by a rule.
+
+    Parameters
+    ----------
+    on_chunk_conflict
+        Whose chunk stays where both wrote the same one.
+    fail_on_delete_of_updated_array, fail_on_delete_of_updated_group
+        Whether it is a conflict that this session deletes what others updated; if not, it is
+        deleted.
+    """
+
+    on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
+    fail_on_delete_of_updated_array: bool = False
+    fail_on_delete_of_updated_group: bool = False
+
+    def decide(self, conflict: Conflict) -> VersionSelection:
+        """Apply the rules."""
+        match conflict.conflict_type:
+            case ConflictType.ChunkDoubleUpdate:
+                return self.on_chunk_conflict
+            case ConflictType.DeleteOfUpdatedArray if not self.fail_on_delete_of_updated_array:
+                return VersionSelection.UseOurs
+            case ConflictType.DeleteOfUpdatedGroup if not self.fail_on_delete_of_updated_group:
+                return VersionSelection.UseOurs
+            case _:
+                return VersionSelection.Fail

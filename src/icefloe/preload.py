@@ -1,0 +1,106 @@
+"""Manifests loaded ahead of need: those of small coordinate arrays, which every reader wants."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from icefloe.errors import IcefloeError
+from icefloe.model.manifest_config import (
+    Excluded,
+    Included,
+    PreloadAnd,
+    PreloadNameMatches,
+    PreloadNumRefs,
+    PreloadOr,
+    PreloadPathMatches,
+    PreloadTrue,
+)
+from icefloe.model.node import ArrayNodeData
+from icefloe.transaction.splitting import compiled
+
+if TYPE_CHECKING:
+    from icefloe.assets import Assets
+    from icefloe.model.ids import ManifestId
+    from icefloe.model.manifest_config import Bound, ManifestPreloadCondition, ManifestPreloadConfig
+    from icefloe.model.path import Path
+    from icefloe.model.tree import Tree
+
+
+def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
+    """Choose which manifests to load, within the limits of the configuration."""
+    condition = config.effective_preload_if
+    room = config.effective_max_total_refs
+    sizes = {info.id: info.num_chunk_refs for info in tree.snapshot.manifest_files}
+    chosen: dict[ManifestId, None] = {}
+    scanned = 0
+    for node in tree.snapshot.nodes:
+        if not isinstance(node.node_data, ArrayNodeData):
+            continue
+        if scanned >= config.effective_max_arrays_to_scan:
+            break
+        scanned += 1
+        ids = dict.fromkeys(ref.id for ref in node.node_data.manifests)
+        refs = sum(sizes.get(manifest_id, 0) for manifest_id in ids)
+        if refs <= room and ids and matches(condition, node.path, refs):
+            room -= sum(
+                sizes.get(manifest_id, 0) for manifest_id in ids if manifest_id not in chosen
+            )
+            chosen |= ids
+    return list(chosen)
+
+
+def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> bool:
+    """Whether a condition holds for an array; one that is unknown does not."""
+    match condition:
+        case PreloadOr(conditions=conditions):
+            return any(matches(one, path, num_refs) for one in conditions)
+        case PreloadAnd(conditions=conditions):
+            return all(matches(one, path, num_refs) for one in conditions)
+        case PreloadPathMatches(regex=regex):
+            return compiled(regex).search(path.value) is not None
+        case PreloadNameMatches(regex=regex):
+            return compiled(regex).search(path.name) is not None
+        case PreloadNumRefs():
+            return _above(condition.from_bound, num_refs) and _below(condition.to_bound, num_refs)
+        case PreloadTrue():
+            return True
+        case _:
+            return False
+
+
+def start_preload(assets: Assets, tree: Tree, config: ManifestPreloadConfig) -> None:
+    """Load manifests in the background; whoever needs one meanwhile waits for that one alone."""
+    chosen = plan_preload(tree, config)
+    if not chosen:
+        return
+
+    def load() -> None:
+        for manifest_id in chosen:
+            try:
+                assets.load_manifest(manifest_id)
+            except IcefloeError:
+                # Whoever needs this manifest meets the error, and knows what it was needed for.
+                return
+
+    threading.Thread(target=load, name="icefloe-preload", daemon=True).start()
+
+
+def _above(bound: Bound, value: int) -> bool:
+    match bound:
+        case Included(limit):
+            return value >= limit
+        case Excluded(limit):
+            return value > limit
+        case _:
+            return True
+
+
+def _below(bound: Bound, value: int) -> bool:
+    match bound:
+        case Included(limit):
+            return value <= limit
+        case Excluded(limit):
+            return value < limit
+        case _:
+            return True

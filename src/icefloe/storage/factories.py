@@ -1,0 +1,226 @@
+"""What Icechunk has as ``Storage.new_s3(…)`` and its like: storages from options and credentials.
+
+Functions, and not methods of `Storage`: the interface stands below the storages that implement it
+and cannot name them. Each is the constructor of the same kind (`constructors`, which most users
+want) with the options in one value and the credentials in another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from icefloe.storage.constructors import (
+    azure_storage,
+    gcs_storage,
+    http_storage,
+    in_memory_storage,
+    local_filesystem_storage,
+    r2_storage,
+    s3_storage,
+    tigris_storage,
+)
+from icefloe.storage.object_store import HttpStorage, ObjectStorage
+from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
+from icefloe.storage.redirect import redirect_storage
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from icefloe.model.containers import S3Options
+    from icefloe.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
+    from icefloe.storage.local import LocalStorage
+    from icefloe.storage.memory import MemoryStorage
+
+_DEFAULT_STREAM_TIMEOUT_S: Final = 60
+
+
+def new_in_memory() -> MemoryStorage:
+    """Do as `in_memory_storage`."""
+    return in_memory_storage()
+
+
+def new_local_filesystem(path: str | os.PathLike[str]) -> LocalStorage:
+    """Do as `local_filesystem_storage`."""
+    return local_filesystem_storage(path)
+
+
+def new_s3(
+    config: S3Options,
+    bucket: str,
+    prefix: str | None,
+    credentials: AnyS3Credential | None = None,
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    *,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `s3_storage`."""
+    made = s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=config.region,
+        endpoint_url=config.endpoint_url,
+        allow_http=config.allow_http,
+        anonymous=config.anonymous or None,
+        force_path_style=config.force_path_style,
+        network_stream_timeout_seconds=_stream_timeout_s(config),
+        requester_pays=config.requester_pays,
+        checksum_algorithm=config.checksum_algorithm,
+        legacy_rooted_keys=legacy_rooted_keys,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+    return _with_s3_credentials(made, credentials)
+
+
+def new_s3_object_store(
+    config: S3Options,
+    bucket: str,
+    prefix: str | None,
+    credentials: AnyS3Credential | None = None,
+    *,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `new_s3`; Icechunk has two clients of S3, and there is one here."""
+    return new_s3(
+        config,
+        bucket,
+        prefix,
+        credentials,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+
+
+def new_tigris(  # noqa: PLR0917 - the signature of Icechunk
+    config: S3Options,
+    bucket: str,
+    prefix: str | None,
+    use_weak_consistency: bool,  # noqa: FBT001 - the signature of Icechunk
+    credentials: AnyS3Credential | None = None,
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001
+    *,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `tigris_storage`."""
+    made = tigris_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=config.region,
+        endpoint_url=config.endpoint_url,
+        use_weak_consistency=use_weak_consistency,
+        allow_http=config.allow_http,
+        anonymous=config.anonymous or None,
+        network_stream_timeout_seconds=_stream_timeout_s(config),
+        checksum_algorithm=config.checksum_algorithm,
+        legacy_rooted_keys=legacy_rooted_keys,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+    return _with_s3_credentials(made, credentials)
+
+
+def new_r2(  # noqa: PLR0917 - the signature of Icechunk
+    config: S3Options,
+    bucket: str | None = None,
+    prefix: str | None = None,
+    account_id: str | None = None,
+    credentials: AnyS3Credential | None = None,
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    *,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `r2_storage`."""
+    made = r2_storage(
+        bucket=bucket,
+        prefix=prefix,
+        account_id=account_id,
+        endpoint_url=config.endpoint_url,
+        region=config.region,
+        allow_http=config.allow_http,
+        anonymous=config.anonymous or None,
+        network_stream_timeout_seconds=_stream_timeout_s(config),
+        checksum_algorithm=config.checksum_algorithm,
+        legacy_rooted_keys=legacy_rooted_keys,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+    return _with_s3_credentials(made, credentials)
+
+
+def new_gcs(
+    bucket: str,
+    prefix: str | None,
+    credentials: AnyGcsCredential | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `gcs_storage`."""
+    made = gcs_storage(
+        bucket=bucket,
+        prefix=prefix,
+        config=config,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+    if credentials is None or not isinstance(made.place, GcsPlace):
+        return made
+    return ObjectStorage(replace(made.place, credentials=credentials))
+
+
+def new_azure_blob(
+    account: str,
+    container: str,
+    prefix: str | None,
+    credentials: AnyAzureCredential | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `azure_storage`."""
+    made = azure_storage(account=account, container=container, prefix=prefix, config=config)
+    if credentials is None or not isinstance(made.place, AzurePlace):
+        return made
+    return ObjectStorage(replace(made.place, credentials=credentials))
+
+
+def new_http(
+    base_url: str,
+    config: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> HttpStorage:
+    """Do as `http_storage`."""
+    return http_storage(base_url, config, headers)
+
+
+def new_redirect(base_url: str) -> ObjectStorage:
+    """Do as `redirect_storage`."""
+    return redirect_storage(base_url)
+
+
+def _stream_timeout_s(config: S3Options) -> int:
+    seconds = config.network_stream_timeout_seconds
+    return _DEFAULT_STREAM_TIMEOUT_S if seconds is None else seconds
+
+
+def _with_s3_credentials(made: ObjectStorage, credentials: AnyS3Credential | None) -> ObjectStorage:
+    # Given credentials say more than the switch `anonymous` of the options.
+    if credentials is None or not isinstance(made.place, S3Place):
+        return made
+    return ObjectStorage(replace(made.place, credentials=credentials))

@@ -1,0 +1,139 @@
+"""A storage that hands every call to another one, with room for something around it.
+
+What slows requests down, counts them or lets them fail derives from it and says once what happens
+around a request; every call of the interface passes there exactly once.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from icefloe.storage.interface import Fetched, ObjectInfo, Overwrite, PutMode, Storage, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from icefloe.model.byte_range import Bounded, ByteRange
+    from icefloe.model.storage_settings import StorageSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of the interface: its name, the keys (or the prefix) it is about, what it sends."""
+
+    name: str
+    keys: tuple[str, ...]
+    bytes_sent: int = 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes objects."""
+        return self.name in {"put", "put_async", "delete_many", "copy"}
+
+
+class ForwardingStorage(Storage):
+    """The same objects as ``inner``, with `_around` and its twin around every request."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    @property
+    def inner(self) -> Storage:
+        """The storage that does the work."""
+        return self._inner
+
+    def _around(self, request: Request, run: Callable[[], T]) -> T:  # noqa: ARG002 - for others
+        return run()
+
+    async def _around_async(
+        self,
+        request: Request,  # noqa: ARG002 - for others
+        run: Callable[[], Awaitable[T]],
+    ) -> T:
+        return await run()
+
+    @property
+    def url(self) -> str:
+        """Where the objects are."""
+        return self._inner.url
+
+    @property
+    def read_only(self) -> bool:
+        """Whether every write raises."""
+        return self._inner.read_only
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether reads come at once."""
+        return self._inner.answers_at_once
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"
+
+    def default_settings(self) -> StorageSettings:
+        """Tell the defaults of the storage inside."""
+        return self._inner.default_settings()
+
+    def with_settings(self, settings: StorageSettings) -> Self:
+        """Make a storage that does the same around the storage inside with other settings."""
+        again = copy.copy(self)
+        again._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
+        return again
+
+    def get(
+        self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
+    ) -> Fetched:
+        """Fetch an object or a range of it."""
+        return self._around(
+            Request("get", (key,)), lambda: self._inner.get(key, byte_range, max_bytes=max_bytes)
+        )
+
+    def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
+        """Fetch several ranges of one object."""
+        return self._around(
+            Request("get_ranges", (key,)), lambda: self._inner.get_ranges(key, ranges)
+        )
+
+    def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Fetch the bytes of one range."""
+        return self._around(
+            Request("get_bytes", (key,)), lambda: self._inner.get_bytes(key, start, length)
+        )
+
+    async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
+        """Fetch the bytes of one range, from an event loop."""
+        return await self._around_async(
+            Request("get_bytes_async", (key,)),
+            lambda: self._inner.get_bytes_async(key, start, length),
+        )
+
+    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+        """Write an object under the condition of ``mode``."""
+        request = Request("put", (key,), memoryview(data).nbytes)
+        return self._around(request, lambda: self._inner.put(key, data, mode))
+
+    async def put_async(self, key: str, data: bytes | memoryview) -> Version:
+        """Do a `Fresh` put, from an event loop."""
+        request = Request("put_async", (key,), memoryview(data).nbytes)
+        return await self._around_async(request, lambda: self._inner.put_async(key, data))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects; one request, however many they are."""
+        doomed = tuple(keys)
+        self._around(Request("delete_many", doomed), lambda: self._inner.delete_many(doomed))
+
+    def head(self, key: str) -> ObjectInfo:
+        """Tell what is known of one object."""
+        return self._around(Request("head", (key,)), lambda: self._inner.head(key))
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object."""
+        self._around(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """List the objects below ``prefix``; one request, made before the first is looked at."""
+        return self._around(Request("list", (prefix,)), lambda: self._inner.list(prefix))

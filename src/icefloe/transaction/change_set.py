@@ -1,0 +1,151 @@
+"""What a transaction changed, on top of a base: nodes by their paths, chunks by their array's id.
+
+Nodes are edits of single paths: the node that is there now, or None. What was created, deleted,
+updated or moved is not recorded but found by comparing those paths before and after, by node id;
+so a node that comes and goes within one transaction leaves no trace, and moves show their net
+effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.model.node import NodeKind
+from icefloe.model.transaction_log import MoveOperation, TransactionLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.model.ids import NodeId, SnapshotId
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+    from icefloe.model.tree import Tree
+    from icefloe.transaction.chunk_changes import ChunkChanges
+
+
+@dataclass(slots=True)
+class ChangeSet:
+    """The changes of one transaction.
+
+    Parameters
+    ----------
+    edits
+        For each path that was touched the node that is there now, None for no node. The manifests
+        of an array in here count for nothing: those of the base do.
+    chunks
+        The chunks written and deleted, for each array.
+    """
+
+    edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
+    chunks: dict[NodeId, ChunkChanges] = field(default_factory=dict)
+
+    def copy(self) -> ChangeSet:
+        """Return a change set that goes its own way from here."""
+        return ChangeSet(
+            dict(self.edits), {node_id: changes.copy() for node_id, changes in self.chunks.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """The nodes that differ between a base and what a change set makes of it, by their ids.
+
+    A node that moved is under both its paths: ``before`` and ``after``.
+    """
+
+    before: dict[NodeId, NodeSnapshot]
+    after: dict[NodeId, NodeSnapshot]
+
+    @property
+    def new(self) -> list[NodeSnapshot]:
+        """Nodes that are there now and were not before."""
+        return [node for node_id, node in self.after.items() if node_id not in self.before]
+
+    @property
+    def deleted(self) -> list[NodeSnapshot]:
+        """Nodes that were there before and are no more."""
+        return [node for node_id, node in self.before.items() if node_id not in self.after]
+
+    @property
+    def updated(self) -> list[NodeSnapshot]:
+        """Nodes whose Zarr metadata differ, as they are now."""
+        return [
+            node
+            for node_id, node in self.after.items()
+            if node_id in self.before and node.user_data != self.before[node_id].user_data
+        ]
+
+    @property
+    def moved(self) -> list[MoveOperation]:
+        """Nodes that are at another path now, ordered by where they went, level by level."""
+        moves = [
+            MoveOperation(self.before[node_id].path, node.path, node_id, node.kind)
+            for node_id, node in self.after.items()
+            if node_id in self.before and node.path != self.before[node_id].path
+        ]
+        return sorted(moves, key=lambda move: move.to_path.segments)
+
+
+def node_changes(base: Tree, changes: ChangeSet) -> NodeChanges:
+    """Compare the touched paths before and after."""
+    before = [base.get(path) for path in changes.edits]
+    return NodeChanges(
+        {node.id: node for node in before if node is not None},
+        {node.id: node for node in changes.edits.values() if node is not None},
+    )
+
+
+def transaction_log(
+    snapshot_id: SnapshotId, changes: ChangeSet, nodes: NodeChanges
+) -> TransactionLog:
+    """Summarise a change set as its commit will."""
+    chunks = {
+        node_id: chunk_changes.columns().coords
+        for node_id, chunk_changes in changes.chunks.items()
+        if chunk_changes
+    }
+
+    def ids(listed: list[NodeSnapshot], kind: NodeKind) -> frozenset[NodeId]:
+        return frozenset(node.id for node in listed if node.kind is kind)
+
+    return TransactionLog(
+        id=snapshot_id,
+        new_groups=ids(nodes.new, NodeKind.GROUP),
+        new_arrays=ids(nodes.new, NodeKind.ARRAY),
+        deleted_groups=ids(nodes.deleted, NodeKind.GROUP),
+        deleted_arrays=ids(nodes.deleted, NodeKind.ARRAY),
+        updated_groups=ids(nodes.updated, NodeKind.GROUP),
+        updated_arrays=ids(nodes.updated, NodeKind.ARRAY),
+        updated_chunks=ChunkIndexColumns.of(chunks),
+        moved_nodes=tuple(nodes.moved),
+    )
+
+
+def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
+    """Summarise two changes in a row as one, under the id of the newer."""
+    chunks: dict[NodeId, NDArray[np.uint32]] = {}
+    for log in (older, newer):
+        for position, node_id in enumerate(log.updated_chunks.nodes()):
+            rows = log.updated_chunks.matrix(position)
+            if node_id in chunks:
+                rows = np.unique(np.concatenate([chunks[node_id], rows]), axis=0)
+            chunks[node_id] = rows
+    moves = {move.node_id: move for move in older.moved_nodes}
+    for move in newer.moved_nodes:
+        first = moves.get(move.node_id, move)
+        moves[move.node_id] = replace(move, from_path=first.from_path)
+    return replace(
+        newer,
+        new_groups=older.new_groups | newer.new_groups,
+        new_arrays=older.new_arrays | newer.new_arrays,
+        deleted_groups=older.deleted_groups | newer.deleted_groups,
+        deleted_arrays=older.deleted_arrays | newer.deleted_arrays,
+        updated_groups=older.updated_groups | newer.updated_groups,
+        updated_arrays=older.updated_arrays | newer.updated_arrays,
+        updated_chunks=ChunkIndexColumns.of(chunks),
+        moved_nodes=tuple(move for move in moves.values() if move.from_path != move.to_path),
+    )

@@ -1,0 +1,114 @@
+"""What a transaction did to the chunks of one array; the last word on each chunk counts.
+
+Single writes collect in a dictionary, batches stay columns; `columns` folds both into one sorted
+`ArrayManifest`. Nothing here knows the grid: whoever adds a change has checked it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe.model.chunk_index_columns import find_row
+from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.transaction.overlay import DELETED, deletions, stack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.model.chunk_payload import ChunkPayload
+
+# Each batch is searched by itself until the next fold.
+_MAX_BATCHES = 8
+
+
+class Unchanged:
+    """The answer for a chunk that the transaction did not touch."""
+
+
+UNCHANGED = Unchanged()
+
+
+class ChunkChanges:
+    """Chunks written and deleted, by their indices."""
+
+    __slots__ = ("_batches", "_ndim", "_recent")
+
+    def __init__(self, ndim: int) -> None:
+        self._ndim = ndim
+        self._recent: dict[tuple[int, ...], ChunkPayload | None] = {}
+        self._batches: list[ArrayManifest] = []
+
+    @classmethod
+    def of(cls, columns: ArrayManifest) -> ChunkChanges:
+        """Make changes from columns without repeated rows."""
+        changes = cls(columns.coords.shape[1])
+        if len(columns):
+            changes._batches.append(columns)
+        return changes
+
+    def set(self, indices: tuple[int, ...], payload: ChunkPayload | None) -> None:
+        """Write one chunk, or delete it with None."""
+        self._recent[indices] = payload
+
+    def add(self, columns: ArrayManifest) -> None:
+        """Write, or delete, many chunks at once; no row may come twice."""
+        if not len(columns):
+            return
+        self._settle()
+        self._batches.append(columns)
+        if len(self._batches) > _MAX_BATCHES:
+            self._batches = [stack(self._batches)]
+
+    def get(self, indices: tuple[int, ...]) -> ChunkPayload | Unchanged | None:
+        """Tell the last word on one chunk: a payload, None if deleted, or `UNCHANGED`."""
+        found = self._recent.get(indices, UNCHANGED)
+        if found is not UNCHANGED or not self._batches:
+            return found
+        for batch in reversed(self._batches):
+            row = find_row(batch.coords, indices)
+            if row is not None:
+                return None if batch.payloads.kind[row] == DELETED else batch.payloads[row]
+        return UNCHANGED
+
+    def columns(self) -> ArrayManifest:
+        """Return all changes as sorted columns, each chunk once."""
+        self._settle()
+        if len(self._batches) > 1:
+            self._batches = [stack(self._batches)]
+        return self._batches[0] if self._batches else deletions(_matrix([], self._ndim))
+
+    def copy(self) -> ChunkChanges:
+        """Return changes that go their own way from here; columns are shared."""
+        other = ChunkChanges(self._ndim)
+        other._recent = dict(self._recent)
+        other._batches = list(self._batches)
+        return other
+
+    def __bool__(self) -> bool:
+        return bool(self._recent or self._batches)
+
+    def __getstate__(self) -> Any:
+        return self._ndim, self.columns()
+
+    def __setstate__(self, state: Any) -> None:
+        self._ndim, columns = state
+        self._recent, self._batches = {}, [columns] if len(columns) else []
+
+    def _settle(self) -> None:
+        """Turn what came one by one into a batch."""
+        if not self._recent:
+            return
+        recent, self._recent = self._recent, {}
+        written = {indices: payload for indices, payload in recent.items() if payload is not None}
+        if written:
+            payloads = ChunkPayloads.of(list(written.values()))
+            self._batches.append(ArrayManifest.of(_matrix(list(written), self._ndim), payloads))
+        if len(written) < len(recent):
+            deleted = [indices for indices, payload in recent.items() if payload is None]
+            self._batches.append(deletions(_matrix(deleted, self._ndim)))
+
+
+def _matrix(indices: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
+    return np.array(indices, np.uint32).reshape(len(indices), ndim)

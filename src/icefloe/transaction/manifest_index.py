@@ -1,0 +1,35 @@
+"""Finding the manifest that a chunk is in, among the manifests of one array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from icefloe.model.ids import ManifestId
+    from icefloe.model.node import ManifestRef
+
+
+class ManifestIndex:
+    """The extents of an array's manifests as columns; made once, asked for every chunk."""
+
+    __slots__ = ("_only", "_refs", "_starts", "_stops")
+
+    def __init__(self, refs: tuple[ManifestRef, ...], ndim: int) -> None:
+        self._refs = refs
+        self._only = refs[0] if len(refs) == 1 else None
+        boxes = [ref.extents.ranges or ((0, 2**32),) * ndim for ref in refs]
+        bounds = np.array(boxes, np.int64).reshape(len(refs), ndim, 2)
+        self._starts, self._stops = bounds[:, :, 0], bounds[:, :, 1]
+
+    def find(self, indices: tuple[int, ...]) -> ManifestId | None:
+        """Return the manifest whose extents contain a chunk."""
+        if self._only is not None:
+            return self._only.id if self._only.extents.contains(indices) else None
+        if not self._refs:
+            return None
+        place = np.array(indices, np.int64)
+        inside = np.all((self._starts <= place) & (place < self._stops), axis=1)
+        first = int(inside.argmax())
+        return self._refs[first].id if inside[first] else None

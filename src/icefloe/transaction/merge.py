@@ -1,0 +1,189 @@
+"""Merging change sets of forks: transactions that started from the same point and went apart.
+
+A fork changed some nodes and chunks; so may have the one it is merged into. Where only one side
+changed a thing, that change counts; where both made the same change, it counts once; where they
+differ, somebody has to choose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.conflicts import VersionSelection
+from icefloe.errors import ErrorKind, SessionStateError
+from icefloe.model.chunk_payload import ChunkRef
+from icefloe.transaction import overlay
+from icefloe.transaction.row_order import common_rows
+
+if TYPE_CHECKING:
+    from icefloe.assets import Assets
+    from icefloe.model.chunk_payload import ChunkPayload
+    from icefloe.model.ids import NodeId
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+    from icefloe.transaction.change_set import ChangeSet
+    from icefloe.transaction.transaction import Transaction
+
+
+def merge_changes(
+    into: Transaction,
+    fork_point: Transaction,
+    changes: ChangeSet,
+    on_chunk_conflict: VersionSelection = VersionSelection.Fail,
+) -> None:
+    """Take over the changes of a fork.
+
+    Parameters
+    ----------
+    into
+        The transaction that takes them over.
+    fork_point
+        What the fork saw when it began, unchanged.
+    changes
+        What the fork did.
+    on_chunk_conflict
+        What happens where both wrote a chunk, differently: ``Fail``, ``UseOurs`` (the one that
+        is there) or ``UseTheirs`` (the fork's).
+
+    Raises
+    ------
+    SessionStateError
+        If both sides contradict each other; nothing was taken over then.
+    """
+    edits, renamed = _plan_nodes(into, fork_point, changes)
+    columns = {}
+    for node_id, changed in changes.chunks.items():
+        if not changed:
+            continue
+        target = renamed.get(node_id, node_id)
+        node = _find(into, edits, target)
+        if node is None:
+            raise _failed(
+                f"the fork wrote chunks of {_name(fork_point, node_id)}, which was deleted here"
+            )
+        columns[target] = (
+            node,
+            _plan_chunks(into, fork_point, node, changed.columns(), on_chunk_conflict),
+        )
+    # Everything was checked: from here on nothing fails.
+    for path, edited in edits.items():
+        if edited is None:
+            into.drop_node(path)
+        else:
+            into.put_node(edited)
+    for node, changed_columns in columns.values():
+        into.change_chunks(node, changed_columns)
+
+
+def _plan_nodes(
+    into: Transaction, fork_point: Transaction, changes: ChangeSet
+) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
+    """Decide about each path that the fork touched; also which of its new nodes are there."""
+    edits: dict[Path, NodeSnapshot | None] = {}
+    renamed: dict[NodeId, NodeId] = {}
+    for path, theirs in changes.edits.items():
+        before, ours = fork_point.get_node(path), into.get_node(path)
+        if _unchanged(ours, before):
+            if before is not None and (theirs is None or theirs.id != before.id):
+                _require_unwritten(into, fork_point, before)
+            edits[path] = theirs
+        elif _alike(ours, theirs):
+            # Both created it, from the same metadata: it is one node, under our id.
+            if ours is not None and theirs is not None:
+                renamed[theirs.id] = ours.id
+        else:
+            raise _failed(f"{path} was changed here and in the fork, in different ways")
+    return edits, renamed
+
+
+def _require_unwritten(into: Transaction, fork_point: Transaction, node: NodeSnapshot) -> None:
+    """Refuse to delete an array that was written to after the fork began."""
+    changed = into.changes.chunks.get(node.id)
+    if not changed:
+        return
+    ours = changed.columns()
+    for row, indices in enumerate(ours.coords.tolist()):
+        if _payload(ours, row) != fork_point.get_payload(node.path, tuple(indices)):
+            raise _failed(f"{node.path} was deleted in the fork, and written to here")
+
+
+def _plan_chunks(
+    into: Transaction,
+    fork_point: Transaction,
+    node: NodeSnapshot,
+    theirs: ArrayManifest,
+    on_conflict: VersionSelection,
+) -> ArrayManifest:
+    """Return those of the fork's chunk changes that are to be taken over."""
+    changed = into.changes.chunks.get(node.id)
+    if not changed:
+        return theirs
+    ours = changed.columns()
+    mine, other = common_rows(ours.coords, theirs.coords)
+    refused = []
+    for row, their_row in zip(mine.tolist(), other.tolist(), strict=True):
+        indices = tuple(ours.coords[row].tolist())
+        our_payload = _payload(ours, row)
+        if our_payload == fork_point.get_payload(node.path, indices):
+            continue  # the fork knew this one, and went on from it
+        if _same_bytes(into.assets, our_payload, _payload(theirs, their_row)):
+            continue
+        if on_conflict is VersionSelection.Fail:
+            raise _failed(
+                f"chunk {list(indices)} of {node.path} was written here and in the fork, with "
+                "different bytes: let each writer have whole chunks of its own, or say which "
+                "wins with on_chunk_conflict=VersionSelection.UseOurs or UseTheirs"
+            )
+        if on_conflict is VersionSelection.UseOurs:
+            refused.append(their_row)
+    if not refused:
+        return theirs
+    kept = np.ones(len(theirs), bool)
+    kept[refused] = False
+    return overlay.select(theirs, np.flatnonzero(kept))
+
+
+def _payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
+    return None if refs.payloads.kind[row] == overlay.DELETED else refs.payloads[row]
+
+
+def _same_bytes(assets: Assets, one: ChunkPayload | None, other: ChunkPayload | None) -> bool:
+    """Whether two references lead to equal bytes; a task that ran twice wrote the same twice."""
+    if one == other:
+        return True
+    if isinstance(one, ChunkRef) and isinstance(other, ChunkRef) and one.length == other.length:
+        return bytes(assets.fetch_chunk(one)) == bytes(assets.fetch_chunk(other))
+    return False
+
+
+def _unchanged(now: NodeSnapshot | None, before: NodeSnapshot | None) -> bool:
+    if now is None or before is None:
+        return now is before
+    return now.id == before.id and _alike(now, before)
+
+
+def _alike(one: NodeSnapshot | None, other: NodeSnapshot | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.kind is other.kind and one.path == other.path and one.user_data == other.user_data
+
+
+def _find(
+    into: Transaction, edits: dict[Path, NodeSnapshot | None], node_id: NodeId
+) -> NodeSnapshot | None:
+    for node in edits.values():
+        if node is not None and node.id == node_id:
+            return node
+    return into.find_node(node_id)
+
+
+def _name(transaction: Transaction, node_id: NodeId) -> str:
+    node = transaction.find_node(node_id)
+    return "an array" if node is None else str(node.path)
+
+
+def _failed(problem: str) -> SessionStateError:
+    return SessionStateError(f"{problem}; nothing was merged", kind=ErrorKind.MERGE_FAILED)

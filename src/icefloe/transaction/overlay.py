@@ -1,0 +1,192 @@
+"""Chunk references laid over each other, as columns: the later ones win.
+
+Changes are an `ArrayManifest` in which a row may also say that its chunk is gone: kind `DELETED`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from icefloe.model.chunk_payload import ChunkKind, ETag, LastModified
+from icefloe.model.columns import constant
+from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
+from icefloe.model.strings import Strings
+from icefloe.transaction.row_order import row_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.model.chunk_payload import Checksum
+
+DELETED: Final = 0
+"""The kind of a change that deletes its chunk; no manifest file has it."""
+
+_PLAIN_COLUMNS: Final = (
+    "kind",
+    "offset",
+    "length",
+    "chunk_id",
+    "location",
+    "etag",
+    "last_modified",
+)
+
+
+def deletions(coords: NDArray[np.uint32]) -> ArrayManifest:
+    """Say that chunks are gone."""
+    rows = len(coords)
+    none = ChunkPayloads.of([])
+    return ArrayManifest.of(
+        coords,
+        replace(
+            none,
+            kind=np.full(rows, DELETED, np.uint8),
+            offset=np.zeros(rows, np.uint64),
+            length=np.zeros(rows, np.uint64),
+            chunk_id=np.zeros((rows, none.chunk_id.shape[1]), np.uint8),
+            location=np.full(rows, NO_CODE, np.int32),
+            etag=np.full(rows, NO_CODE, np.int32),
+            last_modified=np.zeros(rows, np.uint32),
+        ),
+    )
+
+
+def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
+    """Lay parts over each other, the last on top; what is deleted stays, as a deletion."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate(row_keys([part.coords for part in parts]))
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], [True] * bool(len(ordered)))
+    winners = order[is_last]
+    coords = np.concatenate([part.coords for part in parts])
+    payloads = ChunkPayloads.concatenate([part.payloads for part in parts])
+    return ArrayManifest(coords[winners], payloads.rows(winners))
+
+
+def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
+    """Return the references after the changes; both are sorted, and so is the result.
+
+    The cost is a copy of the columns of ``base``, not a sort of them: one changed chunk among
+    millions is the usual case.
+    """
+    if not len(changes):
+        return base
+    if not len(base):
+        kept = np.flatnonzero(changes.payloads.kind != DELETED)
+        return select(changes, kept)
+    keys, changed_keys = row_keys([base.coords, changes.coords])
+    places = np.searchsorted(keys, changed_keys)
+    is_there = places < len(keys)
+    is_there[is_there] = keys[places[is_there]] == changed_keys[is_there]
+    is_deletion = changes.payloads.kind == DELETED
+    payloads, added = _in_one_table(base.payloads, changes.payloads)
+    coords = base.coords
+
+    replaced = np.flatnonzero(is_there & ~is_deletion)
+    if len(replaced):
+        payloads = _replaced(payloads, places[replaced], added.rows(replaced))
+    inserted = np.flatnonzero(~is_there & ~is_deletion)
+    gone = places[is_there & is_deletion]
+    if len(gone) or len(inserted):
+        kept = np.ones(len(keys), bool)
+        kept[gone] = False
+        before = np.cumsum(np.append(0, kept))[places[inserted]]
+        coords = np.insert(coords[kept], before, changes.coords[inserted], axis=0)
+        new = added.rows(inserted)
+        payloads = replace(
+            payloads,
+            **{
+                name: np.insert(getattr(payloads, name)[kept], before, getattr(new, name), axis=0)
+                for name in _PLAIN_COLUMNS
+            },
+        )
+    return ArrayManifest(coords, payloads)
+
+
+def select(refs: ArrayManifest, rows: NDArray[np.int64] | slice) -> ArrayManifest:
+    """Take some rows, in their order."""
+    return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
+
+
+def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPayloads:
+    """Give all virtual chunks the same checksum."""
+    match checksum:
+        case ETag(value):
+            rows = len(payloads)
+            return replace(payloads, etag=constant(0, rows, np.int32), etags=Strings.of([value]))
+        case LastModified(seconds):
+            return replace(payloads, last_modified=constant(seconds, len(payloads), np.uint32))
+        case _:
+            return payloads
+
+
+def inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
+    """Say for each row whether it lies in a grid."""
+    if coords.shape[1] != len(num_chunks):
+        return np.zeros(len(coords), bool)
+    return np.asarray(np.all(coords < np.array(num_chunks, np.uint64), axis=1))
+
+
+def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Say for each row whether the other matrix has it too."""
+    keys, other_keys = row_keys([coords, others])
+    return np.isin(keys, other_keys)
+
+
+def compact(payloads: ChunkPayloads) -> ChunkPayloads:
+    """Drop the strings that no row uses: a small part must not drag a large table along."""
+    location, locations = _used(payloads.location, payloads.locations)
+    etag, etags = _used(payloads.etag, payloads.etags)
+    return replace(payloads, location=location, locations=locations, etag=etag, etags=etags)
+
+
+def _used(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
+    if not len(table):
+        return codes, table
+    is_used = np.zeros(len(table) + 1, bool)
+    is_used[codes] = True  # NO_CODE lands on the spare entry at the end
+    is_used[-1] = False
+    if is_used[:-1].all():
+        return codes, table
+    kept = np.flatnonzero(is_used)
+    renumber = np.full(len(table) + 1, NO_CODE, np.int32)
+    renumber[kept] = np.arange(len(kept), dtype=np.int32)
+    return renumber[codes], table.take(kept)
+
+
+def _in_one_table(
+    base: ChunkPayloads, changes: ChunkPayloads
+) -> tuple[ChunkPayloads, ChunkPayloads]:
+    """Let both use the same strings and inline bytes, so that rows can go from one to another."""
+    if not len(changes.locations) and not len(changes.etags) and not len(changes.inline):
+        shared = {name: getattr(base, name) for name in ("locations", "etags", "inline")}
+        return base, replace(changes, **shared)
+    if not len(changes.locations) and not len(changes.etags):
+        offset = np.where(
+            changes.kind == ChunkKind.INLINE,
+            changes.offset + np.uint64(len(base.inline)),
+            changes.offset,
+        )
+        inline = np.concatenate([base.inline, changes.inline])
+        shared = {"locations": base.locations, "etags": base.etags, "inline": inline}
+        return replace(base, inline=inline), replace(changes, offset=offset, **shared)
+    both = ChunkPayloads.concatenate([base, changes])
+    return both.rows(slice(0, len(base))), both.rows(slice(len(base), None))
+
+
+def _replaced(
+    payloads: ChunkPayloads, places: NDArray[np.int64], rows: ChunkPayloads
+) -> ChunkPayloads:
+    columns = {}
+    for name in _PLAIN_COLUMNS:
+        column = getattr(payloads, name).copy()
+        column[places] = getattr(rows, name)
+        columns[name] = column
+    return replace(payloads, **columns)

@@ -1,0 +1,253 @@
+"""Replaying changes on top of a commit of somebody else. Pure: logs and trees in, changes out.
+
+`find_conflicts` compares what a transaction changed with the transaction log of one commit, and
+with the hierarchy that this commit led to. `rebase` makes the change set that has the same effect
+on top of that commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from icefloe.conflicts import Conflict, ConflictType, VersionSelection
+from icefloe.model.node import ArrayNodeData, NodeKind
+from icefloe.transaction import overlay
+from icefloe.transaction.change_set import ChangeSet, node_changes
+from icefloe.transaction.chunk_changes import ChunkChanges
+from icefloe.transaction.row_order import common_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.conflicts import ConflictSolver
+    from icefloe.model.ids import NodeId
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+    from icefloe.model.transaction_log import TransactionLog
+    from icefloe.model.tree import Tree
+    from icefloe.transaction.change_set import NodeChanges
+
+_CAN_USE_OURS: Final = frozenset(
+    {
+        ConflictType.ChunkDoubleUpdate,
+        ConflictType.DeleteOfUpdatedArray,
+        ConflictType.DeleteOfUpdatedGroup,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A commit of somebody else: what it changed, and the hierarchy after it."""
+
+    log: TransactionLog
+    tree: Tree
+
+
+def rebase(
+    base: Tree, changes: ChangeSet, theirs: Theirs, solver: ConflictSolver
+) -> tuple[ChangeSet, list[Conflict]]:
+    """Replay changes on top of one commit.
+
+    Returns
+    -------
+        The changes as they are to be applied to ``theirs.tree``, and the conflicts that nobody
+        solved; if there are any, the changes mean nothing.
+    """
+    unsolved = []
+    dropped: dict[NodeId, Conflict] = {}
+    for node_id, conflict in _conflicts(base, changes, theirs):
+        decision = solver.decide(conflict)
+        if decision is VersionSelection.UseOurs and conflict.conflict_type in _CAN_USE_OURS:
+            continue
+        if (
+            decision is VersionSelection.UseTheirs
+            and conflict.conflict_type is ConflictType.ChunkDoubleUpdate
+            and node_id is not None
+        ):
+            dropped[node_id] = conflict
+        else:
+            unsolved.append(conflict)
+    if unsolved:
+        return changes, unsolved
+    return _replayed(base, changes, theirs.tree, dropped), []
+
+
+def find_conflicts(base: Tree, changes: ChangeSet, theirs: Theirs) -> list[Conflict]:
+    """Tell all contradictions, in the order in which the kinds are numbered, nearly."""
+    return [conflict for _, conflict in _conflicts(base, changes, theirs)]
+
+
+def _conflicts(
+    base: Tree, changes: ChangeSet, theirs: Theirs
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    log, tree = theirs.log, theirs.tree
+    ours = node_changes(base, changes)
+    if log.moved_nodes or (ours.moved and _touches_nodes(log)):
+        # Paths are how both sides name things; after a move the same path is another node.
+        path = log.moved_nodes[0].from_path if log.moved_nodes else ours.moved[0].from_path
+        yield None, Conflict(ConflictType.MoveOperationCannotBeRebased, str(path))
+        return
+    deleted = {node.id: node for node in ours.deleted}
+    yield from _new_nodes(base, ours, deleted, tree)
+    yield from _orphans(deleted, theirs)
+    yield from _metadata(ours, log)
+    yield from _chunks(base, changes, theirs)
+    yield from _deletions(deleted, log)
+
+
+def _new_nodes(
+    base: Tree, ours: NodeChanges, deleted: dict[NodeId, NodeSnapshot], tree: Tree
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    for node in ours.new:
+        there = tree.get(node.path)
+        is_new_array = node.kind is NodeKind.ARRAY and next(tree.below(node.path), None)
+        if (there is not None and there.id not in deleted) or (there is None and is_new_array):
+            kind = ConflictType.NewNodeConflictsWithExistingNode
+            yield None, Conflict(kind, str(node.path))
+    for node in ours.new:
+        for above in node.path.ancestors():
+            there = tree.get(above)
+            was = base.get(above)
+            is_gone = there is None and was is not None and was.id not in deleted
+            if is_gone or (there is not None and there.kind is NodeKind.ARRAY):
+                yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(above))
+                break
+
+
+def _orphans(
+    deleted: dict[NodeId, NodeSnapshot], theirs: Theirs
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    """Find groups that we delete while they create something inside.
+
+    Nobody's rule says whether the new nodes go too, so no solver solves it.
+    """
+    groups = {node.path for node in deleted.values() if node.kind is NodeKind.GROUP}
+    if not groups:
+        return
+    hit: set[Path] = set()
+    for node_id in (*theirs.log.new_groups, *theirs.log.new_arrays):
+        node = theirs.tree.by_id.get(node_id)
+        if node is not None:
+            hit |= groups.intersection(
+                above
+                for above in node.path.ancestors()
+                if (there := theirs.tree.get(above)) is not None and there.id in deleted
+            )
+    for path in sorted(hit):
+        yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(path))
+
+
+def _metadata(ours: NodeChanges, log: TransactionLog) -> Iterator[tuple[NodeId | None, Conflict]]:
+    updated = sorted(ours.updated, key=lambda node: (-node.kind, node.path))  # arrays first
+    for node in updated:
+        if node.id in log.updated_arrays or node.id in log.updated_groups:
+            yield node.id, Conflict(ConflictType.ZarrMetadataDoubleUpdate, str(node.path))
+    for node in updated:
+        if node.id in log.deleted_arrays:
+            kind = ConflictType.ZarrMetadataUpdateOfDeletedArray
+            yield node.id, Conflict(kind, str(node.path))
+        elif node.id in log.deleted_groups:
+            kind = ConflictType.ZarrMetadataUpdateOfDeletedGroup
+            yield node.id, Conflict(kind, str(node.path))
+
+
+def _chunks(
+    base: Tree, changes: ChangeSet, theirs: Theirs
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    log = theirs.log
+    # Arrays that this transaction created are not in the base, and nobody else can have touched
+    # them.
+    paths = {
+        node_id: str(base.by_id[node_id].path)
+        for node_id, changed in changes.chunks.items()
+        if changed and node_id in base.by_id
+    }
+    ordered = sorted(paths, key=lambda node_id: paths[node_id])
+    for node_id in ordered:
+        if node_id in log.deleted_arrays:
+            yield node_id, Conflict(ConflictType.ChunksUpdatedInDeletedArray, paths[node_id])
+    for node_id in ordered:
+        if node_id in log.updated_arrays:
+            yield node_id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, paths[node_id])
+    yield from _regridded(base, changes, theirs)
+    for node_id in ordered:
+        position = log.updated_chunks.position(node_id)
+        if position is None:
+            continue
+        mine = changes.chunks[node_id].columns().coords
+        rows, _ = common_rows(mine, log.updated_chunks.matrix(position))
+        if len(rows):
+            chunks = mine[rows].tolist()
+            yield node_id, Conflict(ConflictType.ChunkDoubleUpdate, paths[node_id], chunks)
+
+
+def _regridded(
+    base: Tree, changes: ChangeSet, theirs: Theirs
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    """Find arrays whose grid we change so that chunks they wrote have no place in it."""
+    for node in changes.edits.values():
+        before = None if node is None else base.by_id.get(node.id)
+        if node is None or before is None or not isinstance(node.node_data, ArrayNodeData):
+            continue
+        position = theirs.log.updated_chunks.position(node.id)
+        if position is None or not isinstance(before.node_data, ArrayNodeData):
+            continue
+        grid = [dimension.num_chunks for dimension in node.node_data.shape]
+        sizes = [dimension.chunk_length for dimension in node.node_data.shape]
+        old_sizes = [dimension.chunk_length for dimension in before.node_data.shape]
+        known = None not in sizes and None not in old_sizes
+        written = theirs.log.updated_chunks.matrix(position)
+        if (known and sizes != old_sizes) or not overlay.inside(written, grid).all():
+            kind = ConflictType.ChunksUpdatedInUpdatedArray
+            yield node.id, Conflict(kind, str(node.path))
+
+
+def _deletions(
+    deleted: dict[NodeId, NodeSnapshot], log: TransactionLog
+) -> Iterator[tuple[NodeId | None, Conflict]]:
+    ordered = sorted(deleted.values(), key=lambda node: node.path)
+    for node in ordered:
+        if node.kind is NodeKind.ARRAY and (
+            node.id in log.updated_arrays or log.updated_chunks.position(node.id) is not None
+        ):
+            yield node.id, Conflict(ConflictType.DeleteOfUpdatedArray, str(node.path))
+    for node in ordered:
+        if node.kind is NodeKind.GROUP and node.id in log.updated_groups:
+            yield node.id, Conflict(ConflictType.DeleteOfUpdatedGroup, str(node.path))
+
+
+def _touches_nodes(log: TransactionLog) -> bool:
+    return bool(log.new_groups or log.new_arrays or log.deleted_groups or log.deleted_arrays)
+
+
+def _replayed(
+    base: Tree, changes: ChangeSet, tree: Tree, dropped: dict[NodeId, Conflict]
+) -> ChangeSet:
+    ours = node_changes(base, changes)
+    updated = {node.id for node in ours.updated}
+    edits: dict[Path, NodeSnapshot | None] = {}
+    for path, node in changes.edits.items():
+        if node is None:
+            there, was = tree.get(path), base.get(path)
+            # What we deleted may be gone already, and something else may be at its path by now.
+            if there is not None and was is not None and there.id == was.id:
+                edits[path] = None
+        elif node.id in ours.before and node.id not in updated:
+            # It only moved: what they did to it stays.
+            there = tree.by_id.get(node.id)
+            edits[path] = node if there is None else replace(there, path=path)
+        else:
+            edits[path] = node
+    chunks = {}
+    for node_id, changed in changes.chunks.items():
+        if node_id in dropped:
+            columns = changed.columns()
+            theirs = np.array(dropped[node_id].conflicted_chunks, np.uint32)
+            kept = ~overlay.is_among(columns.coords, theirs.reshape(-1, columns.coords.shape[1]))
+            changed = ChunkChanges.of(overlay.select(columns, np.flatnonzero(kept)))  # noqa: PLW2901
+        chunks[node_id] = changed
+    return ChangeSet(edits, chunks)

@@ -1,0 +1,72 @@
+"""New coordinates for the chunks of an array. Pure: references in, changes of references out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.manifest import ArrayManifest
+from icefloe.transaction import overlay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Mapping = Callable[[Iterable[int]], Iterable[int] | None]
+
+
+def shifted(
+    refs: ArrayManifest, grid: tuple[int, ...], chunk_offset: Sequence[int]
+) -> ArrayManifest:
+    """Move all chunks by an offset; what leaves the grid is dropped, what is vacated deleted."""
+    if len(chunk_offset) != len(grid):
+        raise InvalidInputError(
+            f"an array of {len(grid)} dimensions cannot be shifted by {list(chunk_offset)}",
+            kind=ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    moved = refs.coords.astype(np.int64) + np.array(chunk_offset, np.int64).reshape(1, -1)
+    fits = np.all((moved >= 0) & (moved < np.array(grid, np.int64)), axis=1)
+    rows = np.flatnonzero(fits)
+    arrived = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
+    vacated = refs.coords[~overlay.is_among(refs.coords, arrived.coords)]
+    return overlay.stack([overlay.deletions(vacated), arrived])
+
+
+def reindexed(
+    refs: ArrayManifest, grid: tuple[int, ...], forward: Mapping, backward: Mapping | None
+) -> ArrayManifest:
+    """Move each chunk to where ``forward`` says; see `Session.reindex_array`."""
+    present = {tuple(indices): row for row, indices in enumerate(refs.coords.tolist())}
+    targets: dict[tuple[int, ...], int] = {}
+    for indices, row in present.items():
+        target = forward(indices)
+        if target is not None:
+            targets[_require_inside(tuple(target), grid)] = row
+    deleted = []
+    if backward is not None:
+        for indices in present.keys() - targets.keys():
+            source = backward(indices)
+            if source is None or tuple(source) not in present:
+                deleted.append(indices)
+    rows = np.array(list(targets.values()), np.int64)
+    arrived = ArrayManifest.of(_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
+    return overlay.stack([overlay.deletions(_matrix(deleted, len(grid))), arrived])
+
+
+def _matrix(rows: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
+    return np.array(rows, np.uint32).reshape(len(rows), ndim)
+
+
+def _require_inside(indices: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...]:
+    if len(indices) != len(grid) or not all(
+        0 <= index < count for index, count in zip(indices, grid, strict=True)
+    ):
+        raise InvalidInputError(
+            f"a chunk cannot move to {list(indices)}, outside the grid of "
+            f"{' x '.join(map(str, grid))} chunks",
+            kind=ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return indices

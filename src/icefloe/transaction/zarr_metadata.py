@@ -1,0 +1,144 @@
+"""What a ``zarr.json`` tells a repository: group or array, shape, chunk grid, dimension names.
+
+Only that is read. Data types, codecs and attributes are Zarr's business: the document is stored
+byte for byte, so that whatever a Zarr library writes comes back unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeGuard
+
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.model.chunk_payload import MAX_U32, MAX_U64
+from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
+
+
+def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData:
+    """Read what is stored beside a ``zarr.json``; an array comes without manifests.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no metadata of a Zarr version 3 node, or of a grid that cannot be stored.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _bad(key, f"it is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise _bad(key, "it is not a JSON object")
+    if document.get("zarr_format") != 3:
+        raise _bad(key, f"zarr_format is {document.get('zarr_format')!r}; only 3 can be stored")
+    match document.get("node_type"):
+        case "group":
+            return GroupNodeData()
+        case "array":
+            return _array(document, key, spec_version)
+        case other:
+            raise _bad(key, f"node_type is {other!r}, neither 'group' nor 'array'")
+
+
+def _array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeData:
+    shape = document.get("shape")
+    if not _are_lengths(shape):
+        raise _bad_array(key, f"shape {shape!r} is not a list of lengths")
+    grid = document.get("chunk_grid")
+    name = grid.get("name") if isinstance(grid, dict) else grid
+    settings = grid.get("configuration") if isinstance(grid, dict) else None
+    if not isinstance(settings, dict):
+        settings = {}
+    if name == "regular":
+        dimensions = _regular(shape, settings.get("chunk_shape"), key)
+    elif name == "rectilinear":
+        if spec_version == 1:
+            raise FormatError(
+                "rectilinear chunk grids need a repository of version 2: create one with "
+                "spec_version=2, or use chunks of one size",
+                file=key,
+                kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+            )
+        dimensions = _rectilinear(shape, settings.get("chunk_shapes"), key)
+    else:
+        raise _bad_array(
+            key, f"chunk grid {name!r} is unknown; 'regular' and 'rectilinear' can be stored"
+        )
+    return ArrayNodeData(dimensions, _dimension_names(document, len(shape), key), ())
+
+
+def _regular(shape: list[int], chunk_shape: object, key: str) -> tuple[DimensionShape, ...]:
+    if not _are_lengths(chunk_shape) or len(chunk_shape) != len(shape):
+        raise _bad_array(key, f"chunk_shape {chunk_shape!r} does not fit the shape {shape}")
+    dimensions = []
+    for length, chunk_length in zip(shape, chunk_shape, strict=True):
+        if length and not chunk_length:
+            raise _bad_array(key, f"chunk_shape {chunk_shape} has a chunk of length 0")
+        dimensions.append(DimensionShape.regular(length, chunk_length))
+    _require_grid(dimensions, key)
+    return tuple(dimensions)
+
+
+def _rectilinear(shape: list[int], chunk_shapes: object, key: str) -> tuple[DimensionShape, ...]:
+    if not isinstance(chunk_shapes, list) or len(chunk_shapes) != len(shape):
+        raise _bad_array(key, f"chunk_shapes {chunk_shapes!r} does not fit the shape {shape}")
+    dimensions = []
+    for length, edges in zip(shape, chunk_shapes, strict=True):
+        if isinstance(edges, int) and not isinstance(edges, bool) and edges > 0:
+            dimensions.append(DimensionShape(length, -(-length // edges)))
+            continue
+        counts = [_run_length(edge) for edge in edges] if isinstance(edges, list) else [None]
+        if None in counts:
+            raise _bad_array(key, f"chunk_shapes {edges!r} are not lengths of chunks")
+        dimensions.append(DimensionShape(length, sum(count for count in counts if count)))
+    _require_grid(dimensions, key)
+    return tuple(dimensions)
+
+
+def _run_length(edge: object) -> int | None:
+    """Count the chunks of one entry: a length, or a pair of a length and how often it comes."""
+    if _are_lengths([edge]):
+        return 1
+    if isinstance(edge, list) and len(edge) == 2 and _are_lengths(edge):
+        return int(edge[1])
+    return None
+
+
+def _require_grid(dimensions: list[DimensionShape], key: str) -> None:
+    for axis, dimension in enumerate(dimensions):
+        if dimension.num_chunks > MAX_U32:
+            raise _bad_array(
+                key,
+                f"dimension {axis} has {dimension.num_chunks} chunks, more than the format can "
+                "number: use larger chunks or shards",
+            )
+
+
+def _dimension_names(
+    document: dict[str, Any], ndim: int, key: str
+) -> tuple[str | None, ...] | None:
+    names = document.get("dimension_names")
+    if names is None:
+        return None
+    if (
+        not isinstance(names, list)
+        or len(names) != ndim
+        or not all(name is None or isinstance(name, str) for name in names)
+    ):
+        raise _bad_array(key, f"dimension_names {names!r} are not {ndim} names")
+    return tuple(names)
+
+
+def _are_lengths(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item <= MAX_U64 for item in value
+    )
+
+
+def _bad(key: str, problem: str) -> InvalidInputError:
+    return InvalidInputError(f"{key}: {problem}; nothing was stored", kind=ErrorKind.BAD_METADATA)
+
+
+def _bad_array(key: str, problem: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{key}: {problem}; nothing was stored", kind=ErrorKind.INVALID_ARRAY_METADATA
+    )

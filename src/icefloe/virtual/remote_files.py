@@ -1,0 +1,155 @@
+"""Virtual chunks in object stores and on web servers: ranges in parallel, checked on arrival."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from icefloe.errors import (
+    ErrorKind,
+    InvalidInputError,
+    PreconditionFailedError,
+    StorageError,
+)
+from icefloe.virtual.checksums import condition_of, holds, modified
+from icefloe.virtual.request_plan import plan_requests
+
+if TYPE_CHECKING:
+    from icefloe.model.byte_range import Bounded
+    from icefloe.model.chunk_payload import Checksum
+    from icefloe.storage.interface import Fetched, ObjectInfo
+    from icefloe.storage.object_store import ObjectStorage
+    from icefloe.virtual.container_table import VirtualFile
+
+_MAX_END: Final = 2**63 - 1
+"""No store has larger objects, and no client takes larger numbers."""
+
+
+class RemoteFiles:
+    """The files of one bucket or web server.
+
+    Parameters
+    ----------
+    storage
+        Its settings say into how many requests a large chunk is split.
+    """
+
+    answers_at_once = False
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self.storage: Final = storage
+        concurrency = storage.settings.effective_concurrency
+        self._ideal_bytes: Final = concurrency.effective_ideal_concurrent_request_size
+        self._max_requests: Final = concurrency.effective_max_concurrent_requests_for_object
+
+    def fetch(
+        self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
+    ) -> bytes | memoryview:
+        """Read a range of a file; one request, or several at once for a large range."""
+        parts = self._plan(file, start, length)
+        try:
+            if len(parts) == 1:
+                return self._fetch_part(file, parts[0], checksum)
+            # Joined only when all are here: a range that the file does not have must not make
+            # room for itself first.
+            with ThreadPoolExecutor(len(parts)) as pool:
+                return b"".join(
+                    pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
+                )
+        except (StorageError, InvalidInputError) as error:
+            failure = error
+            found = self._look(file) if isinstance(error, PreconditionFailedError) else None
+        raise _explained(file, checksum, failure, found) from failure
+
+    async def fetch_async(
+        self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
+    ) -> bytes | memoryview:
+        """Do as `fetch`, while the running event loop goes on."""
+        parts = self._plan(file, start, length)
+        try:
+            if len(parts) == 1:
+                return await self._fetch_part_async(file, parts[0], checksum)
+            requests = [
+                asyncio.ensure_future(self._fetch_part_async(file, part, checksum))
+                for part in parts
+            ]
+            try:
+                return b"".join(await asyncio.gather(*requests))
+            finally:
+                for request in requests:  # where one failed, nobody waits for the others
+                    request.cancel()
+        except (StorageError, InvalidInputError) as error:
+            failure = error
+            found = (
+                await asyncio.to_thread(self._look, file)
+                if isinstance(error, PreconditionFailedError)
+                else None
+            )
+        raise _explained(file, checksum, failure, found) from failure
+
+    def _plan(self, file: VirtualFile, start: int, length: int) -> list[Bounded]:
+        if start + length > _MAX_END:
+            raise StorageError(
+                f"{file.shown}: not enough data for a virtual chunk: no file has {start + length} "
+                "bytes",
+                kind=ErrorKind.INVALID_OBJECT_SIZE,
+            )
+        return plan_requests(
+            start, length, ideal_bytes=self._ideal_bytes, max_requests=self._max_requests
+        )
+
+    def _fetch_part(
+        self, file: VirtualFile, part: Bounded, checksum: Checksum | None
+    ) -> bytes | memoryview:
+        key = file.location.key
+        if checksum is None:
+            return self.storage.get_bytes(key, part.start, part.end - part.start)
+        return _checked(file, self.storage.get_if(key, part, condition_of(checksum)), checksum)
+
+    async def _fetch_part_async(
+        self, file: VirtualFile, part: Bounded, checksum: Checksum | None
+    ) -> bytes | memoryview:
+        key = file.location.key
+        if checksum is None:
+            return await self.storage.get_bytes_async(key, part.start, part.end - part.start)
+        fetched = await self.storage.get_if_async(key, part, condition_of(checksum))
+        return _checked(file, fetched, checksum)
+
+    def _look(self, file: VirtualFile) -> ObjectInfo | None:
+        try:
+            return self.storage.head(file.location.key)
+        except StorageError:
+            return None  # only for a message, which then says less
+
+
+def _checked(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
+    etag, changed = fetched.info.version.etag, fetched.info.last_modified
+    if not holds(checksum, etag, changed):
+        raise modified(file.shown, checksum, etag, changed)
+    return fetched.data
+
+
+def _explained(
+    file: VirtualFile, checksum: Checksum | None, error: Exception, found: ObjectInfo | None
+) -> Exception:
+    """Say what an error of a storage means for a virtual chunk."""
+    match error:
+        case PreconditionFailedError() if checksum is not None:
+            if found is None:
+                return modified(file.shown, checksum, None, None)
+            return modified(file.shown, checksum, found.version.etag, found.last_modified)
+        case StorageError(kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED):
+            return error
+        case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):
+            return StorageError(
+                f"{file.shown}: not enough data for a virtual chunk: {error}",
+                kind=ErrorKind.INVALID_OBJECT_SIZE,
+            )
+        case StorageError():
+            return StorageError(
+                f"{file.shown}: could not fetch a virtual chunk: {error}",
+                kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
+            )
+        case _:
+            return error

@@ -1,0 +1,19 @@
+"""How the bytes of a large chunk are split into requests. Pure, no I/O."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from icefloe.model.byte_range import Bounded
+
+
+def plan_requests(start: int, length: int, *, ideal_bytes: int, max_requests: int) -> list[Bounded]:
+    """Split a range into parts that differ by one byte at most.
+
+    As many as it takes for none to be larger than ``ideal_bytes``, but no more than
+    ``max_requests``; at least one.
+    """
+    count = max(1, min(-(-length // ideal_bytes), max_requests))
+    small, larger = divmod(length, count)
+    ends = [start + number * small + min(number, larger) for number in range(count + 1)]
+    return [Bounded(*pair) for pair in pairwise(ends)]

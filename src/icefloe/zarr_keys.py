@@ -1,0 +1,116 @@
+"""The keys of a Zarr store, and what they mean: metadata of a node, or one of its chunks. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.chunk_payload import MAX_U32
+from icefloe.model.path import ROOT, Path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_V2_NAMES = frozenset({".zgroup", ".zarray", ".zattrs", ".zmetadata"})
+
+
+class MetadataKey(NamedTuple):
+    """``zarr.json`` of the node at a path."""
+
+    path: Path
+
+
+class ChunkKey(NamedTuple):
+    """One chunk of the array at a path."""
+
+    path: Path
+    indices: tuple[int, ...]
+
+
+class V2Key(NamedTuple):
+    """Metadata of Zarr version 2, which no repository holds."""
+
+    key: str
+
+
+Key: TypeAlias = MetadataKey | ChunkKey | V2Key
+
+
+def parse_key(key: str) -> Key:
+    """Read a key.
+
+    Raises
+    ------
+    InvalidInputError
+        If it names nothing that a repository can hold.
+    """
+    head, found, tail = key.rpartition("/c/")
+    if found and tail[-1:].isdigit():
+        return ChunkKey(_node_path(head), _indices(tail, key))
+    if key.startswith("c/") and tail[-1:].isdigit():
+        return ChunkKey(ROOT, _indices(key[2:], key))
+    if key == "zarr.json":
+        return MetadataKey(ROOT)
+    if key.endswith("/zarr.json"):
+        return MetadataKey(_node_path(key[: -len("/zarr.json")]))
+    if key == "c":
+        return ChunkKey(ROOT, ())
+    if key.endswith("/c"):
+        return ChunkKey(_node_path(key[:-2]), ())
+    if key.rpartition("/")[2] in _V2_NAMES:
+        return V2Key(key)
+    raise _invalid(key)
+
+
+def node_prefix(prefix: str) -> Path | None:
+    """Read a prefix of keys as the path of a node, None if it cannot be one."""
+    text = prefix.strip("/")
+    try:
+        return _node_path(text) if text else ROOT
+    except InvalidInputError:
+        return None
+
+
+def metadata_key(path: Path) -> str:
+    """Return the key of a node's metadata."""
+    return "zarr.json" if path.is_root else f"{path.value[1:]}/zarr.json"
+
+
+def chunk_prefix(path: Path) -> str:
+    """Return what the keys of an array's chunks begin with: ``c``, or ``path/to/array/c``."""
+    return "c" if path.is_root else f"{path.value[1:]}/c"
+
+
+def chunk_prefix_indices(segments: Sequence[str]) -> tuple[int, ...] | None:
+    """Read what follows an array in a prefix of chunk keys, such as ``c/1``; None if it is none."""
+    if segments[0] != "c":
+        return None
+    try:
+        return _indices("/".join(segments[1:]), "") if len(segments) > 1 else ()
+    except InvalidInputError:
+        return None
+
+
+def _indices(text: str, key: str) -> tuple[int, ...]:
+    try:
+        indices = tuple(map(int, text.split("/")))
+    except ValueError as error:
+        raise _invalid(key) from error
+    # int() takes more than digits, such as "1_0" or " 1".
+    if not text.replace("/", "0").isdigit() or not text.isascii() or max(indices) > MAX_U32:
+        raise _invalid(key)
+    return indices
+
+
+@lru_cache(maxsize=4096)
+def _node_path(text: str) -> Path:
+    return Path(f"/{text}")
+
+
+def _invalid(key: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{key!r} is no key of a Zarr hierarchy: keys are 'zarr.json', 'path/zarr.json' and "
+        "'path/c/0/0', which is Zarr version 3 with the default chunk key encoding and '/'",
+        kind=ErrorKind.INVALID_KEY,
+    )
