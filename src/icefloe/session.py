@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from icefloe import display
 from icefloe.async_twins import async_twins
 from icefloe.conflicts import VersionSelection
 from icefloe.errors import (
@@ -19,7 +20,7 @@ from icefloe.errors import (
     RebaseFailedError,
     SessionStateError,
 )
-from icefloe.format.config_tree import to_tree
+from icefloe.format.config_tree import to_tree, without_variants
 from icefloe.format.location_compression import LocationCompression
 from icefloe.model.chunk_payload import ChunkKind, ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
@@ -28,6 +29,7 @@ from icefloe.model.path import Path
 from icefloe.storage.backoff import pause_s
 from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
+from icefloe.transaction.change_columns import gather
 from icefloe.transaction.change_set import ChangeSet, transaction_log
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
@@ -147,6 +149,17 @@ class Session:
         url = self.connection.storage.url
         kind = f"{type(self).__name__} {self._mode.name}{where}"
         return f"<{kind} at {self.snapshot_id} of {url}{changes}>"
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.session_html(
+            type(self).__name__,
+            self.connection.storage.url,
+            mode=self._mode.name,
+            branch=self._branch,
+            snapshot_id=self.snapshot_id,
+            has_changes=self.has_uncommitted_changes,
+        )
 
     def __reduce__(self) -> Any:
         if not self.read_only:
@@ -467,7 +480,7 @@ class Session:
         splitting = self.connection.config.effective_manifest.effective_splitting
         tree = to_tree(RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
         manifest = tree["manifest"]
-        return manifest["splitting"] if isinstance(manifest, dict) else None
+        return without_variants(manifest["splitting"]) if isinstance(manifest, dict) else None
 
     def _flush(
         self,
@@ -531,7 +544,8 @@ class Session:
 
     def _log(self) -> TransactionLog:
         transaction = self.transaction
-        return transaction_log(transaction.base_id, transaction.changes, transaction.node_changes())
+        chunks = gather(transaction.changes.chunks)
+        return transaction_log(transaction.base_id, transaction.node_changes(), chunks)
 
     def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         try:

@@ -16,14 +16,18 @@ import numpy as np
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.node import NodeKind
 from icefloe.model.transaction_log import MoveOperation, TransactionLog
+from icefloe.transaction.change_columns import chunk_indices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from icefloe.model.ids import NodeId, SnapshotId
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.path import Path
     from icefloe.model.tree import Tree
+    from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.chunk_changes import ChunkChanges
 
 
@@ -100,14 +104,9 @@ def node_changes(base: Tree, changes: ChangeSet) -> NodeChanges:
 
 
 def transaction_log(
-    snapshot_id: SnapshotId, changes: ChangeSet, nodes: NodeChanges
+    snapshot_id: SnapshotId, nodes: NodeChanges, chunks: Iterable[ChangeColumns]
 ) -> TransactionLog:
-    """Summarise a change set as its commit will."""
-    chunks = {
-        node_id: chunk_changes.columns().coords
-        for node_id, chunk_changes in changes.chunks.items()
-        if chunk_changes
-    }
+    """Summarise a change set as its commit will; ``chunks`` are all its chunk changes."""
 
     def ids(listed: list[NodeSnapshot], kind: NodeKind) -> frozenset[NodeId]:
         return frozenset(node.id for node in listed if node.kind is kind)
@@ -120,7 +119,7 @@ def transaction_log(
         deleted_arrays=ids(nodes.deleted, NodeKind.ARRAY),
         updated_groups=ids(nodes.updated, NodeKind.GROUP),
         updated_arrays=ids(nodes.updated, NodeKind.ARRAY),
-        updated_chunks=ChunkIndexColumns.of(chunks),
+        updated_chunks=chunk_indices(chunks),
         moved_nodes=tuple(nodes.moved),
     )
 

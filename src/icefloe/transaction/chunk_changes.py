@@ -15,6 +15,8 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction.overlay import DELETED, deletions, stack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from icefloe.model.chunk_payload import ChunkPayload
@@ -33,10 +35,11 @@ UNCHANGED = Unchanged()
 class ChunkChanges:
     """Chunks written and deleted, by their indices."""
 
-    __slots__ = ("_batches", "_ndim", "_recent")
+    __slots__ = ("_batches", "_recent", "ndim", "revision")
 
     def __init__(self, ndim: int) -> None:
-        self._ndim = ndim
+        self.ndim = ndim
+        self.revision = 0
         self._recent: dict[tuple[int, ...], ChunkPayload | None] = {}
         self._batches: list[ArrayManifest] = []
 
@@ -51,12 +54,14 @@ class ChunkChanges:
     def set(self, indices: tuple[int, ...], payload: ChunkPayload | None) -> None:
         """Write one chunk, or delete it with None."""
         self._recent[indices] = payload
+        self.revision += 1
 
     def add(self, columns: ArrayManifest) -> None:
         """Write, or delete, many chunks at once; no row may come twice."""
         if not len(columns):
             return
         self._settle()
+        self.revision += 1
         self._batches.append(columns)
         if len(self._batches) > _MAX_BATCHES:
             self._batches = [stack(self._batches)]
@@ -77,23 +82,34 @@ class ChunkChanges:
         self._settle()
         if len(self._batches) > 1:
             self._batches = [stack(self._batches)]
-        return self._batches[0] if self._batches else deletions(_matrix([], self._ndim))
+        return self._batches[0] if self._batches else deletions(_matrix([], self.ndim))
 
     def copy(self) -> ChunkChanges:
         """Return changes that go their own way from here; columns are shared."""
-        other = ChunkChanges(self._ndim)
+        other = ChunkChanges(self.ndim)
+        other.revision = self.revision
         other._recent = dict(self._recent)
         other._batches = list(self._batches)
         return other
+
+    @property
+    def recent(self) -> Mapping[tuple[int, ...], ChunkPayload | None] | None:
+        """All changes, where they came one by one: payloads by indices, None for a deletion."""
+        return None if self._batches else self._recent
+
+    def __len__(self) -> int:
+        """Return how many changes there are, some perhaps counted twice."""
+        return len(self._recent) + sum(len(batch) for batch in self._batches)
 
     def __bool__(self) -> bool:
         return bool(self._recent or self._batches)
 
     def __getstate__(self) -> Any:
-        return self._ndim, self.columns()
+        return self.ndim, self.columns()
 
     def __setstate__(self, state: Any) -> None:
-        self._ndim, columns = state
+        self.ndim, columns = state
+        self.revision = 0
         self._recent, self._batches = {}, [columns] if len(columns) else []
 
     def _settle(self) -> None:
@@ -104,10 +120,10 @@ class ChunkChanges:
         written = {indices: payload for indices, payload in recent.items() if payload is not None}
         if written:
             payloads = ChunkPayloads.of(list(written.values()))
-            self._batches.append(ArrayManifest.of(_matrix(list(written), self._ndim), payloads))
+            self._batches.append(ArrayManifest.of(_matrix(list(written), self.ndim), payloads))
         if len(written) < len(recent):
             deleted = [indices for indices, payload in recent.items() if payload is None]
-            self._batches.append(deletions(_matrix(deleted, self._ndim)))
+            self._batches.append(deletions(_matrix(deleted, self.ndim)))
 
 
 def _matrix(indices: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from icefloe.model.ids import ManifestId
     from icefloe.model.node import ManifestRef
 
@@ -33,3 +35,24 @@ class ManifestIndex:
         inside = np.all((self._starts <= place) & (place < self._stops), axis=1)
         first = int(inside.argmax())
         return self._refs[first].id if inside[first] else None
+
+    def found_in(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Say for each chunk whether `find` leads to this manifest.
+
+        Extents of two manifests may overlap: Icechunk 1 writes that when rules of splitting change.
+        """
+        if not len(coords):
+            return np.zeros(0, bool)
+        low, high = coords.min(axis=0), coords.max(axis=0)
+        touching = np.flatnonzero(np.all((self._starts <= high) & (low < self._stops), axis=1))
+        found, open_ = np.zeros(len(coords), bool), np.ones(len(coords), bool)
+        for number in touching.tolist():
+            start, stop = self._starts[number], self._stops[number]
+            if (start <= low).all() and (high < stop).all():
+                inside = open_
+            else:
+                inside = open_ & np.all((start <= coords) & (coords < stop), axis=1)
+            if self._refs[number].id == manifest_id:
+                found |= inside
+            open_ = open_ & ~inside
+        return found

@@ -14,11 +14,14 @@ import numpy as np
 from icefloe.conflicts import VersionSelection
 from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.model.chunk_payload import ChunkRef
+from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
 from icefloe.transaction.row_order import common_rows
+from icefloe.transaction.zarr_metadata import has_other_chunks
 
 if TYPE_CHECKING:
-    from icefloe.assets import Assets
+    from numpy.typing import NDArray
+
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.ids import NodeId
     from icefloe.model.manifest import ArrayManifest
@@ -54,6 +57,7 @@ def merge_changes(
         If both sides contradict each other; nothing was taken over then.
     """
     edits, renamed = _plan_nodes(into, fork_point, changes)
+    _require_places(into, fork_point, edits)
     columns = {}
     for node_id, changed in changes.chunks.items():
         if not changed:
@@ -64,9 +68,13 @@ def merge_changes(
             raise _failed(
                 f"the fork wrote chunks of {_name(fork_point, node_id)}, which was deleted here"
             )
+        theirs = changed.columns()
+        seen = _find(fork_point, changes.edits, node_id)
+        if seen is not None and len(_misfits(theirs, seen, node)):
+            raise _failed(f"the fork wrote chunks of {node.path}, whose grid was changed here")
         columns[target] = (
             node,
-            _plan_chunks(into, fork_point, node, changed.columns(), on_chunk_conflict),
+            _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict),
         )
     # Everything was checked: from here on nothing fails.
     for path, edited in edits.items():
@@ -87,8 +95,8 @@ def _plan_nodes(
     for path, theirs in changes.edits.items():
         before, ours = fork_point.get_node(path), into.get_node(path)
         if _unchanged(ours, before):
-            if before is not None and (theirs is None or theirs.id != before.id):
-                _require_unwritten(into, fork_point, before)
+            if before is not None:
+                _require_unwritten(into, fork_point, before, theirs)
             edits[path] = theirs
         elif _alike(ours, theirs):
             # Both created it, from the same metadata: it is one node, under our id.
@@ -99,15 +107,57 @@ def _plan_nodes(
     return edits, renamed
 
 
-def _require_unwritten(into: Transaction, fork_point: Transaction, node: NodeSnapshot) -> None:
-    """Refuse to delete an array that was written to after the fork began."""
-    changed = into.changes.chunks.get(node.id)
+def _require_places(
+    into: Transaction, fork_point: Transaction, edits: dict[Path, NodeSnapshot | None]
+) -> None:
+    """Refuse nodes inside arrays, and nodes whose group the other side deleted."""
+    created = {
+        above: path
+        for path, node in into.changes.edits.items()
+        if node is not None and fork_point.get_node(path) is None
+        for above in path.ancestors()
+    }
+    for path, theirs in edits.items():
+        if path in created and (theirs is None or theirs.kind is NodeKind.ARRAY):
+            what = "deleted" if theirs is None else "made an array"
+            raise _failed(f"{path} was {what} in the fork, and {created[path]} created here")
+        if theirs is None or fork_point.get_node(path) is not None:
+            continue
+        for above in path.ancestors():
+            here = edits[above] if above in edits else into.get_node(above)
+            if here is not None and here.kind is NodeKind.ARRAY:
+                raise _failed(f"{path} of the fork would lie inside the array {above}")
+            if here is None and above not in edits and fork_point.get_node(above) is not None:
+                raise _failed(f"{path} was created in the fork, and {above} deleted here")
+
+
+def _misfits(written: ArrayManifest, seen: NodeSnapshot, node: NodeSnapshot) -> NDArray[np.int64]:
+    """Find the chunks that were written for a grid, ``seen``, and have no place in another."""
+    has_place = overlay.inside(written.coords, _grid(node)) & (not has_other_chunks(seen, node))
+    was_seen = overlay.inside(written.coords, _grid(seen))
+    return np.flatnonzero(was_seen & ~has_place & (written.payloads.kind != overlay.DELETED))
+
+
+def _grid(node: NodeSnapshot) -> list[int]:
+    data = node.node_data
+    return [one.num_chunks for one in data.shape] if isinstance(data, ArrayNodeData) else []
+
+
+def _require_unwritten(
+    into: Transaction, fork_point: Transaction, before: NodeSnapshot, theirs: NodeSnapshot | None
+) -> None:
+    """Refuse to delete, or to cut anew, an array that was written to after the fork began."""
+    changed = into.changes.chunks.get(before.id)
     if not changed:
         return
     ours = changed.columns()
-    for row, indices in enumerate(ours.coords.tolist()):
-        if _payload(ours, row) != fork_point.get_payload(node.path, tuple(indices)):
-            raise _failed(f"{node.path} was deleted in the fork, and written to here")
+    is_gone = theirs is None or theirs.id != before.id
+    rows = np.arange(len(ours)) if theirs is None or is_gone else _misfits(ours, before, theirs)
+    for row in rows.tolist():
+        indices = tuple(ours.coords[row].tolist())
+        if _payload(ours, row) != fork_point.get_payload(before.path, indices):
+            what = "deleted" if is_gone else "given another grid"
+            raise _failed(f"{before.path} was {what} in the fork, and written to here")
 
 
 def _plan_chunks(
@@ -129,7 +179,7 @@ def _plan_chunks(
         our_payload = _payload(ours, row)
         if our_payload == fork_point.get_payload(node.path, indices):
             continue  # the fork knew this one, and went on from it
-        if _same_bytes(into.assets, our_payload, _payload(theirs, their_row)):
+        if _same_bytes(into, our_payload, _payload(theirs, their_row)):
             continue
         if on_conflict is VersionSelection.Fail:
             raise _failed(
@@ -150,12 +200,13 @@ def _payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
     return None if refs.payloads.kind[row] == overlay.DELETED else refs.payloads[row]
 
 
-def _same_bytes(assets: Assets, one: ChunkPayload | None, other: ChunkPayload | None) -> bool:
+def _same_bytes(into: Transaction, one: ChunkPayload | None, other: ChunkPayload | None) -> bool:
     """Whether two references lead to equal bytes; a task that ran twice wrote the same twice."""
     if one == other:
         return True
     if isinstance(one, ChunkRef) and isinstance(other, ChunkRef) and one.length == other.length:
-        return bytes(assets.fetch_chunk(one)) == bytes(assets.fetch_chunk(other))
+        into.finish_chunks()  # ours may wait in a pack
+        return bytes(into.assets.fetch_chunk(one)) == bytes(into.assets.fetch_chunk(other))
     return False
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from icefloe.model.chunk_index_columns import is_sorted
 from icefloe.model.chunk_payload import ChunkKind, ETag, LastModified
 from icefloe.model.columns import constant
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
@@ -60,13 +61,18 @@ def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
     """Lay parts over each other, the last on top; what is deleted stays, as a deletion."""
     if len(parts) == 1:
         return parts[0]
-    keys = np.concatenate(row_keys([part.coords for part in parts]))
+    coords = np.concatenate([part.coords for part in parts])
+    return without_repeats(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
+
+
+def without_repeats(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
+    """Sort rows; of several for the same chunk the last one stays."""
+    if is_sorted(coords):
+        return ArrayManifest(coords, payloads)
+    (keys,) = row_keys([coords])
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    is_last = np.append(ordered[1:] != ordered[:-1], [True] * bool(len(ordered)))
-    winners = order[is_last]
-    coords = np.concatenate([part.coords for part in parts])
-    payloads = ChunkPayloads.concatenate([part.payloads for part in parts])
+    winners = order[np.append(ordered[1:] != ordered[:-1], [True])]
     return ArrayManifest(coords[winners], payloads.rows(winners))
 
 
@@ -136,15 +142,35 @@ def inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.
 
 def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Say for each row whether the other matrix has it too."""
+    if coords.shape[1] != others.shape[1]:
+        return np.zeros(len(coords), bool)
     keys, other_keys = row_keys([coords, others])
     return np.isin(keys, other_keys)
 
 
 def compact(payloads: ChunkPayloads) -> ChunkPayloads:
-    """Drop the strings that no row uses: a small part must not drag a large table along."""
+    """Drop strings and inline bytes that no row uses: a part must not drag all of them along."""
     location, locations = _used(payloads.location, payloads.locations)
     etag, etags = _used(payloads.etag, payloads.etags)
-    return replace(payloads, location=location, locations=locations, etag=etag, etags=etags)
+    offset, inline = payloads.offset, payloads.inline
+    if len(inline):
+        rows = np.flatnonzero(payloads.kind == ChunkKind.INLINE)
+        starts, sizes = offset[rows].astype(np.int64), payloads.length[rows].astype(np.int64)
+        if int(sizes.sum()) < len(inline):
+            ends = np.cumsum(sizes)
+            places = np.arange(int(sizes.sum())) + np.repeat(starts - (ends - sizes), sizes)
+            inline = inline[places]
+            offset = offset.copy()
+            offset[rows] = ends - sizes
+    return replace(
+        payloads,
+        location=location,
+        locations=locations,
+        etag=etag,
+        etags=etags,
+        offset=offset,
+        inline=inline,
+    )
 
 
 def _used(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
@@ -186,7 +212,8 @@ def _replaced(
 ) -> ChunkPayloads:
     columns = {}
     for name in _PLAIN_COLUMNS:
-        column = getattr(payloads, name).copy()
-        column[places] = getattr(rows, name)
-        columns[name] = column
+        column, new = getattr(payloads, name), getattr(rows, name)
+        if not np.array_equal(column[places], new):
+            columns[name] = column = column.copy()
+            column[places] = new
     return replace(payloads, **columns)

@@ -18,6 +18,7 @@ from icefloe.transaction import overlay
 from icefloe.transaction.change_set import ChangeSet, node_changes
 from icefloe.transaction.chunk_changes import ChunkChanges
 from icefloe.transaction.row_order import common_rows
+from icefloe.transaction.zarr_metadata import has_other_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,11 +198,8 @@ def _regridded(
         if position is None or not isinstance(before.node_data, ArrayNodeData):
             continue
         grid = [dimension.num_chunks for dimension in node.node_data.shape]
-        sizes = [dimension.chunk_length for dimension in node.node_data.shape]
-        old_sizes = [dimension.chunk_length for dimension in before.node_data.shape]
-        known = None not in sizes and None not in old_sizes
         written = theirs.log.updated_chunks.matrix(position)
-        if (known and sizes != old_sizes) or not overlay.inside(written, grid).all():
+        if has_other_chunks(before, node) or not overlay.inside(written, grid).all():
             kind = ConflictType.ChunksUpdatedInUpdatedArray
             yield node.id, Conflict(kind, str(node.path))
 

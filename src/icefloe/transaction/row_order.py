@@ -45,6 +45,8 @@ def common_rows(
     one: NDArray[np.uint32], other: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the rows that two matrices without repeated rows share: their places in each."""
+    if one.shape[1] != other.shape[1]:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     keys, other_keys = row_keys([one, other])
     _, mine, theirs = np.intersect1d(keys, other_keys, assume_unique=True, return_indices=True)
     return mine, theirs

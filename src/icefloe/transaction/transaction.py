@@ -7,6 +7,7 @@ a flush. Calls are thread safe.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from icefloe.errors import (
 from icefloe.model.byte_range import Bounded, From, Last, Until
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
 from icefloe.model.ids import ChunkId, NodeId
-from icefloe.model.manifest import ArrayManifest
 from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.transaction import overlay
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import ManifestId, SnapshotId
-    from icefloe.model.manifest import ChunkPayloads
+    from icefloe.model.manifest import ArrayManifest, ChunkPayloads
     from icefloe.model.ref_finder import RefFinder
     from icefloe.model.tree import Tree
     from icefloe.transaction.change_set import NodeChanges
@@ -75,7 +75,9 @@ class _OpenArray:
     def __init__(self, node: NodeSnapshot, data: ArrayNodeData, base: ArrayNodeData | None) -> None:
         self.node = node
         self.num_chunks = tuple(dimension.num_chunks for dimension in data.shape)
-        self.index = ManifestIndex(() if base is None else base.manifests, len(data.shape))
+        # With another number of dimensions than before, an array has none of its chunks any more.
+        fits = base is not None and len(base.shape) == len(data.shape)
+        self.index = ManifestIndex(base.manifests if base and fits else (), len(data.shape))
 
     def has(self, indices: tuple[int, ...]) -> bool:
         return len(indices) == len(self.num_chunks) and all(
@@ -303,9 +305,12 @@ class Transaction:
     ) -> None:
         """Do as `set_chunk`, without keeping the event loop from others."""
         size = len(data)
-        packed = self._packer is not None and size <= self._packer.max_chunk_bytes
-        if packed or size <= self._inline_bytes:
+        if size <= self._inline_bytes:
             self.set_chunk(path, indices, data)
+            return
+        if self._packer is not None and size <= self._packer.max_chunk_bytes:
+            # The chunk that fills a pack writes it.
+            await asyncio.to_thread(self.set_chunk, path, indices, data)
             return
         array = self._require_place_of(path, indices)
         payload = ChunkRef(ChunkId.random(), 0, size)
@@ -319,7 +324,7 @@ class Transaction:
         self._set_payload(array.node, indices, payload)
 
     def set_payloads(self, path: Path, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> None:
-        """Record references to many chunks at once, in any order, each chunk once."""
+        """Record references to many chunks at once; the last one of a chunk counts."""
         array = self._require_open(path)
         outside = np.flatnonzero(~overlay.inside(coords, array.num_chunks))
         if len(outside):
@@ -327,7 +332,7 @@ class Transaction:
         empty = np.flatnonzero(payloads.length == 0)
         if len(empty):
             self._require_bytes(path, tuple(coords[empty[0]].tolist()), 0)
-        self.change_chunks(array.node, ArrayManifest.of(coords, payloads))
+        self.change_chunks(array.node, overlay.without_repeats(coords, payloads))
 
     def change_chunks(self, node: NodeSnapshot, columns: ArrayManifest) -> None:
         """Add changes of an array's chunks, deletions among them."""
@@ -399,7 +404,7 @@ class Transaction:
     ) -> bytes | memoryview | Part | None:
         """Return a chunk's bytes where they are in memory, else what has to be fetched.
 
-        A range that ends past the chunk ends with it.
+        A range that ends past the chunk ends with it; one that starts there is empty.
         """
         payload = self.get_payload(path, indices)
         if payload is None:
@@ -413,7 +418,7 @@ class Transaction:
                 waiting = self._packer.get(payload)
                 if waiting is not None:
                     return waiting[start:stop]
-        return Part(payload, start, stop - start)
+        return Part(payload, start, stop - start) if start < stop else b""
 
     def fetch(self, part: Part) -> bytes | memoryview:
         """Fetch bytes of a chunk."""
@@ -427,8 +432,9 @@ class Transaction:
         """Yield the references of all chunks of an array, part by part, each chunk once."""
         node = self.require_array(path)
         array = self._require_open(path)
-        changes = self.changes.chunks.get(node.id)
-        columns = changes.columns() if changes else None
+        with self.lock:
+            changes = self.changes.chunks.get(node.id)
+            columns = changes.columns() if changes else None
         base = self.base.by_id.get(node.id)
         old = None if base is None else base.node_data
         manifests = old.manifests if isinstance(old, ArrayNodeData) else ()
@@ -437,6 +443,7 @@ class Transaction:
             if refs is None:
                 continue
             kept = overlay.inside(refs.coords, array.num_chunks)
+            kept &= array.index.found_in(manifest_id, refs.coords)
             if columns is not None and len(columns):
                 kept &= ~overlay.is_among(refs.coords, columns.coords)
             yield refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
@@ -473,6 +480,9 @@ class Transaction:
     def _edit(self, path: Path, node: NodeSnapshot | None) -> None:
         self.changes.edits[path] = node
         self._arrays.clear()
+        changed = None if node is None else self.changes.chunks.get(node.id)
+        if node is not None and changed is not None and changed.ndim != _ndim(node):
+            del self.changes.chunks[node.id]
 
     def _open(self, path: Path) -> _OpenArray | None:
         """Return an array made ready, None if no array is there."""
@@ -531,9 +541,7 @@ class Transaction:
     def _chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
         changes = self.changes.chunks.get(node.id)
         if changes is None:
-            data = node.node_data
-            ndim = len(data.shape) if isinstance(data, ArrayNodeData) else 0
-            changes = self.changes.chunks[node.id] = ChunkChanges(ndim)
+            changes = self.changes.chunks[node.id] = ChunkChanges(_ndim(node))
         return changes
 
     def _require_place(self, path: Path, *, is_array: bool) -> None:
@@ -567,12 +575,16 @@ class Transaction:
             )
 
 
+def _ndim(node: NodeSnapshot) -> int:
+    return len(node.node_data.shape) if isinstance(node.node_data, ArrayNodeData) else 0
+
+
 def _length(payload: ChunkPayload) -> int:
     return len(payload.data) if isinstance(payload, InlineChunk) else payload.length
 
 
 def _bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """Resolve a range within a chunk; only one that starts past the end is an error."""
+    """Resolve a range within a chunk as a slice would: what lies past the end is left out."""
     match byte_range:
         case None:
             return 0, size
@@ -584,12 +596,8 @@ def _bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
             return max(0, size - length), size
         case Until(skipped):
             return 0, max(0, size - skipped)
-    if start > size:
-        raise InvalidInputError(
-            f"bytes from {start} asked of a chunk of {size} bytes",
-            kind=ErrorKind.INVALID_BYTE_RANGE,
-        )
-    return start, stop
+    start = min(start, size)
+    return start, max(start, stop)
 
 
 def _article(kind: NodeKind) -> str:

@@ -7,11 +7,14 @@ byte for byte, so that whatever a Zarr library writes comes back unchanged.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
+
+if TYPE_CHECKING:
+    from icefloe.model.node import NodeSnapshot
 
 
 def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData:
@@ -37,6 +40,18 @@ def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData
             return _array(document, key, spec_version)
         case other:
             raise _bad(key, f"node_type is {other!r}, neither 'group' nor 'array'")
+
+
+def has_other_chunks(before: NodeSnapshot, after: NodeSnapshot) -> bool:
+    """Whether an array is cut into chunks in another way than before, however long it is.
+
+    What a chunk was written for, the same indices need not mean any more then. The documents are
+    compared, because what else is stored of a grid differs from version to version.
+    """
+    if before.user_data == after.user_data:
+        return False
+    one, other = (json.loads(node.user_data).get("chunk_grid") for node in (before, after))
+    return bool(one != other)
 
 
 def _array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeData:

@@ -1,0 +1,406 @@
+"""From changes to manifests, against a model that knows nothing but dictionaries of chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faulty_storage import FaultyStorage
+from icefloe.assets import Assets
+from icefloe.errors import ErrorKind, StorageError
+from icefloe.model.config import (
+    ManifestConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    RepositoryConfig,
+)
+from icefloe.model.ids import SnapshotId
+from icefloe.model.node import ArrayNodeData
+from icefloe.repository import Repository
+from icefloe.storage import LocalStorage, MemoryStorage, Storage
+from transaction.zarr_nodes import array, chunk_key, contents, delete, get, group, put
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from icefloe.model.snapshot import Snapshot
+
+Coords = tuple[int, ...]
+Sizes = dict[str, tuple[int, ...]]
+
+
+def _config(sizes: Sizes, inline: int = 3) -> RepositoryConfig:
+    """Rules that give each array its own sizes, one for each dimension."""
+    axis = ManifestSplitDimCondition.Axis
+    rules = {
+        ManifestSplitCondition.name_matches(f"^{name}$"): {
+            axis(number): size for number, size in enumerate(of_array)
+        }
+        for name, of_array in sizes.items()
+    }
+    return RepositoryConfig(
+        inline_chunk_threshold_bytes=inline,
+        manifest=ManifestConfig(splitting=ManifestSplittingConfig.from_dict(rules)),
+    )
+
+
+@dataclass
+class _Array:
+    """What an array should hold: the chunks of the last commit, and what was done since."""
+
+    grid: Coords
+    committed: dict[Coords, bytes] = field(default_factory=dict)
+    changed: dict[Coords, bytes | None] = field(default_factory=dict)
+
+    def visible(self) -> dict[Coords, bytes]:
+        every = {**self.committed, **self.changed}
+        return {
+            coords: data
+            for coords, data in every.items()
+            if data is not None and all(i < n for i, n in zip(coords, self.grid, strict=True))
+        }
+
+
+def _snapshot(storage: Storage, snapshot_id: str, spec_version: int) -> tuple[Assets, Snapshot]:
+    assets = Assets(storage, spec_version)
+    return assets, assets.fetch_snapshot(SnapshotId.parse(snapshot_id))
+
+
+def _manifests(snapshot: Snapshot) -> dict[str, tuple[Any, ...]]:
+    return {
+        node.path.name: node.node_data.manifests
+        for node in snapshot.nodes
+        if isinstance(node.node_data, ArrayNodeData)
+    }
+
+
+def _check_snapshot(storage: Storage, snapshot_id: str, spec_version: int) -> None:
+    """Everything that must hold of any snapshot, whatever led to it."""
+    assets, snapshot = _snapshot(storage, snapshot_id, spec_version)
+    referenced = set()
+    for node in snapshot.nodes:
+        if not isinstance(node.node_data, ArrayNodeData):
+            continue
+        grid = [dimension.num_chunks for dimension in node.node_data.shape]
+        refs = node.node_data.manifests
+        for ref in refs:
+            referenced.add(ref.id)
+            part = assets.fetch_manifest(ref.id).array(node.id)
+            assert part is not None
+            assert len(part) > 0
+            if grid:
+                assert [tuple(box) for box in ref.extents.ranges] == [
+                    (int(column.min()), int(column.max()) + 1) for column in part.coords.T
+                ]
+                assert (part.coords < np.array(grid)).all()
+            else:
+                assert ref.extents.ranges == ()
+        for one, other in combinations(refs, 2):
+            assert not one.extents.overlaps(other.extents)
+    assert referenced == {info.id for info in snapshot.manifest_files}
+    for info in snapshot.manifest_files:
+        manifest = assets.fetch_manifest(info.id)
+        assert info.num_chunk_refs == len(manifest) > 0
+        assert info.size_bytes == len(storage.get(f"manifests/{info.id}").data)
+
+
+def _cells(coords: Coords, sizes: tuple[int, ...]) -> Coords:
+    return tuple(i // size for i, size in zip(coords, sizes, strict=True))
+
+
+def _corners(extents: Any) -> list[Coords]:
+    return list(product(*[(box.start, box.stop - 1) for box in extents.ranges]))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([1, 2]))
+def test_any_history(data: st.DataObject, spec_version: int) -> None:
+    """After any writes, deletions, resizes and changes of rules every chunk is what it should be.
+
+    Also manifests cover no chunk twice, are tight, and stay where nothing in their cell changed.
+    """
+    names = ["a", "b", "c"][: data.draw(st.integers(1, 3), "arrays")]
+    ranks = {name: data.draw(st.integers(0, 3), f"rank of {name}") for name in names}
+    model = {name: _Array((4,) * ranks[name]) for name in names}
+    storage = MemoryStorage()
+    Repository.create(storage, spec_version=spec_version)
+    sizes: Sizes = {}
+    tip = None
+    for number in range(data.draw(st.integers(1, 4), "commits")):
+        if number == 0 or data.draw(st.booleans(), "new rules"):
+            sizes = {
+                name: tuple(data.draw(st.integers(1, 5), f"sizes of {name}") for _ in range(rank))
+                for name, rank in ranks.items()
+            }
+        repository = Repository.open(storage, _config(sizes))
+        session = repository.writable_session("main")
+        if number == 0:
+            put(session.store, "zarr.json", group())
+            for name, one in model.items():
+                put(session.store, f"{name}/zarr.json", array(one.grid))
+        for step in range(data.draw(st.integers(0, 8), "steps")):
+            name = data.draw(st.sampled_from(names), "array")
+            one = model[name]
+            action = data.draw(st.sampled_from(["set", "set", "set", "delete", "resize"]), "action")
+            if action == "resize":
+                one.grid = tuple(data.draw(st.integers(1, 6), "grid") for _ in one.grid)
+                put(session.store, f"{name}/zarr.json", array(one.grid))
+                continue
+            coords = tuple(data.draw(st.integers(0, count - 1), "index") for count in one.grid)
+            key = chunk_key(name, coords)
+            if action == "delete":
+                delete(session.store, key)
+                if coords in one.visible():
+                    one.changed[coords] = None
+            else:
+                # Four bytes are too many to be inlined.
+                value = bytes([number, step, 1, 1][: data.draw(st.integers(1, 4), "size")])
+                put(session.store, key, value)
+                one.changed[coords] = value
+        for name, one in model.items():
+            before = {
+                coords: get(session.store, chunk_key(name, coords))
+                for coords in product(*map(range, one.grid))
+            }
+            assert {c: value for c, value in before.items() if value is not None} == one.visible()
+        before_commit = None if tip is None else _snapshot(storage, tip, spec_version)[1]
+        tip = session.commit("commit", allow_empty=True)
+        _check_snapshot(storage, tip, spec_version)
+        _check_reuse(storage, spec_version, before_commit, tip, model, sizes)
+        for one in model.values():
+            one.committed, one.changed = one.visible(), {}
+        reader = Repository.open(storage).readonly_session("main").store
+        expected = {
+            chunk_key(name, coords): value
+            for name, one in model.items()
+            for coords, value in one.committed.items()
+        }
+        found = contents(reader)
+        assert {key: found[key] for key in found if not key.endswith("zarr.json")} == expected
+
+
+def _check_reuse(
+    storage: Storage,
+    spec_version: int,
+    before: Snapshot | None,
+    tip: str,
+    model: dict[str, _Array],
+    sizes: Sizes,
+) -> None:
+    """Manifests that lie in one cell, in which nothing changed, have their old ids."""
+    if before is None:
+        return
+    after = _manifests(_snapshot(storage, tip, spec_version)[1])
+    for name, refs in _manifests(before).items():
+        one = model[name]
+        fits_cells = all(
+            len({_cells(corner, sizes[name]) for corner in _corners(ref.extents)}) == 1
+            for ref in refs
+        )
+        if not fits_cells:
+            continue  # the rules changed: manifests that span cells pull others along
+        dirty = {_cells(coords, sizes[name]) for coords in one.changed}
+        for ref in refs:
+            is_inside = all(
+                box.stop <= count for box, count in zip(ref.extents.ranges, one.grid, strict=True)
+            )
+            is_clean = _cells(_corners(ref.extents)[0], sizes[name]) not in dirty
+            if is_inside and is_clean:
+                assert ref in after[name]
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([1, 2]))
+def test_rewriting_obeys_the_rules(data: st.DataObject, spec_version: int) -> None:
+    """After a rewrite each manifest lies in one cell of today's rules, and nothing else changed."""
+    grid = (5, 4)
+    storage = MemoryStorage()
+    Repository.create(storage, spec_version=spec_version)
+    boxes = st.tuples(st.integers(1, 6), st.integers(1, 6))
+    session = Repository.open(storage, _config({"a": data.draw(boxes)})).writable_session("main")
+    put(session.store, "zarr.json", group())
+    put(session.store, "a/zarr.json", array(grid))
+    cells = st.tuples(st.integers(0, grid[0] - 1), st.integers(0, grid[1] - 1))
+    for coords in data.draw(st.sets(cells, min_size=1)):
+        put(session.store, chunk_key("a", coords), bytes(coords) + b"\1")
+    session.commit("first")
+    expected = contents(session.store)
+    sizes = data.draw(boxes)
+    repository = Repository.open(storage, _config({"a": sizes}))
+    tip = repository.rewrite_manifests("rewritten", branch="main", metadata={"who": "me"})
+    _check_snapshot(storage, tip, spec_version)
+    for ref in _manifests(_snapshot(storage, tip, spec_version)[1])["a"]:
+        assert len({_cells(corner, sizes) for corner in _corners(ref.extents)}) == 1
+    assert contents(Repository.open(storage).readonly_session("main").store) == expected
+    info = repository.lookup_snapshot(tip)
+    assert info.metadata["who"] == "me"
+    assert "split_sizes" in info.metadata["__icechunk"]["splitting_config"]
+    assert repository.diff(from_snapshot_id=str(info.parent_id), to_branch="main").is_empty()
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_small_arrays_share_a_manifest(spec_version: int) -> None:
+    """Many small arrays of one commit need few files, and one that changes leaves the others."""
+    storage = MemoryStorage()
+    repository = Repository.create(storage, spec_version=spec_version)
+    session = repository.writable_session("main")
+    put(session.store, "zarr.json", group())
+    for number in range(40):
+        put(session.store, f"x{number}/zarr.json", array((3,)))
+        for index in range(3):
+            put(session.store, f"x{number}/c/{index}", bytes([number, index]))
+    put(session.store, "empty/zarr.json", array((3,)))
+    first = session.commit("forty")
+    _check_snapshot(storage, first, spec_version)
+    assert len(repository.list_manifest_files(first)) == 1
+    assert repository.list_manifest_files(first)[0].num_chunk_refs == 120
+    session = repository.writable_session("main")
+    put(session.store, "x7/c/1", b"new")
+    second = session.commit("one")
+    _check_snapshot(storage, second, spec_version)
+    before, after = (
+        _manifests(_snapshot(storage, tip, spec_version)[1]) for tip in (first, second)
+    )
+    assert {name for name in before if before[name] != after[name]} == {"x7"}
+    assert after["empty"] == ()
+    found = contents(Repository.open(storage).readonly_session("main").store)
+    assert found["x7/c/1"] == b"new"
+    assert found["x7/c/0"] == bytes([7, 0])
+    assert found["x8/c/1"] == bytes([8, 1])
+
+
+def test_shrinking_drops_references() -> None:
+    """Chunks that a smaller array has no place for are gone, also when it grows again."""
+    storage = MemoryStorage()
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    put(session.store, "a/zarr.json", array((4,)))
+    for index in range(4):
+        put(session.store, f"a/c/{index}", bytes([index + 1]))
+    session.commit("four")
+    for length in (2, 4):
+        session = repository.writable_session("main")
+        put(session.store, "a/zarr.json", array((length,)))
+        tip = session.commit(f"now {length}")
+        _check_snapshot(storage, tip, 1)
+        chunks = {key for key in contents(session.store) if "/c/" in key}
+        assert chunks == {"a/c/0", "a/c/1"}
+    assert repository.list_manifest_files(tip)[0].num_chunk_refs == 2
+
+
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (0, 1), (1, 0), (3, 1)])
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_other_rank(ranks: tuple[int, int], spec_version: int) -> None:
+    """An array that gets another number of dimensions loses the chunks of its old grid."""
+    before, after = ranks
+    storage = MemoryStorage()
+    config = _config({"a": (1,) * before})
+    repository = Repository.create(storage, config, spec_version=spec_version)
+    session = repository.writable_session("main")
+    put(session.store, "a/zarr.json", array((2,) * before))
+    put(session.store, chunk_key("a", (1,) * before), b"committed")
+    session.commit("old rank")
+    session = repository.writable_session("main")
+    put(session.store, chunk_key("a", (0,) * before), b"not committed")
+    put(session.store, "a/zarr.json", array((2,) * after))
+    assert get(session.store, chunk_key("a", (1,) * after)) is None
+    put(session.store, chunk_key("a", (1,) * after), b"new")
+    assert get(session.store, chunk_key("a", (1,) * after)) == b"new"
+    expected = {"a/zarr.json": array((2,) * after), chunk_key("a", (1,) * after): b"new"}
+    assert contents(session.store) == expected
+    tip = session.commit("new rank")
+    _check_snapshot(storage, tip, spec_version)
+    assert contents(Repository.open(storage).readonly_session("main").store) == expected
+
+
+@pytest.mark.parametrize("what", ["manifests/", "snapshots/", "transactions/"])
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_commit_again_after_a_failed_write(what: str, spec_version: int) -> None:
+    """A commit that failed to write a file can be tried again, and then has everything."""
+    inner = MemoryStorage()
+    Repository.create(inner, spec_version=spec_version)
+    failures = 1
+
+    def fail(call_number: int, name: str, key: str) -> None:
+        nonlocal failures
+        if failures and name.startswith("put") and key.startswith(what):
+            failures -= 1
+            raise StorageError("no", kind=ErrorKind.IO)
+
+    repository = Repository.open(FaultyStorage(inner, fail))
+    session = repository.writable_session("main")
+    put(session.store, "zarr.json", group())
+    put(session.store, "a/zarr.json", array((4,)))
+    put(session.store, "a/c/1", b"one")
+    with pytest.raises(StorageError):
+        session.commit("fails")
+    assert session.has_uncommitted_changes
+    assert get(session.store, "a/c/1") == b"one"
+    tip = session.commit("works")
+    _check_snapshot(inner, tip, spec_version)
+    assert get(Repository.open(inner).readonly_session("main").store, "a/c/1") == b"one"
+
+
+def _written_by_us(path: Path, sizes: Sizes) -> dict[str, bytes]:
+    storage = LocalStorage(path)
+    Repository.create(storage)
+    repository = Repository.open(storage, _config(sizes))
+    session = repository.writable_session("main")
+    put(session.store, "zarr.json", group(title="ours"))
+    put(session.store, "a/zarr.json", array((5, 4), names=["t", None]))
+    put(session.store, "scalar/zarr.json", array(()))
+    put(session.store, "scalar/c", b"\7")
+    put(session.store, "small/zarr.json", array((3,)))
+    for coords in product(range(5), range(4)):
+        put(session.store, chunk_key("a", coords), bytes(coords) * (1 + sum(coords) % 3))
+    put(session.store, "small/c/2", b"\3")
+    session.commit("first")
+    session = repository.writable_session("main")
+    delete(session.store, "a/c/0/0")
+    put(session.store, "a/c/4/3", b"again")
+    put(session.store, "small/zarr.json", array((2,)))
+    session.commit("second")
+    return contents(session.store)
+
+
+def test_icechunk_reads_split_and_shared_manifests(tmp_path: Path) -> None:
+    """Icechunk 1.1 finds every key and value in what was split, shared, shrunk and rewritten."""
+    expected = _written_by_us(tmp_path, {"a": (2, 3)})
+    assert expected["a/c/4/3"] == b"again"
+    assert "a/c/0/0" not in expected
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    assert contents(theirs.readonly_session("main").store) == expected
+    ours = Repository.open(LocalStorage(tmp_path), _config({"a": (1, 1)}))
+    ours.rewrite_manifests("rewritten", branch="main")
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    assert contents(theirs.readonly_session("main").store) == expected
+
+
+def test_icechunk_goes_on_from_shared_manifests(tmp_path: Path) -> None:
+    """Icechunk 1.1 commits on top of shared and split manifests, and we read that in turn."""
+    expected = _written_by_us(tmp_path, {"a": (2, 3)})
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    session = theirs.writable_session("main")
+    put(session.store, "a/c/0/0", b"theirs")
+    delete(session.store, "a/c/4/3")
+    put(session.store, "small/c/0", b"theirs")
+    session.commit("third")
+    del expected["a/c/4/3"]
+    expected |= {"a/c/0/0": b"theirs", "small/c/0": b"theirs"}
+    repository = Repository.open(LocalStorage(tmp_path))
+    assert contents(repository.readonly_session("main").store) == expected
+    session = repository.writable_session("main")
+    put(session.store, "a/c/1/1", b"ours again")
+    tip = session.commit("fourth")
+    expected["a/c/1/1"] = b"ours again"
+    _check_snapshot(LocalStorage(tmp_path), tip, 1)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    assert contents(theirs.readonly_session("main").store) == expected
