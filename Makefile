@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-demo: $(READY) ## See it work: open a repository, print its history and tree
+demo: $(READY) ## See it work: a repository, its history, branches, two writers at once
 	@$(BIN)/python demo/demo.py
 
 test: $(READY) ## Run the tests

@@ -154,6 +154,15 @@ class Assets:
             return self._chunks.get(ref, lambda: self.fetch_chunk_part(ref, 0, ref.length))
         return self.fetch_chunk_part(ref, 0, ref.length)
 
+    def kept_chunk(self, ref: ChunkRef) -> bytes | memoryview | None:
+        """Return the bytes of a native chunk if they are in memory."""
+        return self._chunks.find(ref) if self._keeps_chunks else None
+
+    def keep_chunk(self, ref: ChunkRef, data: bytes | memoryview) -> None:
+        """Keep the bytes of a native chunk, if chunks are kept."""
+        if self._keeps_chunks:
+            self._chunks.put(ref, data)
+
     def fetch_chunk_part(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
         """Fetch some bytes of a native chunk."""
         key = chunk_key(ref.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Cache(Generic[K, V]):
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.Lock()
-        self._loading: dict[K, threading.Lock] = {}
+        self._loading: dict[K, Future[V]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -41,23 +42,40 @@ class Cache(Generic[K, V]):
         return key in self._values
 
     def get(self, key: K, load: Callable[[], V]) -> V:
-        """Return a value, from ``load`` if it is not here; of many who ask, one loads."""
-        found = self._find(key)
-        if found is not None:
-            return found[0]
+        """Return a value, from ``load`` if it is not here; of many who ask, one loads.
+
+        Those who ask while it loads get what it returns, also if that is too large to be kept, or
+        what it raises.
+        """
         with self._lock:
-            turn = self._loading.setdefault(key, threading.Lock())
-        with turn:
-            found = self._find(key)
+            found = self._values.get(key)
             if found is not None:
+                self._values.move_to_end(key)
                 return found[0]
-            try:
-                value = load()
-                self.put(key, value)
-            finally:
-                with self._lock:
-                    self._loading.pop(key, None)
+            loading = self._loading.get(key)
+            if loading is None:
+                mine = self._loading[key] = Future[V]()
+        if loading is not None:
+            return loading.result()
+        try:
+            value = load()
+            self.put(key, value)
+        except BaseException as error:
+            self._done(key)
+            mine.set_exception(error)
+            raise
+        self._done(key)
+        mine.set_result(value)
         return value
+
+    def find(self, key: K) -> V | None:
+        """Return a value if it is here."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
 
     def put(self, key: K, value: V) -> None:
         """Keep a value; the ones that were not used for longest make room."""
@@ -71,9 +89,6 @@ class Cache(Generic[K, V]):
                 _, (_, freed) = self._values.popitem(last=False)
                 self._nbytes -= freed
 
-    def _find(self, key: K) -> tuple[V, int] | None:
+    def _done(self, key: K) -> None:
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-            return found
+            del self._loading[key]

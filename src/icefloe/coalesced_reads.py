@@ -33,13 +33,19 @@ class CoalescedReads:
 
     async def fetch(self, ref: ChunkRef, part: Part) -> bytes | memoryview:
         """Fetch bytes of a chunk, together with what others want of the same object."""
+        is_whole = part.length == ref.length
+        if is_whole and (kept := self._assets.kept_chunk(ref)) is not None:
+            return kept
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes | memoryview] = loop.create_future()
         batch = self._waiting.setdefault(ref.id, [])
         batch.append((ref, part, answer))
         if len(batch) == 1:
             loop.call_soon(self._send, ref.id)
-        return await answer
+        data = await answer
+        if is_whole:
+            self._assets.keep_chunk(ref, data)
+        return data
 
     def _send(self, chunk_id: ChunkId) -> None:
         task = asyncio.get_running_loop().create_task(

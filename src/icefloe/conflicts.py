@@ -39,13 +39,16 @@ class ConflictType(Enum):
     MoveOperationCannotBeRebased = 11
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Conflict:
     """One contradiction: of which kind, at which path, and for chunks which of them."""
 
     conflict_type: ConflictType
     path: str
     conflicted_chunks: list[list[int]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Conflict {self}>"
 
     def __str__(self) -> str:
         where = f"{self.conflict_type.name} at {self.path}"

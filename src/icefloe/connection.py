@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import threading
+import uuid
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.assets import Assets
 from icefloe.refs.ref_files import RefFiles
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 class Connection:
     """What every session of an open repository needs; pickles, caches left behind.
 
+    Copies of one connection that are unpickled in one process share its clients and caches, so
+    that of many tasks that carry the same session only the first fetches its snapshot.
+
     Parameters
     ----------
     storage
@@ -36,8 +43,10 @@ class Connection:
         What virtual chunk containers may be read with, by URL prefix.
     default_commit_metadata
         What every commit records besides its own metadata.
-    assets
-        The files, where somebody has them open already.
+    assets, virtual
+        The files and the virtual chunks, where somebody has them open already.
+    token
+        What the copies of one connection have in common; a new one if not given.
     """
 
     def __init__(
@@ -49,6 +58,8 @@ class Connection:
         *,
         default_commit_metadata: Mapping[str, Any] | None = None,
         assets: Assets | None = None,
+        virtual: VirtualChunks | None = None,
+        token: str | None = None,
     ) -> None:
         self.storage = storage
         self.spec_version = spec_version
@@ -63,10 +74,15 @@ class Connection:
         )
         refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
         self.refs = refs.with_assets(self.assets)
-        self.virtual = VirtualChunks(config.usable_containers(), self.credentials, storage)
+        self.virtual = virtual or VirtualChunks(
+            config.usable_containers(), self.credentials, storage
+        )
+        # Nothing that it stands for changes, so copies that have it have the same credentials.
+        self._token = token or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
         return _connect, (
+            self._token,
             self.storage,
             self.spec_version,
             self.config,
@@ -86,17 +102,55 @@ class Connection:
         return self.storage.url == other.storage.url and self.storage.url != "memory://"
 
 
-def _connect(
+class _Unpickled:
+    """The connections that came to this process last, by their token."""
+
+    _MAX_CONNECTIONS: Final = 4
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: OrderedDict[str, Connection] = OrderedDict()
+
+    def get(self, token: str) -> Connection | None:
+        with self._lock:
+            if token in self._connections:
+                self._connections.move_to_end(token)
+            return self._connections.get(token)
+
+    def keep(self, token: str, connection: Connection) -> None:
+        with self._lock:
+            self._connections[token] = connection
+            if len(self._connections) > self._MAX_CONNECTIONS:
+                self._connections.popitem(last=False)
+
+    def forget(self) -> None:
+        # Threads and locks of the parent do not exist in a forked child.
+        self.__init__()  # type: ignore[misc]
+
+
+_unpickled: Final = _Unpickled()
+os.register_at_fork(after_in_child=_unpickled.forget)
+
+
+def _connect(  # noqa: PLR0917 - pickle calls it
+    token: str,
     storage: Storage,
     spec_version: int,
     config: RepositoryConfig,
     credentials: Mapping[str, AnyCredential | None],
     default_commit_metadata: Mapping[str, Any],
 ) -> Connection:
-    return Connection(
-        storage,
+    first = _unpickled.get(token)
+    copy = Connection(
+        storage if first is None else first.storage,
         spec_version,
         config,
         credentials,
         default_commit_metadata=default_commit_metadata,
+        assets=None if first is None else first.assets,
+        virtual=None if first is None else first.virtual,
+        token=token,
     )
+    if first is None:
+        _unpickled.keep(token, copy)
+    return copy

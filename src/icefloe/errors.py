@@ -16,6 +16,7 @@
     ├── SessionStateError           the call does not fit the state of the session
     ├── StorageError                the storage failed
     │   ├── ObjectNotFoundError     no object at this key
+    │   ├── PermissionDeniedError   the credentials do not allow it
     │   ├── PreconditionFailedError the condition of a conditional put did not hold
     │   └── OutcomeUnknownError     a write may or may not have landed
     ├── FormatError                 the bytes of a file are not what the format says
@@ -128,6 +129,7 @@ class ErrorKind(StrEnum):
     VIRTUAL_CHUNK_MODIFIED = "virtual-chunk-modified"
     INVALID_OBJECT_SIZE = "invalid-object-size"
     PRECONDITION_FAILED = "precondition-failed"
+    PERMISSION_DENIED = "permission-denied"
     OUTCOME_UNKNOWN = "outcome-unknown"
     # format
     SERIALIZATION = "serialization"
@@ -161,8 +163,10 @@ class IcefloeError(Exception):
     """
 
     default_kind: ErrorKind = ErrorKind.UNKNOWN
+    message: str
+    kind: ErrorKind
 
-    def __init__(self, message: str, *, kind: ErrorKind | None = None) -> None:
+    def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.kind = self.default_kind if kind is None else kind
@@ -199,6 +203,8 @@ class ConflictError(IcefloeError):
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
+    expected_parent: str | None
+    actual_parent: str | None
 
     def __init__(
         self,
@@ -234,6 +240,8 @@ class RebaseFailedError(ConflictError):
     """
 
     default_kind = ErrorKind.REBASE_FAILED
+    snapshot: str
+    conflicts: list[Any]
 
     def __init__(
         self,
@@ -319,6 +327,15 @@ class ObjectNotFoundError(StorageError):
     default_kind = ErrorKind.OBJECT_NOT_FOUND
 
 
+class PermissionDeniedError(StorageError):
+    """The storage does not allow it.
+
+    S3 also answers this for an object that is not there, to whoever may not list the bucket.
+    """
+
+    default_kind = ErrorKind.PERMISSION_DENIED
+
+
 class PreconditionFailedError(StorageError):
     """The condition of a conditional request did not hold; the request had no effect."""
 
@@ -348,7 +365,7 @@ class FormatError(IcefloeError):
     default_kind = ErrorKind.DESERIALIZATION
 
     def __init__(
-        self, message: str, *, file: str | None = None, kind: ErrorKind | None = None
+        self, message: str, kind: ErrorKind | None = None, *, file: str | None = None
     ) -> None:
         super().__init__(message if file is None else f"{file}: {message}", kind=kind)
         self.file = file

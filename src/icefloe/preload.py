@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from math import prod
 from typing import TYPE_CHECKING
 
 from icefloe.errors import IcefloeError
@@ -42,7 +43,9 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
         scanned += 1
         ids = dict.fromkeys(ref.id for ref in node.node_data.manifests)
         refs = sum(sizes.get(manifest_id, 0) for manifest_id in ids)
-        if refs <= room and ids and matches(condition, node.path, refs):
+        # A file may hold other arrays as well; the grid says how many of them can be this one's.
+        own = min(refs, prod(dimension.num_chunks for dimension in node.node_data.shape))
+        if refs <= room and ids and matches(condition, node.path, own):
             room -= sum(
                 sizes.get(manifest_id, 0) for manifest_id in ids if manifest_id not in chosen
             )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from icefloe import __version__, display
+from icefloe.assets import fetch_file
 from icefloe.async_twins import async_twins
 from icefloe.connection import Connection
 from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
+    FormatError,
     InvalidInputError,
     NotFoundError,
     ObjectNotFoundError,
@@ -19,15 +23,25 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.keys import CONFIG, snapshot_key, transaction_log_key
+from icefloe.format.keys import CONFIG, REPO, manifest_key, snapshot_key, transaction_log_key
+from icefloe.inspection import inspect_dicts
+from icefloe.inspection.ancestry import fetch_commits
+from icefloe.maintenance.bounded import ReadLimits, require_positive
+from icefloe.maintenance.collection import collect_garbage
+from icefloe.maintenance.statistics import measure_chunks
+from icefloe.maintenance.sweep import DeleteLimits
+from icefloe.maintenance.times import require_time_zone
 from icefloe.model.config import RepositoryConfig
-from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
+from icefloe.model.ids import INITIAL_SNAPSHOT_ID, ManifestId, SnapshotId
 from icefloe.model.repo_info import MOVE_NODE
+from icefloe.ops import Update
 from icefloe.preload import start_preload
+from icefloe.refs import own_changes
 from icefloe.refs.creation import create_refs
 from icefloe.refs.opening import fetch_spec_version, open_refs
+from icefloe.refs.retention import ExpirationPolicy
 from icefloe.session import Session
-from icefloe.snapshots import ManifestFileInfo, SnapshotInfo
+from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.transaction.diff import diff_across_history, diff_along_history
 from icefloe.types import SessionMode, SpecVersion
 
@@ -36,6 +50,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
+    from icefloe.maintenance.statistics import ChunkStorageStats
+    from icefloe.maintenance.sweep import GCSummary
+    from icefloe.model.attribution import Attribution
     from icefloe.model.repo_info import FeatureFlag, RepoStatus
     from icefloe.model.storage_settings import StorageSettings
     from icefloe.refs.interface import Refs
@@ -50,9 +67,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Repository"]
 
-# For so long what opening read serves the first reader: enough for the next line of a program, too
-# short for anybody to have heard of a newer commit in the meantime.
-_JUST_OPENED_S = 0.05
+# For so long what opening read serves the first reader, unless this process changed something: long
+# enough for the next line of a program, too short to have heard of a newer commit from elsewhere.
+_JUST_OPENED_S = 0.01
 
 default_spec_version = SpecVersion.v1
 """What `Repository.create` makes when it is not told: what every Icechunk reader opens."""
@@ -92,6 +109,15 @@ default_spec_version = SpecVersion.v1
     "writable_session",
     "rearrange_session",
     "rewrite_manifests",
+    "expire_snapshots",
+    "garbage_collect",
+    "chunk_storage_stats",
+    "total_chunks_storage",
+    "ancestry_graph",
+    "inspect_snapshot",
+    "inspect_repo_info",
+    "inspect_manifest",
+    "inspect_transaction_log",
 )
 class Repository:
     """A versioned Zarr hierarchy at one place.
@@ -104,17 +130,20 @@ class Repository:
         self._persisted_config = opened.config
         self._at_opening: Refs | None = opened.at_opening.with_assets(connection.assets)
         self._opened_at = time.monotonic()
+        self._changes_at_opening = own_changes.count()
+        self._attribution: Attribution | None = None
 
     # -- creating and opening
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0917 - Icechunk's signature
         cls,
         storage: Storage,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
+        attribution: Attribution | None = None,
     ) -> Self:
         """Create a repository where there is none.
 
@@ -130,18 +159,21 @@ class Repository:
             The version of the format: 1, which every reader opens, or 2.
         check_clean_root
             Whether a place that holds other files is refused.
+        attribution
+            Labels for the ``User-Agent`` of all requests.
 
         Raises
         ------
         AlreadyExistsError
             If there is a repository, or something else.
         """
+        place = _attributed(storage, attribution)
         if check_clean_root:
-            _require_clean(storage)
+            _require_clean(place)
         version = default_spec_version if spec_version is None else int(spec_version)
         given = None if config is None or config == RepositoryConfig() else config.copy()
-        create_refs(storage, spec_version=version, config=given)
-        return cls.open(storage, config, authorize_virtual_chunk_access)
+        create_refs(place, spec_version=version, config=given)
+        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @classmethod
     def open(
@@ -149,6 +181,7 @@ class Repository:
         storage: Storage,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
+        attribution: Attribution | None = None,
     ) -> Self:
         """Open a repository.
 
@@ -159,6 +192,7 @@ class Repository:
         RepositoryNotFoundError
             If there is none.
         """
+        storage = _attributed(storage, attribution)
         opened = open_refs(storage)
         merged = RepositoryConfig(storage=storage.default_settings())
         merged = merged.merge(opened.config or RepositoryConfig())
@@ -169,19 +203,23 @@ class Repository:
             merged,
             authorize_virtual_chunk_access or {},
         )
-        return cls(connection, opened)
+        repository = cls(connection, opened)
+        repository._attribution = attribution
+        return repository
 
     @classmethod
-    def open_or_create(
+    def open_or_create(  # noqa: PLR0917 - Icechunk's signature
         cls,
         storage: Storage,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
+        attribution: Attribution | None = None,
     ) -> Self:
         """Open the repository at a place, or create one; of several who create, one does."""
-        if not cls.exists(storage):
+        place = _attributed(storage, attribution)
+        if not cls.exists(place):
             try:
                 return cls.create(
                     storage,
@@ -189,11 +227,12 @@ class Repository:
                     authorize_virtual_chunk_access,
                     create_version,
                     check_clean_root,
+                    attribution,
                 )
             except AlreadyExistsError:
-                if not cls.exists(storage):
+                if not cls.exists(place):
                     raise
-        return cls.open(storage, config, authorize_virtual_chunk_access)
+        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
@@ -235,6 +274,8 @@ class Repository:
         again._persisted_config = self._persisted_config
         again._at_opening = None
         again._opened_at = 0.0
+        again._changes_at_opening = 0
+        again._attribution = self._attribution
         return again
 
     # -- what it is
@@ -250,6 +291,11 @@ class Repository:
         return self._connection.storage
 
     @property
+    def attribution(self) -> Attribution | None:
+        """The labels that go along with all requests."""
+        return self._attribution
+
+    @property
     def spec_version(self) -> SpecVersion:
         """The version of the format."""
         return SpecVersion(self._connection.spec_version)
@@ -261,6 +307,21 @@ class Repository:
 
     def __repr__(self) -> str:
         return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_at_opening": None}  # it is long ago where this arrives
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        prefixes = sorted(self.authorized_virtual_container_prefixes)
+        return display.repository_html(
+            self.storage.url,
+            self._connection.spec_version,
+            read_only=self.storage.read_only,
+            refs=self._names_if_cheap(),
+            virtual_prefixes=prefixes,
+            config=self._connection.config,
+        )
 
     def save_config(self) -> None:
         """Persist the configuration that applies, for everybody who opens the repository.
@@ -402,6 +463,34 @@ class Repository:
         while (info := await asyncio.to_thread(next, infos, None)) is not None:
             yield info
 
+    def ancestry_graph(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        plain: bool = False,
+    ) -> AncestryGraph:
+        """Draw the history of all branches and tags, or of one snapshot.
+
+        Print it, or let a notebook show it. ``plain`` does without colours.
+        """
+        refs = self._connection.refs.pinned()
+        if branch is None and tag is None and snapshot_id is None:
+            return AncestryGraph(fetch_commits(refs), plain=plain)
+        start = self._resolve(refs, branch, tag, snapshot_id)
+        return AncestryGraph(fetch_commits(refs, start), plain=plain)
+
+    def ops_log(self) -> Iterator[Update]:
+        """Yield what was done to the repository, newest first (version 2)."""
+        return map(Update.of, self._connection.refs.fetch_ops_log())
+
+    async def ops_log_async(self) -> AsyncIterator[Update]:
+        """Do as `ops_log`, without keeping the event loop from others."""
+        updates = self.ops_log()
+        while (update := await asyncio.to_thread(next, updates, None)) is not None:
+            yield update
+
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what history says of a snapshot."""
         return SnapshotInfo.of(
@@ -459,6 +548,32 @@ class Repository:
         sides = self._fetch_tree(before).by_id, self._fetch_tree(after).by_id
         return (diff_across_history if older else diff_along_history)(logs, *sides)
 
+    # -- looking inside
+
+    def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
+        """Describe a snapshot file: its manifests and its nodes."""
+        key = snapshot_key(SnapshotId.parse(snapshot_id))
+        return inspect_dicts.inspect_snapshot(fetch_file(self.storage, key).data, key)
+
+    def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
+        """Describe a manifest file: how many chunks of which kind each array has in it."""
+        key = manifest_key(ManifestId.parse(manifest_id))
+        return inspect_dicts.inspect_manifest(fetch_file(self.storage, key).data, key)
+
+    def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
+        """Describe the transaction log of a snapshot: what it changed, by the ids of nodes."""
+        key = transaction_log_key(SnapshotId.parse(snapshot_id))
+        return inspect_dicts.inspect_transaction_log(fetch_file(self.storage, key).data, key)
+
+    def inspect_repo_info(self) -> dict[str, Any]:
+        """Describe the repo info file (version 2)."""
+        if self._connection.spec_version < 2:
+            raise FormatError(
+                f"{self.storage.url} has no repo info: its format is version 1",
+                kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+            )
+        return inspect_dicts.inspect_repo_info(fetch_file(self.storage, REPO).data, REPO)
+
     # -- sessions
 
     def readonly_session(
@@ -472,7 +587,11 @@ class Repository:
         """Read a branch's tip, a tag, a snapshot, or a branch as it was at a time."""
         refs = self._connection.refs
         just_opened, self._at_opening = self._at_opening, None
-        if just_opened is not None and time.monotonic() - self._opened_at < _JUST_OPENED_S:
+        if (
+            just_opened is not None
+            and time.monotonic() - self._opened_at < _JUST_OPENED_S
+            and own_changes.count() == self._changes_at_opening
+        ):
             refs = just_opened
         if as_of is None:
             target = self._resolve(refs, branch, tag, snapshot_id)
@@ -526,7 +645,160 @@ class Repository:
             message, metadata, commit_method=commit_method
         )
 
+    # -- maintenance
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+    ) -> set[str]:
+        """Take snapshots that are older than a time out of history; their files stay for now.
+
+        The first snapshot and the tip of main stay, and so do the tips of other branches and tags
+        unless those are deleted. Whoever reads history meanwhile may see some of it.
+
+        Parameters
+        ----------
+        older_than
+            Snapshots written before this time are expired.
+        delete_expired_branches, delete_expired_tags
+            Whether branches but main, and tags, that point at an expired snapshot are deleted.
+
+        Returns
+        -------
+            The ids of the expired snapshots. In version 1 a tip that stays may be among them.
+        """
+        released = self._connection.refs.expire_snapshots(
+            ExpirationPolicy(
+                require_time_zone("older_than", older_than),
+                delete_expired_branches,
+                delete_expired_tags,
+            )
+        )
+        if self._connection.spec_version == 1:
+            self._forget()  # snapshot files were replaced
+        return {str(one) for one in released}
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        dry_run: bool = False,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+        max_concurrent_deletes: int = 10,
+        max_consecutive_delete_failures: int = 50,
+        max_concurrent_listings: int | None = None,
+    ) -> GCSummary:
+        """Delete the files that no branch and no tag needs.
+
+        What others commit meanwhile loses nothing, as long as no session is at work that began
+        before ``delete_object_older_than``: what it wrote is nobody's until it is committed.
+
+        Parameters
+        ----------
+        delete_object_older_than
+            Younger files stay in any case.
+        dry_run
+            Whether files are only counted.
+        max_snapshots_in_memory
+            How many snapshots are read at a time.
+        max_compressed_manifest_mem_bytes, max_decoded_manifest_mem_bytes
+            How much memory manifests may take, as they are stored and as they are read.
+        max_concurrent_manifest_fetches
+            How many manifests are read at a time.
+        max_concurrent_deletes
+            How many requests to delete are sent at a time.
+        max_consecutive_delete_failures
+            After how many failed requests in a row to give up.
+        max_concurrent_listings
+            Has no effect: each kind of file is one listing.
+        """
+        require_positive(max_concurrent_listings=max_concurrent_listings)
+        summary = collect_garbage(
+            self._connection.storage,
+            self._connection.spec_version,
+            older_than=delete_object_older_than,
+            dry_run=dry_run,
+            read_limits=ReadLimits(
+                max_snapshots_in_memory,
+                max_compressed_manifest_mem_bytes,
+                max_decoded_manifest_mem_bytes,
+                max_concurrent_manifest_fetches,
+            ),
+            delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+        )
+        if summary.snapshots_deleted and not dry_run:
+            self._forget()
+        return summary
+
+    def chunk_storage_stats(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Count the bytes of all chunks in the histories of branches and tags.
+
+        The limits are those of `garbage_collect`.
+        """
+        return measure_chunks(
+            self._connection.storage,
+            self._connection.spec_version,
+            limits=ReadLimits(
+                max_snapshots_in_memory,
+                max_compressed_manifest_mem_bytes,
+                max_decoded_manifest_mem_bytes,
+                max_concurrent_manifest_fetches,
+            ),
+        )
+
+    def total_chunks_storage(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Count the bytes in chunk files; deprecated, use `chunk_storage_stats`."""
+        warnings.warn(
+            "Repository.total_chunks_storage is deprecated: use chunk_storage_stats().native_bytes",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.chunk_storage_stats(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        ).native_bytes
+
     # -- inside
+
+    def _forget(self) -> None:
+        """Begin anew with nothing in memory, for what is opened from now on."""
+        self._at_opening = None
+        self._connection = Connection(
+            self._connection.storage,
+            self._connection.spec_version,
+            self._connection.config,
+            self._connection.credentials,
+            default_commit_metadata=self._connection.default_commit_metadata,
+        )
+
+    def _names_if_cheap(self) -> tuple[list[str], list[str]] | None:
+        """Return branches and tags, unless that takes requests over a network."""
+        if not self.storage.answers_at_once:
+            return None
+        refs = self._connection.refs.pinned()
+        return sorted(refs.fetch_branches()), sorted(refs.fetch_tags())
 
     def _session(self, snapshot_id: SnapshotId, mode: SessionMode, branch: str | None) -> Session:
         tree = self._fetch_tree(snapshot_id)
@@ -575,13 +847,20 @@ class Repository:
                 "datetime(..., tzinfo=timezone.utc)",
                 kind=ErrorKind.INVALID_REF_TYPE,
             )
-        for info in refs.fetch_ancestry(refs.fetch_branch(branch)):
+        pinned = refs.pinned()
+        for info in pinned.fetch_ancestry(pinned.fetch_branch(branch)):
             if info.flushed_at <= as_of:
                 return info.id
         raise NotFoundError(
             f"branch {branch!r} begins after {as_of.isoformat()}",
             kind=ErrorKind.NO_SNAPSHOT_AT_TIME,
         )
+
+
+def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
+    if attribution is None:
+        return storage
+    return storage.with_user_agent(attribution.user_agent(f"icefloe/{__version__}"))
 
 
 def _require_clean(storage: Storage) -> None:

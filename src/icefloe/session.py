@@ -420,6 +420,11 @@ class Session:
     ) -> str:
         """Commit the same content with all manifests made anew, by today's rules of splitting."""
         branch = self._require_branch()
+        if commit_method not in {"new_commit", "amend"}:
+            raise InvalidInputError(
+                f"commit_method is 'new_commit' or 'amend', not {commit_method!r}",
+                kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
         if self.transaction.has_changes:
             raise SessionStateError(
                 "commit or discard the changes of this session before manifests are rewritten",

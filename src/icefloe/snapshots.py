@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from icefloe import display
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from icefloe.model import snapshot as model
 
-__all__ = ["Diff", "ManifestFileInfo", "SnapshotInfo"]
+__all__ = ["AncestryGraph", "Diff", "History", "ManifestFileInfo", "SnapshotInfo"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SnapshotInfo:
     """One commit, as history shows it."""
 
@@ -30,6 +32,27 @@ class SnapshotInfo:
         parent = None if info.parent_id is None else str(info.parent_id)
         return cls(str(info.id), parent, info.flushed_at, info.message, dict(info.metadata))
 
+    def __repr__(self) -> str:
+        when = display.short_time(self.written_at)
+        return f"<SnapshotInfo {self.id}, {when} UTC: {display.one_line(self.message)!r}>"
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.history_html([self])
+
+
+class History(tuple[SnapshotInfo, ...]):
+    """Commits in a row, which a notebook shows as a table: ``History(repo.ancestry(…))``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "<History: no commits>"
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.history_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileInfo:
@@ -40,7 +63,7 @@ class ManifestFileInfo:
     num_chunk_refs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diff:
     """What changed: the paths of groups and arrays, and the chunks of arrays.
 
@@ -60,3 +83,37 @@ class Diff:
     def is_empty(self) -> bool:
         """Whether nothing changed."""
         return not any(getattr(self, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        return f"<Diff: {display.diff_summary(self)}>"
+
+    def __str__(self) -> str:
+        return display.diff_text(self)
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.diff_html(self)
+
+
+class AncestryGraph:
+    """A picture of history: text where it is printed, SVG in a notebook.
+
+    Parameters
+    ----------
+    commits
+        The commits, in any order.
+    plain
+        Whether to do without colours.
+    """
+
+    def __init__(self, commits: Iterable[display.Commit] = (), *, plain: bool = False) -> None:
+        self._graph = display.lay_out(commits)
+        self._plain = plain
+
+    def __repr__(self) -> str:
+        return display.graph_text(self._graph, plain=self._plain)
+
+    __str__ = __repr__
+
+    def _repr_svg_(self) -> str:
+        return display.graph_svg(self._graph, plain=self._plain)

@@ -64,6 +64,7 @@ T = TypeVar("T")
 
 # Inside the class `list` is a method.
 Names: TypeAlias = list[str]
+Nodes: TypeAlias = "list[NodeSnapshot]"
 Refused: TypeAlias = list[tuple[int, ...]]
 Buffers: TypeAlias = "list[Buffer | None]"
 
@@ -122,6 +123,9 @@ class IcechunkStore(Store):
         return f"<IcechunkStore of {self._session!r}>"
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return self._session._repr_html_()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"session": self._session, "read_only": self._read_only}
@@ -247,12 +251,14 @@ class IcechunkStore(Store):
         self._require_buffer(value)
         self._check_writable()
         parsed = parse_key(key)
-        if isinstance(parsed, ChunkKey) and not self._answers_at_once:
+        if self._answers_at_once:
+            self._set(parsed, value)
+        elif isinstance(parsed, ChunkKey):
             await self._prepare(parsed.path)
             data = _bytes(value)
             await self._transaction.set_chunk_async(parsed.path, parsed.indices, data)
         else:
-            await self._run(self._set, parsed, value)
+            await asyncio.to_thread(self._set, parsed, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         """Do as `set`, without an event loop."""
@@ -565,7 +571,7 @@ class IcechunkStore(Store):
         except InvalidInputError:
             pass
 
-    def _nodes_from(self, path: Path) -> list[NodeSnapshot]:
+    def _nodes_from(self, path: Path) -> Nodes:
         """Return the node at a path and all below it, sorted."""
         nodes = list(self._transaction.nodes_below(path))
         node = self._transaction.get_node(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -12,6 +13,7 @@ from icefloe.model.path import ROOT, Path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_INDICES = re.compile(r"(?:0|[1-9][0-9]{0,9})(?:/(?:0|[1-9][0-9]{0,9}))*")
 _V2_NAMES = frozenset({".zgroup", ".zarray", ".zattrs", ".zmetadata"})
 
 
@@ -93,18 +95,18 @@ def chunk_prefix_indices(segments: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _indices(text: str, key: str) -> tuple[int, ...]:
-    try:
+    # One key for each chunk: int() would also take "01", "1_0" and " 1".
+    if _INDICES.fullmatch(text):
         indices = tuple(map(int, text.split("/")))
-    except ValueError as error:
-        raise _invalid(key) from error
-    # int() takes more than digits, such as "1_0" or " 1".
-    if not text.replace("/", "0").isdigit() or not text.isascii() or max(indices) > MAX_U32:
-        raise _invalid(key)
-    return indices
+        if max(indices) <= MAX_U32:
+            return indices
+    raise _invalid(key)
 
 
 @lru_cache(maxsize=4096)
 def _node_path(text: str) -> Path:
+    if not text:  # "/zarr.json" is not "zarr.json"
+        raise _invalid("/")
     return Path(f"/{text}")
 
 

@@ -28,6 +28,7 @@ from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import flexbuffers
 from icefloe.format.envelope import HEADER_SIZE, read_header
 from icefloe.format.ref_json import decode_ref
+from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -615,12 +616,27 @@ def test_unsorted_vectors(
     refuse(made, reason)
 
 
-@pytest.mark.parametrize("change", [swapped, twice])
-def test_unsorted_references(change: Callable[[list[Any]], list[Any]]) -> None:
+@pytest.mark.parametrize(
+    "refs", [swapped([native(0), virtual(1), native(2)]), [native(0), virtual(1), native(1)]]
+)
+def test_unsorted_references(refs: list[Any]) -> None:
     """The references of an array ascend by index."""
-    refs = change([native(0), virtual(1), native(2)])
     made = draft(MANIFEST, arrays=[{"node_id": b"a" * 8, "refs": refs}])
     refuse(made, "its chunk references are not sorted by chunk index, or one comes twice")
+
+
+def test_a_reference_written_twice() -> None:
+    """Icechunk 1 writes a reference twice now and then; it is one reference."""
+    refs = [native(0), virtual(1), virtual(1), {"index": [2, 2], "inline": b"a"}]
+    arrays = [
+        {"node_id": b"a" * 8, "refs": refs},
+        {"node_id": b"b" * 8, "refs": [native(0), *refs]},
+    ]
+    decoded = draft(MANIFEST, arrays=arrays).decode()
+    assert decoded.indices.splits.tolist() == [0, 3, 6]
+    assert decoded.indices.coords.tolist() == [0, 0, 1, 1, 2, 2] * 2
+    once = draft(MANIFEST, arrays=[{"node_id": b"a" * 8, "refs": [*refs[:2], refs[3]]}]).decode()
+    assert decoded.array(NodeId(b"a" * 8)).payloads == once.payloads
 
 
 def test_a_scalar_array_has_one_chunk() -> None:

@@ -273,8 +273,7 @@ def test_vtables_as_long_as_they_can_be() -> None:
         out += bytes(moved)
     out += vtables[0] + bytes(2) + vtables[1] + bytes(2)
     out += bytes(16 * count)  # room that many references would have taken
-    with pytest.raises(FormatError, match="not sorted by chunk index"):
-        MANIFEST.decode(wrap(out, MANIFEST.file_type), FILE)
+    assert len(MANIFEST.decode(wrap(out, MANIFEST.file_type), FILE)) == 1  # one, many times
     assert_bounded(MANIFEST, out, times=8, seconds=3)
 
 

@@ -51,7 +51,7 @@ REPO_VALUE = RepoInfo(
     tags={},
     deleted_tags=frozenset(),
     snapshots=(SnapshotInfo(FIRST, None, TIME, "first"),),
-    status=RepoStatus(RepoAvailability.ONLINE, TIME),
+    status=RepoStatus(RepoAvailability.online, TIME),
     latest_updates=(),
 )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from interop.alternation import Setting
+from interop.participant import Wheel, started_wheel
 
 Reader = Callable[[Path, str | None], dict[str, Any]]
 
@@ -38,3 +41,35 @@ def read_with_wheel() -> Reader:
 def read_with_icechunk2(icechunk2: Path) -> Reader:
     """Read a repository with Icechunk 2.x."""
     return _reader(icechunk2)
+
+
+# The wheel of this environment is 1.1.21 on Python 3.11, and else the later one anyway.
+SETTINGS = [("this", 1)] * (sys.version_info < (3, 12)) + [("later", 1), ("later", 2)]
+
+
+@pytest.fixture(scope="session")
+def wheel_here() -> Iterator[Wheel]:
+    """Let the ``icechunk`` of this environment take part."""
+    with started_wheel(Path(sys.executable)) as wheel:
+        yield wheel
+
+
+@pytest.fixture(scope="session")
+def wheel_later(icechunk2: Path) -> Iterator[Wheel]:
+    """Let Icechunk 2.x take part."""
+    with started_wheel(icechunk2) as wheel:
+        yield wheel
+
+
+@pytest.fixture(params=SETTINGS, ids=lambda setting: f"{setting[0]}-v{setting[1]}")
+def setting(request: pytest.FixtureRequest) -> Setting:
+    """Combine each version of Icechunk with each version of the format that it knows."""
+    name, spec_version = request.param
+    wheel = request.getfixturevalue("wheel_here" if name == "this" else "wheel_later")
+    return Setting(wheel, spec_version)
+
+
+@pytest.fixture
+def setting_v2(wheel_later: Wheel) -> Setting:
+    """Take the one setting in which nodes can be moved and commits amended."""
+    return Setting(wheel_later, 2)

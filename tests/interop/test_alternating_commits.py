@@ -6,56 +6,14 @@ differences between commits; and, before a commit, on the status of the session.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop.alternation import Alternation, Side
-from interop.participant import started_wheel
+from interop.alternation import Alternation, Setting, Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from interop.participant import Wheel
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Who the other side is, and the version of the format."""
-
-    wheel: Wheel
-    spec_version: int
-
-
-# The wheel of this environment is 1.1.21 on Python 3.11, and else the later one anyway.
-SETTINGS = [("this", 1)] * (sys.version_info < (3, 12)) + [("later", 1), ("later", 2)]
-
-
-@pytest.fixture(scope="module")
-def wheel_here() -> Iterator[Wheel]:
-    with started_wheel(Path(sys.executable)) as wheel:
-        yield wheel
-
-
-@pytest.fixture(scope="module")
-def wheel_later(icechunk2: Path) -> Iterator[Wheel]:
-    with started_wheel(icechunk2) as wheel:
-        yield wheel
-
-
-@pytest.fixture(params=SETTINGS, ids=lambda setting: f"{setting[0]}-v{setting[1]}")
-def setting(request: pytest.FixtureRequest) -> Setting:
-    name, spec_version = request.param
-    fixture = "wheel_here" if name == "this" else "wheel_later"
-    return Setting(request.getfixturevalue(fixture), spec_version)
-
-
-@pytest.fixture
-def setting_v2(wheel_later: Wheel) -> Setting:
-    return Setting(wheel_later, 2)
+    from pathlib import Path
 
 
 def start(root: Path, setting: Setting, by: Side = "us") -> Alternation:
@@ -143,14 +101,14 @@ def test_many_small_arrays(tmp_path: Path, setting: Setting, first: Side) -> Non
     """Arrays that share a manifest file, which only icefloe writes, are changed one by one."""
     second = other(first)
     both = start(tmp_path, setting, first)
-    names = [f"n{number}" for number in range(30)]
+    names = [f"n{number}" for number in range(12)]
     made = [["array", name, [6], [2], "int16"] for name in names]
     written = [["write", name, [[0, 6]], seed] for seed, name in enumerate(names)]
     both.change("us", *made, *written)
     both.change("them", ["write", "n3", [[0, 2]], 100], ["delete", "n4"])
-    both.change("us", *[["write", name, [[2, 4]], 101] for name in names[5:20]], inline=0)
+    both.change("us", *[["write", name, [[2, 4]], 101] for name in names[5:9]], inline=0)
     both.change(first, ["resize", "n7", [3]], ["resize", "n8", [9]])
-    both.change(second, *[["write", name, [[5, 6]], 102] for name in names[10:]])
+    both.change(second, *[["write", name, [[5, 6]], 102] for name in names[7:]])
     both.change(first, *[["delete", name] for name in names[::2] if name != "n4"])
     both.rewrite_manifests(second)
     both.change(first, *[["write", name, [[0, 6]], 103] for name in names[1::2]])
@@ -166,7 +124,8 @@ def test_packed_chunks(tmp_path: Path, setting: Setting) -> None:
         ["write", "a", whole, 1],
         pack=True,
     )
-    assert len(list((both.root / "chunks").iterdir())) < 16
+    # Sixteen of Icechunk, who wrote the same and forgot it again, and fewer of ours.
+    assert len(list((both.root / "chunks").iterdir())) < 16 + 8
     both.change("them", ["write", "a", [[0, 16], [0, 64]], 2])
     both.change("us", ["write", "a", [[16, 40], [0, 64]], 3], pack=True, split=2)
     both.change("them", ["resize", "a", [40, 64]], ["delete_key", "a/c/1/1"], split=1)
@@ -193,7 +152,9 @@ def test_moves_and_amends(tmp_path: Path, setting_v2: Setting, first: Side) -> N
     both.change(first, ["write", "h/a", [[0, 3], [0, 6]], 2])
     both.change(second, ["move", "/h", "/g/h"], ["move", "/g/b", "/b"])
     both.change(first, ["move", "/g/h/a", "/a"], ["move", "/b", "/g/b"], ["move", "/g", "/k"])
-    both.change(second, ["write", "a", [[3, 6], [0, 6]], 3], how="amend", must_succeed=False)
+    for side in SIDES:  # a commit that moved nodes is amended by moves only
+        both.change(side, ["write", "a", [[3, 6]], 3], how="amend", must_succeed=False)
+        assert len(both.last["lines"]["main"]["history"]) == 6
     both.change(second, ["write", "a", [[3, 6], [0, 6]], 3])
     both.change(first, ["write", "a", [[2, 4], [0, 6]], 4], ["delete", "k/b"], how="amend")
     both.change(second, ["group", "z", {}], ["attributes", "a", {"x": 1}], how="amend")

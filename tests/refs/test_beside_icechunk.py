@@ -94,7 +94,7 @@ def _change(refs: Refs, storage: LocalStorage) -> SnapshotId:
     refs.save_metadata({"ours": [1, None, "x"], "both": {"a": 1}})
     refs.update_metadata({"both": {"b": 2.5}})
     reason = "ours to move"
-    refs.save_status(RepoStatus(RepoAvailability.READ_ONLY, limited_availability_reason=reason))
+    refs.save_status(RepoStatus(RepoAvailability.read_only, limited_availability_reason=reason))
     return ours.id
 
 
@@ -141,7 +141,7 @@ def test_we_read_icechunks(tmp_path: Path, icechunk2: Path) -> None:
     assert [update["kind"] for update in theirs["ops_log"]][: len(KINDS)] == KINDS
     with pytest.raises(ReadOnlyError, match="theirs to move"):
         refs.create_tag("v2", INITIAL_SNAPSHOT_ID)
-    refs.save_status(RepoStatus(RepoAvailability.ONLINE))
+    refs.save_status(RepoStatus(RepoAvailability.online))
     with pytest.raises(SessionStateError, match="delete_tag"):
         refs.delete_tag("v1")
     _change(refs, storage)
@@ -155,7 +155,7 @@ def test_icechunk_goes_on_where_we_stopped(tmp_path: Path, icechunk2: Path) -> N
     storage = LocalStorage(tmp_path)
     refs = create_refs(storage, spec_version=2)
     _change(refs, storage)
-    refs.save_status(RepoStatus(RepoAvailability.ONLINE))
+    refs.save_status(RepoStatus(RepoAvailability.online))
     found = _ask_icechunk(icechunk2, tmp_path, "change")
     assert found == _describe(refs, [info["id"] for info in found["snapshots"]])
     assert [info["message"] for info in found["ancestry"]] == [

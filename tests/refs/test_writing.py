@@ -344,7 +344,7 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
         lambda refs: refs.save_metadata({}),
         lambda refs: refs.update_metadata({}),
         lambda refs: refs.fetch_status(),
-        lambda refs: refs.save_status(RepoStatus(RepoAvailability.READ_ONLY)),
+        lambda refs: refs.save_status(RepoStatus(RepoAvailability.read_only)),
         lambda refs: refs.fetch_feature_flags(),
         lambda refs: refs.set_feature_flag("create_tag", False),
         lambda refs: refs.set_feature_flag("unknown", False),
@@ -411,10 +411,10 @@ class TestGeneration2:
     def test_read_only(self, storage: Storage) -> None:
         """A read-only repository refuses every change but the one that makes it writable."""
         refs = self.make(storage)
-        refs.save_status(RepoStatus(RepoAvailability.READ_ONLY, datetime.now(UTC), "moving"))
+        refs.save_status(RepoStatus(RepoAvailability.read_only, datetime.now(UTC), "moving"))
         with pytest.raises(ReadOnlyError, match="read only \\(moving\\)"):
             refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
-        refs.save_status(RepoStatus(RepoAvailability.ONLINE, datetime.now(UTC)))
+        refs.save_status(RepoStatus(RepoAvailability.online, datetime.now(UTC)))
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
         assert set(refs.fetch_branches()) == {"main", "dev"}
 
@@ -580,9 +580,9 @@ class TestGeneration2:
     def test_status(self, storage: Storage) -> None:
         """A status says since when it holds, and why."""
         refs = self.make(storage)
-        assert refs.fetch_status().availability is RepoAvailability.ONLINE
+        assert refs.fetch_status().availability is RepoAvailability.online
         before = datetime.now(UTC)
-        status = RepoStatus(RepoAvailability.READ_ONLY, limited_availability_reason="moving")
+        status = RepoStatus(RepoAvailability.read_only, limited_availability_reason="moving")
         assert before <= status.set_at <= datetime.now(UTC)
         refs.save_status(status)
         assert refs.fetch_status() == status
@@ -596,4 +596,4 @@ class TestGeneration2:
             with pytest.raises(ReadOnlyError, match="moving"):
                 change()
         with pytest.raises(InvalidInputError, match="read only"):
-            refs.save_status(RepoStatus(RepoAvailability.OFFLINE))
+            refs.save_status(RepoStatus(RepoAvailability.offline))

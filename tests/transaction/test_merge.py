@@ -47,8 +47,11 @@ def spec_version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(params=[_NATIVE, _PACKED], ids=["plain", "packed"])
 def repository(request: pytest.FixtureRequest, spec_version: int) -> Repository:
-    """A repository with a group that has an array, another array, and an empty group."""
-    repository = Repository.create(MemoryStorage(), request.param, spec_version=spec_version)
+    """Return one with a group that has an array, another array, and an empty group."""
+    return _begin(Repository.create(MemoryStorage(), request.param, spec_version=spec_version))
+
+
+def _begin(repository: Repository) -> Repository:
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "g/zarr.json", group())
@@ -73,7 +76,7 @@ def _all(*changes: Change) -> Change:
 
 
 def _refused(session: Session, fork: ForkSession, *words: str) -> None:
-    """A merge fails with a message that names things, and changes nothing."""
+    """Check that a merge fails with a message that names things, and changes nothing."""
     before, status = contents(session.store), session.status()
     with pytest.raises(SessionStateError) as caught:
         session.merge(fork)
@@ -461,8 +464,12 @@ def test_forks_of_clean_sessions_write_nothing() -> None:
     assert len(list(repository.ancestry(branch="main"))) == 1
 
 
-def test_forks_pickle_and_writable_sessions_do_not(repository: Repository) -> None:
+@pytest.mark.parametrize("config", [_NATIVE, _PACKED], ids=["plain", "packed"])
+def test_forks_pickle_and_writable_sessions_do_not(
+    tmp_path: Path, config: RepositoryConfig
+) -> None:
     """A fork comes back from pickling with its changes, a writable session tells to fork."""
+    repository = _begin(Repository.create(LocalStorage(tmp_path), config))
     session = repository.writable_session("main")
     fork = session.fork()
     put(fork.store, "b/c/0", b"one")
@@ -480,7 +487,9 @@ def test_forks_pickle_and_writable_sessions_do_not(repository: Repository) -> No
     assert contents(reader.store) == contents(repository.readonly_session("main").store)
 
 
-@pytest.mark.parametrize("config", [_NATIVE, _PACKED], ids=["plain", "packed"])
+@pytest.mark.parametrize(
+    "config, spec_version", [(_NATIVE, 1), (_PACKED, 2)], ids=["plain v1", "packed v2"]
+)
 def test_forks_come_back_from_other_processes(
     tmp_path: Path, config: RepositoryConfig, spec_version: int
 ) -> None:
@@ -508,7 +517,8 @@ def test_forks_come_back_from_other_processes(
         forks.append(pickle.loads(target.read_bytes()))  # noqa: S301
     session.merge(*forks)
     session.commit("merged")
-    found = contents(Repository.open(LocalStorage(tmp_path / "repo")).readonly_session("main").store)
+    reader = Repository.open(LocalStorage(tmp_path / "repo")).readonly_session("main")
+    found = contents(reader.store)
     assert {key: found[key] for key in found if "/c/" in key} == {
         "a/c/0": b"session",
         "a/c/1": b"process 1",

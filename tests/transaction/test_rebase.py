@@ -383,12 +383,12 @@ def test_icechunk_finds_the_same_conflicts(scenario: Scenario) -> None:
     theirs = icechunk.Repository.create(icechunk.in_memory_storage())
     session = _play(theirs, scenario)
     expected = scenario.conflicts if scenario.icechunk is None else scenario.icechunk
-    try:
-        session.rebase(icechunk.ConflictDetector())
-    except icechunk.RebaseFailedError as error:
-        assert sorted(_found(error)) == sorted(expected)
+    if expected:
+        with pytest.raises(icechunk.RebaseFailedError) as caught:
+            session.rebase(icechunk.ConflictDetector())
+        assert sorted(_found(caught.value)) == sorted(expected)
         return
-    assert expected == ()
+    session.rebase(icechunk.ConflictDetector())
     if scenario.icechunk is None:
         ours = _play(Repository.create(MemoryStorage()), scenario)
         ours.rebase(ConflictDetector())
@@ -581,12 +581,11 @@ def test_our_moves_take_their_updates_along(spec_version: int) -> None:
     """What we moved while others wrote into it has their chunks and metadata at its new place."""
     storage = MemoryStorage()
     repository = Repository.create(storage, spec_version=spec_version)
-    scenario = Scenario("", (_both(_chunks("g/a", 0, 7, data=b"theirs"), _puts(_A2)),), _chunks("b"))
     first = _play(repository, Scenario("", (), _chunks("b", 1)))
     first.commit("begin")
     mover = repository.rearrange_session("main")
     theirs = repository.writable_session("main")
-    scenario.theirs[0](theirs.store)
+    _both(_chunks("g/a", 0, 7, data=b"theirs"), _puts(_A2))(theirs.store)
     theirs.commit("theirs")
     mover.move("/g", "/h/moved")
     mover.commit("moved", rebase_with=BasicConflictSolver())
@@ -663,8 +662,6 @@ def test_manifests_are_not_written_again_after_a_rebase() -> None:
     """A second attempt writes manifests only of arrays that the other commit touched."""
     counting = CountingStorage(MemoryStorage())
     repository = Repository.create(counting)
-    config = repository.config
-    assert config.manifest is None or config.manifest.splitting is None
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     counting.forget()
     session.commit("ours", rebase_with=ConflictDetector())

@@ -76,13 +76,33 @@ class IndexReader:
 
 def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> None:
     """Check that the chunk indices of each array ascend."""
-    if not _is_sorted(indices):
+    if not is_sorted(indices):
         buffer.fail(f"its {what} are not sorted by chunk index, or one comes twice")
+
+
+def find_repeated(indices: ChunkIndexColumns) -> NDArray[np.int64]:
+    """Return the rows that have the same array and the same chunk index as the row before."""
+    starts, rows = indices.coord_starts, np.diff(indices.splits).tolist()
+    found = [np.zeros(0, np.int64)]
+    for position, first in enumerate(indices.splits[:-1].tolist()):
+        flat = indices.coords[starts[position] : starts[position + 1]]
+        matrix = flat.reshape(rows[position], int(indices.ndims[position]))
+        found.append(np.flatnonzero((matrix[1:] == matrix[:-1]).all(axis=1)) + first + 1)
+    return np.concatenate(found)
+
+
+def without_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIndexColumns:
+    """Drop some rows."""
+    kept = np.ones(len(indices), bool)
+    kept[rows] = False
+    ndims = np.repeat(indices.ndims, np.diff(indices.splits))
+    splits = np.append(0, np.cumsum(kept))[indices.splits]
+    return replace(indices, splits=splits, coords=indices.coords[np.repeat(kept, ndims)])
 
 
 def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> ChunkIndexColumns:
     """Put the chunk indices of each array in order, where they are not."""
-    if _is_sorted(indices):
+    if is_sorted(indices):
         return indices
     rows, coords = np.diff(indices.splits), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
@@ -95,12 +115,13 @@ def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> C
         order = np.lexsort((*keys, array[np.repeat(is_of_rank, rows)]))
         coords[here] = matrix[order].reshape(-1)
     indices = replace(indices, coords=coords)
-    if not _is_sorted(indices):
+    if not is_sorted(indices):
         buffer.fail(f"one of its {what} comes twice")
     return indices
 
 
-def _is_sorted(indices: ChunkIndexColumns) -> bool:
+def is_sorted(indices: ChunkIndexColumns) -> bool:
+    """Whether the chunk indices of each array ascend, none of them twice."""
     # Array by array would be slow for thousands of small ones: arrays of one rank go together.
     starts = indices.coord_starts
     rows = np.diff(indices.splits)

@@ -6,11 +6,11 @@ case without content is a string, any other a map of one entry; pairs are vector
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import flexbuffers
-from icefloe.format.config_tree import Tree, Variant, from_tree, to_tree
+from icefloe.format.config_tree import from_tree, to_tree, without_variants
 
 if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
@@ -39,15 +39,4 @@ def dumps(config: RepositoryConfig) -> bytes:
     InvalidInputError
         If it is too deep to be read again, or its unknown fields are not plain values.
     """
-    return flexbuffers.dumps(_without_variants(to_tree(config)))
-
-
-def _without_variants(tree: Tree) -> Any:
-    match tree:
-        case Variant(name, value):
-            return {name: _without_variants(value)}
-        case dict():
-            return {key: _without_variants(value) for key, value in tree.items()}
-        case list():
-            return [_without_variants(item) for item in tree]
-    return tree
+    return flexbuffers.dumps(without_variants(to_tree(config)))

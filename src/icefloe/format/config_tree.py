@@ -55,6 +55,18 @@ class Variant:
 Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | Variant | None"
 
 
+def without_variants(tree: Tree) -> Any:
+    """Write each case as a map of one entry, as FlexBuffers and JSON have it."""
+    match tree:
+        case Variant(name, value):
+            return {name: without_variants(value)}
+        case dict():
+            return {key: without_variants(value) for key, value in tree.items()}
+        case list():
+            return [without_variants(item) for item in tree]
+    return tree
+
+
 class _Content(Enum):
     """What stands under the name of a case."""
 

@@ -16,8 +16,11 @@ from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
     fill_coords,
+    find_repeated,
     index_tail,
+    is_sorted,
     require_sorted,
+    without_rows,
 )
 from icefloe.format.envelope import FileType, pack, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
@@ -71,8 +74,15 @@ def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
         indices.read_block(block)
         refs.read_block(block)
     columns = ChunkIndexColumns(node_ids, splits, indices.ndims, indices.coords)
-    require_sorted(root.buffer, columns, "chunk references")
-    return Manifest(manifest_id, columns, refs.payloads(root))
+    payloads = refs.payloads(root)
+    if not is_sorted(columns):
+        # Icechunk 1 writes a reference twice when rules of splitting changed between commits.
+        repeated = find_repeated(columns)
+        if payloads.rows(repeated) == payloads.rows(repeated - 1):
+            kept = np.delete(np.arange(len(payloads)), repeated)
+            columns, payloads = without_rows(columns, repeated), payloads.rows(kept)
+        require_sorted(root.buffer, columns, "chunk references")
+    return Manifest(manifest_id, columns, payloads)
 
 
 class _RefReader:

@@ -18,6 +18,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
 
+from icefloe import display
 from icefloe.errors import ErrorKind, InvalidInputError
 
 T = TypeVar("T")
@@ -154,6 +155,10 @@ class ConfigSection(Persisted):
         if value is not None and name in field_types(section):  # None is what all may be
             _check(section, name, value)
         object.__setattr__(self, name, value)
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.config_html(self)
 
     def copy(self) -> Self:
         """Make a section that is equal, and shares nothing that can be changed."""

@@ -171,16 +171,15 @@ class ChunkPayloads:
         return len(self.kind)
 
     def __getitem__(self, row: int) -> ChunkPayload:
-        start, size = int(self.offset[row]), int(self.length[row])
-        match self.kind[row]:
-            case ChunkKind.NATIVE:
-                return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), start, size)
-            case ChunkKind.INLINE:
-                return InlineChunk(self.inline[start : start + size].tobytes())
-            case _:
-                return VirtualChunkRef(
-                    self.locations[self.location[row]], start, size, self._checksum(row)
-                )
+        # Every chunk that is read comes through here: `item` is twice as fast as indexing.
+        start, size = self.offset.item(row), self.length.item(row)
+        kind = self.kind.item(row)
+        if kind == ChunkKind.NATIVE:
+            return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), start, size)
+        if kind == ChunkKind.INLINE:
+            return InlineChunk(self.inline[start : start + size].tobytes())
+        location = self.locations[self.location.item(row)]
+        return VirtualChunkRef(location, start, size, self._checksum(row))
 
     def __iter__(self) -> Iterator[ChunkPayload]:
         return (self[row] for row in range(len(self)))

@@ -344,7 +344,8 @@ class ManifestSplittingConfig(ConfigSection):
 
     @staticmethod
     def from_dict(
-        split_sizes: Mapping[ManifestSplitCondition, Mapping[AnySplitDimCondition, int]],
+        # Keys are invariant to type checkers, so that no mapping of several conditions would fit.
+        split_sizes: Mapping[Any, Mapping[Any, int]],
     ) -> "ManifestSplittingConfig":
         """Make the configuration from rules in the order of the mapping."""
         return ManifestSplittingConfig(

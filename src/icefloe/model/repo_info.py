@@ -18,18 +18,33 @@ if TYPE_CHECKING:
 class RepoAvailability(IntEnum):
     """Whether a repository takes writes, reads only, or neither."""
 
-    ONLINE = 0
-    READ_ONLY = 1
-    OFFLINE = 2
+    online = 0
+    read_only = 1
+    offline = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class RepoStatus:
     """Whether a repository takes writes, since when (unless said: now), and why not."""
 
     availability: RepoAvailability
-    set_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    limited_availability_reason: str | None = None
+    set_at: datetime
+    limited_availability_reason: str | None
+
+    def __init__(
+        self,
+        availability: RepoAvailability,
+        set_at: datetime | None = None,
+        limited_availability_reason: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "availability", availability)
+        object.__setattr__(self, "set_at", datetime.now(UTC) if set_at is None else set_at)
+        object.__setattr__(self, "limited_availability_reason", limited_availability_reason)
+
+    def __repr__(self) -> str:
+        reason = self.limited_availability_reason
+        since = f"{self.availability.name} since {self.set_at:%Y-%m-%d %H:%M:%S %Z}"
+        return f"<RepoStatus {since}{'' if reason is None else f': {reason!r}'}>"
 
 
 @dataclass(frozen=True, slots=True)

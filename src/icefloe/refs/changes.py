@@ -71,7 +71,7 @@ def record(
 
 def require_online(info: RepoInfo) -> None:
     """Refuse changes of a repository that takes none."""
-    if info.status.availability is not RepoAvailability.ONLINE:
+    if info.status.availability is not RepoAvailability.online:
         reason = info.status.limited_availability_reason
         raise ReadOnlyError(
             f"the repository is {info.status.availability.name.lower().replace('_', ' ')}"
@@ -252,7 +252,7 @@ def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001
 
 def set_status(status: RepoStatus) -> Change:
     """Set whether the repository takes changes: the one change that is always allowed."""
-    if status.availability is RepoAvailability.OFFLINE:
+    if status.availability is RepoAvailability.offline:
         # Icechunk would take it for online, and go on writing.
         raise InvalidInputError(
             "the format has no use for the status offline yet: set it to read only",

@@ -107,7 +107,7 @@ def _initial_info(snapshot: Snapshot, config: RepositoryConfig | None) -> RepoIn
         tags={},
         deleted_tags=frozenset(),
         snapshots=(snapshot.info(),),
-        status=RepoStatus(RepoAvailability.ONLINE, snapshot.flushed_at),
+        status=RepoStatus(RepoAvailability.online, snapshot.flushed_at),
         latest_updates=(Update(RepoInitialized(), snapshot.flushed_at),),
         config=config,
     )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.refs.retention import ExpirationPolicy
 
 
 class SnapshotSource(Protocol):
@@ -24,9 +25,9 @@ class SnapshotSource(Protocol):
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
 
-    Every change is one conditional write, the deletion of a branch in generation v1 aside: it takes
-    effect wholly or not at all, and of two at the same time one is told so. A `ConflictError`
-    proves that nothing changed; `OutcomeUnknownError` says that nobody can tell.
+    Every change is one conditional write, expiration and the deletion of a branch in generation v1
+    aside: it takes effect wholly or not at all, and of two at the same time one is told so. A
+    `ConflictError` proves that nothing changed; `OutcomeUnknownError` says that nobody can tell.
 
     Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
     generation v1: all else works where listing is not allowed.
@@ -144,6 +145,14 @@ class Refs(ABC):
     @abstractmethod
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name stays taken."""
+
+    @abstractmethod
+    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+        """Take old snapshots out of history, and return which; their files stay.
+
+        In generation v2 that is one change. In v1 each branch and each tag is a change of its own:
+        whoever dies half-way leaves some histories cut off and the others whole, and may try again.
+        """
 
     @abstractmethod
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:

@@ -11,7 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icefloe.errors import ObjectNotFoundError, RefNotFoundError, RepositoryNotFoundError
+from icefloe.errors import (
+    ObjectNotFoundError,
+    PermissionDeniedError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+)
 from icefloe.format.keys import REPO, branch_key
 from icefloe.refs import problems
 from icefloe.refs.problems import MAIN
@@ -55,6 +60,13 @@ def open_refs(storage: Storage) -> Opened:
         at_opening: RepoFile | None = RepoFile(storage).pinned()
     except RepositoryNotFoundError:
         at_opening = None
+    except PermissionDeniedError as denied:
+        # This is also S3's answer for an object that is not there, to whoever may not list. Who can
+        # read a branch of version 1 beside it could read `repo` too, if there were one.
+        try:
+            return _open_ref_files(storage)
+        except (RepositoryNotFoundError, PermissionDeniedError):
+            raise denied from None
     if at_opening is None:
         return _open_ref_files(storage)
     return Opened(RepoFile(storage), at_opening.fetch_config(), at_opening)
@@ -82,7 +94,7 @@ def fetch_spec_version(storage: Storage) -> int | None:
     for key, spec_version in ((REPO, 2), (branch_key(MAIN), 1)):
         try:
             storage.head(key)
-        except ObjectNotFoundError:
+        except (ObjectNotFoundError, PermissionDeniedError):
             continue
         return spec_version
     return None

@@ -51,7 +51,7 @@ def needs_version_2(what: str, url: str) -> FormatError:
     """Make the error that generation v1 has no place for something."""
     return FormatError(
         f"{what} needs a repository of version 2, and {url} has version 1: upgrade it with "
-        "Icechunk 2 (icechunk.upgrade_icechunk_repository), or create a new one with "
+        "icefloe.upgrade_icechunk_repository, or create a new one with "
         "spec_version=2",
         # As Icechunk 2.3.0 has it, for all of these.
         kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,

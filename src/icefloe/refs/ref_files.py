@@ -8,14 +8,19 @@ There is no place for an ops log, metadata, a status or feature flags.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icefloe.assets import Assets, fetch_file
 from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
     FormatError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    PermissionDeniedError,
     PreconditionFailedError,
+    RefNotFoundError,
 )
 from icefloe.format import config_yaml
 from icefloe.format.keys import (
@@ -30,27 +35,31 @@ from icefloe.format.keys import (
     tombstone_of,
 )
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
+from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import CachingConfig
-from icefloe.refs import problems
+from icefloe.refs import own_changes, problems
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import decoded, encoded, is_plain, require_ref_name
 from icefloe.refs.problems import MAIN
+from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create
 from icefloe.storage.interface import Update as IfUnchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from icefloe.errors import ConflictError
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
+    from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Fetched, Storage, Version
 
 
 _TRIES = 100
+# S3 answers that an object may not be read, where it is not there, to whoever may not list.
+_ABSENT = (ObjectNotFoundError, PermissionDeniedError)
 # Expiration gives snapshots another parent, in their files: who wants to know asks again.
 _KEEP_NONE = CachingConfig(num_snapshot_nodes=0)
 
@@ -168,7 +177,7 @@ class RefFiles(Refs):
             return self._at_opening.config
         try:
             return config_yaml.loads(self._fetch_config().data, file=CONFIG)
-        except ObjectNotFoundError:
+        except _ABSENT:
             return None
 
     def fetch_ops_log(self) -> Iterator[Update]:
@@ -211,6 +220,7 @@ class RefFiles(Refs):
         require_ref_name(branch, self.spec_version, new=True)
         self._require_snapshot(snapshot_id)
         try:
+            own_changes.note()
             self._storage.put(branch_key(branch), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
             raise problems.branch_exists(branch) from error
@@ -229,6 +239,7 @@ class RefFiles(Refs):
         look and the deletion goes with it.
         """
         problems.require_not_main(branch)
+        own_changes.note()
         self._storage.delete_many([self._fetch_branch(branch).key])
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
@@ -252,6 +263,75 @@ class RefFiles(Refs):
             self._storage.put(tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
             raise problems.tag_is_deleted(tag) from error
+
+    def fetch_deleted_tag_targets(self) -> dict[str, SnapshotId]:
+        """Fetch where deleted tags pointed, as far as their files are still there."""
+        names = {tombstone_of(key) for key in self._keys()}
+        return self._fetch_all(tag_key, names)
+
+    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+        """Give the oldest young snapshot of each history the first one as its parent.
+
+        All histories are read before anything is written, so that one that cannot be read changes
+        nothing. Then come the snapshot files, each replaced under the condition that it is still
+        the one that was read, and then the branches and tags that go.
+        """
+        fresh = RefFiles(self._storage)
+        released: frozenset[SnapshotId] = frozenset()
+        for _ in range(_TRIES):
+            branches, tags = fresh.fetch_branches(), fresh.fetch_tags()
+            infos = fresh.fetch_histories({*branches.values(), *tags.values()})
+            plan = plan_ref_files_expiration(infos, branches, tags, policy)
+            released |= plan.released
+            if not all(
+                fresh._adopt(child, infos[child].parent_id, root)
+                for child, root in plan.adopted.items()
+            ):
+                continue  # somebody else expires snapshots at the same time
+            for branch in plan.branches:
+                # One that moved has become young.
+                with contextlib.suppress(RefNotFoundError):
+                    if fresh.fetch_branch(branch) == branches[branch]:
+                        fresh.delete_branch(branch)
+            for tag in plan.tags:
+                with contextlib.suppress(RefNotFoundError):
+                    fresh.delete_tag(tag)
+            return released
+        raise ConflictError(
+            f"{self._storage.url}: others expired snapshots at the same time, again and again; "
+            "try again when they are done",
+            kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+        )
+
+    def fetch_histories(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
+        """Fetch what history says of some snapshots and all of their ancestors."""
+        infos: dict[SnapshotId, SnapshotInfo] = {}
+        for tip in tips:
+            for info in self.fetch_ancestry(tip):
+                if info.id in infos:
+                    break
+                infos[info.id] = info
+        return infos
+
+    def _adopt(self, child: SnapshotId, parent: SnapshotId | None, root: SnapshotId) -> bool:
+        """Replace a snapshot file by one with another parent, unless somebody else did."""
+        key = snapshot_key(child)
+        fetched = fetch_file(self._storage, key)
+        snapshot = decode_snapshot(fetched.data, key)
+        if snapshot.parent_id == root:
+            return True
+        if snapshot.parent_id != parent:
+            return False
+        data = encode_snapshot(replace(snapshot, parent_id=root), spec_version=self.spec_version)
+        try:
+            self._storage.put(key, data, IfUnchanged(fetched.info.version))
+        except PreconditionFailedError:
+            return False
+        except OutcomeUnknownError:
+            # Whatever lies there now is a whole snapshot: one of ours, or what it was before.
+            if self.fetch_snapshot_info(child).parent_id != root:
+                raise
+        return True
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         """Replace ``config.yaml`` if it is still ``expected``."""
@@ -299,6 +379,7 @@ class RefFiles(Refs):
             if expected is not None and found.tip != expected:
                 break
             try:
+                own_changes.note()
                 self._storage.put(found.key, encode_ref(target), IfUnchanged(found.version))
             except PreconditionFailedError:
                 continue  # it moved: the next look says where, and whether that matters
@@ -335,7 +416,7 @@ class RefFiles(Refs):
     def _is_there(self, key: str) -> bool:
         try:
             self._storage.head(key)
-        except ObjectNotFoundError:
+        except _ABSENT:
             return False
         return True
 

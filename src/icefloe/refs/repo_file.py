@@ -25,8 +25,8 @@ from icefloe.format.keys import OVERWRITTEN, REPO
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
-from icefloe.model.repo_info import FEATURE_FLAGS
-from icefloe.refs import changes, problems
+from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan
+from icefloe.refs import changes, own_changes, problems, retention
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import require_ref_name
 from icefloe.storage.backoff import pause_s
@@ -34,12 +34,14 @@ from icefloe.storage.interface import Update as IfUnchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from icefloe.model.repo_info import FeatureFlag, RepoInfo, RepoStatus, Update
+    from icefloe.model.repo_info import FeatureFlag, RepoInfo, RepoStatus, Update, UpdateType
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.changes import Change
     from icefloe.refs.interface import SnapshotSource
+    from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Storage, Version
 
 _IMMEDIATE_TRIES = 5
@@ -175,6 +177,28 @@ class RepoFile(Refs):
         """Delete a tag; its name stays taken."""
         self.change(changes.delete_tag(tag))
 
+    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+        """Take old snapshots out of history, and return which; their files stay."""
+        released: frozenset[SnapshotId] = frozenset()
+
+        def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+            nonlocal released
+            released, expired = retention.plan_expiration(info, policy)
+            return ExpirationRan(), expired
+
+        self.change(change)
+        return released
+
+    def collect_snapshots(
+        self, dropped: AbstractSet[SnapshotId], *, known: AbstractSet[SnapshotId]
+    ) -> RepoInfo:
+        """Take snapshots that nothing reaches out of the list, so that their files can go.
+
+        ``known`` are all that were there when it was decided which ones go. Raises `ConflictError`
+        of kind ``REPO_INFO_UPDATED`` if something needs one of them by now.
+        """
+        return self.change(retention.collect(dropped, known))
+
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         """Replace the configuration if it is still ``expected``."""
         self.change(changes.set_config(config, expected))
@@ -239,6 +263,7 @@ class RepoFile(Refs):
         # at this backup: whatever a successful put points at is what was read.
         self._storage.copy(REPO, OVERWRITTEN + backup)
         try:
+            own_changes.note()
             self._storage.put(REPO, encode_repo_info(info), IfUnchanged(version))
         except PreconditionFailedError:
             return False

@@ -1,6 +1,18 @@
 """Bytes and places: one interface and the backends behind it."""
 
-from icefloe.model.containers import ChecksumAlgorithm
+from icefloe.model.containers import (
+    AnyObjectStoreConfig,
+    ChecksumAlgorithm,
+    ObjectStoreConfig,
+    S3Options,
+)
+from icefloe.model.storage_settings import (
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
+from icefloe.storage import factories
 from icefloe.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -47,6 +59,7 @@ from icefloe.storage.credentials import (
     s3_refreshable_credentials,
     s3_static_credentials,
 )
+from icefloe.storage.hugging_face import hf_storage
 from icefloe.storage.interface import (
     Create,
     Fetched,
@@ -79,6 +92,7 @@ from icefloe.storage.store_configs import (
     local_filesystem_store,
     s3_store,
 )
+from icefloe.types import ChunkType
 
 __all__ = [
     "AnyAzureCredential",
@@ -87,12 +101,14 @@ __all__ = [
     "AnyCredential",
     "AnyGcsCredential",
     "AnyGcsStaticCredential",
+    "AnyObjectStoreConfig",
     "AnyS3Credential",
     "AzureCredentials",
     "AzurePlace",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
     "ChecksumAlgorithm",
+    "ChunkType",
     "Create",
     "Credentials",
     "Fetched",
@@ -109,14 +125,20 @@ __all__ = [
     "MemoryStorage",
     "ObjectInfo",
     "ObjectStorage",
+    "ObjectStoreConfig",
     "Overwrite",
     "Place",
     "PutMode",
     "S3Credentials",
+    "S3Options",
     "S3Place",
     "S3StaticCredentials",
     "Storage",
+    "StorageConcurrencySettings",
     "StorageObjectInfo",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
     "Update",
     "Version",
     "azure_anonymous_credentials",
@@ -134,6 +156,7 @@ __all__ = [
     "gcs_static_credentials",
     "gcs_storage",
     "gcs_store",
+    "hf_storage",
     "http_storage",
     "http_store",
     "in_memory_storage",
@@ -152,3 +175,7 @@ __all__ = [
     "storage_from_url",
     "tigris_storage",
 ]
+
+for _name in vars(factories):
+    if _name.startswith("new_"):
+        setattr(Storage, _name, staticmethod(getattr(factories, _name)))

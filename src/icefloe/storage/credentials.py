@@ -287,7 +287,8 @@ AnyCredential: TypeAlias = (
 
 
 def s3_refreshable_credentials(
-    get_credentials: Callable[[], S3StaticCredentials], *, scatter_initial_credentials: bool = False
+    get_credentials: Callable[[], S3StaticCredentials],
+    scatter_initial_credentials: bool = False,  # noqa: FBT001, FBT002 - Icechunk's signature
 ) -> S3Credentials.Refreshable:
     """Make S3 credentials that a function renews.
 
@@ -406,7 +407,8 @@ def gcs_static_credentials(
 
 
 def gcs_refreshable_credentials(
-    get_credentials: Callable[[], GcsBearerCredential], *, scatter_initial_credentials: bool = False
+    get_credentials: Callable[[], GcsBearerCredential],
+    scatter_initial_credentials: bool = False,  # noqa: FBT001, FBT002 - Icechunk's signature
 ) -> GcsCredentials.Refreshable:
     """Make GCS credentials that a function renews; see `s3_refreshable_credentials`."""
     current = get_credentials() if scatter_initial_credentials else None
@@ -485,8 +487,7 @@ def azure_static_credentials(
 
 def azure_refreshable_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential],
-    *,
-    scatter_initial_credentials: bool = False,
+    scatter_initial_credentials: bool = False,  # noqa: FBT001, FBT002 - Icechunk's signature
 ) -> AzureCredentials.Refreshable:
     """Make Azure credentials that a function renews; see `s3_refreshable_credentials`."""
     current = get_credentials() if scatter_initial_credentials else None

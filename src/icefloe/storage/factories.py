@@ -1,8 +1,8 @@
 """What Icechunk has as ``Storage.new_s3(…)`` and its like: storages from options and credentials.
 
-Functions, and not methods of `Storage`: the interface stands below the storages that implement it
-and cannot name them. Each is the constructor of the same kind (`constructors`, which most users
-want) with the options in one value and the credentials in another.
+Functions, which `icefloe.storage` also puts into `Storage`: the interface stands below the storages
+that implement it and cannot name them. Each is the constructor of the same kind (`constructors`,
+which most users want) with the options in one value and the credentials in another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from icefloe.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
+from icefloe.storage.hugging_face import hf_endpoint
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
 from icefloe.storage.redirect import redirect_storage
@@ -151,6 +152,37 @@ def new_r2(  # noqa: PLR0917 - the signature of Icechunk
         region=config.region,
         allow_http=config.allow_http,
         anonymous=config.anonymous or None,
+        network_stream_timeout_seconds=_stream_timeout_s(config),
+        checksum_algorithm=config.checksum_algorithm,
+        legacy_rooted_keys=legacy_rooted_keys,
+        read_headers=read_headers,
+        write_headers=write_headers,
+        headers=headers,
+    )
+    return _with_s3_credentials(made, credentials)
+
+
+def new_hf(  # noqa: PLR0917 - the signature of Icechunk
+    config: S3Options,
+    bucket: str,
+    prefix: str | None,
+    namespace: str,
+    credentials: AnyS3Credential | None = None,
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    *,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ObjectStorage:
+    """Do as `hf_storage`."""
+    made = s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=config.region or "us-east-1",
+        endpoint_url=config.endpoint_url or hf_endpoint(namespace),
+        allow_http=config.allow_http,
+        anonymous=config.anonymous or None,
+        force_path_style=True,
         network_stream_timeout_seconds=_stream_timeout_s(config),
         checksum_algorithm=config.checksum_algorithm,
         legacy_rooted_keys=legacy_rooted_keys,

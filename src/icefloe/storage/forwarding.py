@@ -84,6 +84,12 @@ class ForwardingStorage(Storage):
         again._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
         return again
 
+    def with_user_agent(self, user_agent: str) -> Self:
+        """Make a storage that does the same around the storage inside with this header."""
+        again = copy.copy(self)
+        again._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - of this class
+        return again
+
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:

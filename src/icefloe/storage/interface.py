@@ -15,12 +15,12 @@ import asyncio
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from icefloe.model.byte_range import Bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from icefloe.model.byte_range import ByteRange
@@ -96,6 +96,19 @@ PutMode: TypeAlias = Overwrite | Create | Update | Fresh
 class Storage(ABC):
     """One root in one place, with the operations that the specification requires."""
 
+    # Icechunk's ways to make one. They are `icefloe.storage.factories`, which knows the storages.
+    new_azure_blob: ClassVar[Callable[..., Storage]]
+    new_gcs: ClassVar[Callable[..., Storage]]
+    new_hf: ClassVar[Callable[..., Storage]]
+    new_http: ClassVar[Callable[..., Storage]]
+    new_in_memory: ClassVar[Callable[..., Storage]]
+    new_local_filesystem: ClassVar[Callable[..., Storage]]
+    new_r2: ClassVar[Callable[..., Storage]]
+    new_redirect: ClassVar[Callable[..., Storage]]
+    new_s3: ClassVar[Callable[..., Storage]]
+    new_s3_object_store: ClassVar[Callable[..., Storage]]
+    new_tigris: ClassVar[Callable[..., Storage]]
+
     @property
     @abstractmethod
     def url(self) -> str:
@@ -125,6 +138,13 @@ class Storage(ABC):
         What is unset there keeps the default. A place that sends no requests has nothing to
         retry, time out or split, so it stays as it is; the ``unsafe_`` switches, which only ever
         take safety away, do not switch off conditions that it can keep.
+        """
+        return self
+
+    def with_user_agent(self, user_agent: str) -> Self:  # noqa: ARG002 - see below
+        """Make a storage of the same place whose requests say by themselves whose they are.
+
+        A place that sends no requests stays as it is.
         """
         return self
 

@@ -6,7 +6,7 @@ or header either, because those can hold one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from icefloe.storage.credentials import (
@@ -117,6 +117,19 @@ class HttpPlace:
 
 
 Place: TypeAlias = S3Place | GcsPlace | AzurePlace | HttpPlace
+
+
+def with_user_agent(place: Place, user_agent: str) -> Place:
+    """Make a place whose requests say by themselves whose they are."""
+    header = {"User-Agent": user_agent}
+    match place:
+        case S3Place(headers=headers) | GcsPlace(headers=headers):
+            both = Headers({**headers.reading, **header}, {**headers.writing, **header})
+            return replace(place, headers=both)
+        case HttpPlace():
+            return replace(place, headers={**place.headers, **header})
+        case AzurePlace():
+            return replace(place, config={**place.config, "user_agent": user_agent})
 
 
 def _joined(base: str, prefix: str) -> str:

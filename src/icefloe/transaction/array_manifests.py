@@ -19,6 +19,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ChunkIndexRange, ManifestExtents, ManifestRef
 from icefloe.transaction import overlay, splitting
+from icefloe.transaction.row_order import row_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +79,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     rows = np.flatnonzero(overlay.inside(changes.coords, num_chunks))
     if len(rows) < len(changes):
         changes = overlay.select(changes, rows)
-    changed_cells = np.unique(splitting.cell_numbers(changes.coords, array.sizes, num_chunks))
+    changed_cells = splitting.cells_of(changes.coords, array.sizes)
     # If the array had another number of dimensions, none of its chunks has a place any more.
     old = [ref for ref in array.manifests if len(ref.extents.ranges) in {0, len(num_chunks)}]
     leaves = _leaving(array, old, changed_cells)
@@ -146,23 +147,36 @@ def extents_of(coords: NDArray[np.uint32]) -> ManifestExtents:
 
 
 def _leaving(
-    array: ChangedArray, old: Sequence[ManifestRef], changed_cells: NDArray[np.int64]
+    array: ChangedArray, old: Sequence[ManifestRef], changed_cells: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
-    """Say which manifests cannot stay."""
+    """Say which manifests cannot stay.
+
+    A manifest with references in a dirty cell is rewritten, which makes all its cells dirty:
+    extents of different manifests must not overlap, because readers look into the first that fits.
+    """
     grid = array.num_chunks
     leaves = np.array([array.rewrite or not _fits(ref.extents, grid) for ref in old], bool)
-    cells = [splitting.overlapping_cells(ref.extents, array.sizes, grid) for ref in old]
-    owners = np.repeat(np.arange(len(old)), [len(touched) for touched in cells])
-    touched = np.concatenate([np.zeros(0, np.int64), *cells])
-    while True:
-        # A manifest with references in a dirty cell is rewritten, which makes all its cells dirty:
-        # extents of different manifests must not overlap, because readers look into the first
-        # that fits.
-        dirty = np.union1d(changed_cells, touched[leaves[owners]])
-        found = np.unique(owners[np.isin(touched, dirty) & ~leaves[owners]])
-        if not len(found):
-            return leaves
-        leaves[found] = True
+    lows, highs = splitting.cell_boxes([ref.extents for ref in old], array.sizes, grid)
+    keys, changed_keys = row_keys([lows.astype(np.uint32), changed_cells])
+    # Nearly every manifest lies in one cell; those that were made by other rules are looked at
+    # one by one.
+    is_narrow = np.all(highs - lows == 1, axis=1)
+    is_wide = ~is_narrow & np.all(highs > lows, axis=1)
+    found = is_narrow & np.isin(keys, changed_keys)
+    for number in np.flatnonzero(is_wide & ~leaves).tolist():
+        low, high = lows[number], highs[number]
+        found[number] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
+    new = leaves | found
+    while new.any():
+        leaves |= new
+        found = is_narrow & np.isin(keys, keys[new & is_narrow])
+        for number in np.flatnonzero(is_wide & new).tolist():
+            found |= np.all((lows < highs[number]) & (highs > lows[number]), axis=1)
+        for number in np.flatnonzero(is_wide & ~leaves & ~found).tolist():
+            low, high = lows[new & is_narrow], highs[new & is_narrow]
+            found[number] = np.all((low < highs[number]) & (high > lows[number]), axis=1).any()
+        new = found & ~leaves
+    return leaves
 
 
 def _fits(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
@@ -178,9 +192,9 @@ def _cut(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
     if array.has_one_cell:
         yield ArrayManifest(refs.coords, overlay.compact(refs.payloads))
         return
-    numbers = splitting.cell_numbers(refs.coords, array.sizes, array.num_chunks)
-    order = np.argsort(numbers, kind="stable")
-    bounds = np.flatnonzero(np.diff(numbers[order])) + 1
+    (keys,) = row_keys([splitting.cells_of(refs.coords, array.sizes)])
+    order = np.argsort(keys, kind="stable")
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
     for rows in np.split(order, bounds):
         part = overlay.select(refs, rows)
         yield ArrayManifest(part.coords, overlay.compact(part.payloads))

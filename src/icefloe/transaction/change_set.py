@@ -130,9 +130,11 @@ def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
     for log in (older, newer):
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             rows = log.updated_chunks.matrix(position)
-            if node_id in chunks:
-                rows = np.unique(np.concatenate([chunks[node_id], rows]), axis=0)
-            chunks[node_id] = rows
+            known = chunks.get(node_id)
+            if known is not None and len(known) and len(rows):
+                rows = np.unique(np.concatenate([known, rows]), axis=0)
+            # A log may name an array without any chunk, and its matrix has no columns then.
+            chunks[node_id] = rows if known is None or len(rows) else known
     moves = {move.node_id: move for move in older.moved_nodes}
     for move in newer.moved_nodes:
         first = moves.get(move.node_id, move)

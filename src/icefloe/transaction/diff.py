@@ -48,7 +48,7 @@ def diff_along_history(
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))
         moves = [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
-        diff.moved_nodes.extend(moves)
+        diff.moved_nodes[:0] = moves  # those of the newest commit first
     _add_chunks(diff, chunks, nodes)
     return diff
 
@@ -96,5 +96,7 @@ def _add_chunks(
     for node_id, matrices in chunks.items():
         if node_id not in nodes:
             continue
-        rows = matrices[0] if len(matrices) == 1 else np.unique(np.concatenate(matrices), axis=0)
+        # A log may name an array without any chunk, and its matrix has no columns then.
+        filled = [matrix for matrix in matrices if len(matrix)] or matrices[:1]
+        rows = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
         diff.updated_chunks[str(nodes[node_id].path)] = rows.tolist()

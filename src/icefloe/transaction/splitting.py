@@ -103,29 +103,21 @@ def compiled(regex: str) -> re.Pattern[str]:
         ) from error
 
 
-def cell_numbers(
-    coords: NDArray[np.uint32], sizes: Sequence[int], num_chunks: Sequence[int]
-) -> NDArray[np.int64]:
-    """Return for each chunk the number of its cell, counted in the order of chunks."""
-    numbers = np.zeros(len(coords), np.int64)
-    for axis, size in enumerate(sizes):
-        cells = -(-max(1, num_chunks[axis]) // size)
-        numbers *= cells
-        if cells > 1:
-            numbers += coords[:, axis] // np.uint32(size)
-    return numbers
+def cells_of(coords: NDArray[np.uint32], sizes: Sequence[int]) -> NDArray[np.uint32]:
+    """Return for each chunk the place of its cell among the cells: a matrix of the same form."""
+    return coords // np.array(sizes, np.uint32)
 
 
-def overlapping_cells(
-    extents: ManifestExtents, sizes: Sequence[int], num_chunks: Sequence[int]
-) -> NDArray[np.int64]:
-    """Return the numbers of the cells that a manifest's extents touch inside the grid."""
-    numbers = np.zeros(1, np.int64)
-    for axis, size in enumerate(sizes):
-        cells = -(-max(1, num_chunks[axis]) // size)
-        start, stop = 0, cells
-        if extents.ranges:
-            box = extents.ranges[axis]
-            start, stop = box.start // size, min(cells, -(-box.stop // size))
-        numbers = (numbers[:, None] * cells + np.arange(start, stop)).reshape(-1)
-    return numbers
+def cell_boxes(
+    extents: Sequence[ManifestExtents], sizes: Sequence[int], num_chunks: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cells inside the grid that each of several extents touches: from, to.
+
+    Boxes, not lists: a manifest may span more cells than there is memory for.
+    """
+    whole = [(0, count) for count in num_chunks]
+    boxes = np.array([one.ranges or whole for one in extents], np.int64)
+    boxes = boxes.reshape(len(extents), len(sizes), 2)
+    width = np.array(sizes, np.int64)
+    counts = -(-np.array(num_chunks, np.int64) // width)
+    return boxes[:, :, 0] // width, np.minimum(-(-boxes[:, :, 1] // width), counts)

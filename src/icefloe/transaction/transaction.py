@@ -112,6 +112,7 @@ class Transaction:
     ) -> None:
         self.assets = assets
         self.base_id = snapshot_id
+        self._base: Tree | None = None
         self.changes = ChangeSet() if changes is None else changes
         self._config = config
         self._inline_bytes = config.effective_inline_chunk_threshold_bytes
@@ -126,7 +127,11 @@ class Transaction:
     @property
     def base(self) -> Tree:
         """The snapshot that the changes were made on."""
-        return self.assets.fetch_tree(self.base_id)
+        # Held here as well: one that is larger than the cache is not fetched for every look.
+        tree = self._base
+        if tree is None or tree.snapshot.id != self.base_id:
+            tree = self._base = self.assets.fetch_tree(self.base_id)
+        return tree
 
     @property
     def has_changes(self) -> bool:

@@ -5,6 +5,8 @@ says which of them the user opened, `stores` and `local_files` fetch bytes; `vir
 one object that sessions hold.
 """
 
+from icefloe.model.containers import VirtualChunkContainer
+from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 from icefloe.virtual.virtual_chunks import VirtualChunks
 
-__all__ = ["VirtualChunks"]
+__all__ = ["VirtualChunkContainer", "VirtualChunkSpec", "VirtualChunks"]

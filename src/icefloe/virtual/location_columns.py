@@ -26,6 +26,8 @@ _SPECIAL[[*range(0x20), 0x7F, *b"%?#\\@"]] = True
 """Bytes that make a location mean something other than what it says."""
 
 _SLASH, _DOT = b"/."
+_BLOCK_ROWS: Final = 1 << 15
+"""Locations looked at at once: the temporaries are several times as large as they."""
 _SCHEME_BYTES: Final = 16
 """As far into a location an upper-case letter may belong to its scheme."""
 
@@ -33,30 +35,41 @@ _SCHEME_BYTES: Final = 16
 def find_held(table: ContainerTable, locations: Strings) -> NDArray[np.bool_]:
     """Tell of each location whether it is well formed and a container holds it."""
     held = np.zeros(len(locations), np.bool_)
-    if not len(locations) or not table.known:
+    if not table.known:
         return held
     data = np.ascontiguousarray(locations.data)
-    starts, ends = locations.offsets[:-1], locations.offsets[1:]
-    special = _running_count(_SPECIAL[data])
+    for begin in range(0, len(locations), _BLOCK_ROWS):
+        offsets = locations.offsets[begin : begin + _BLOCK_ROWS + 1]
+        first, last = offsets[0], offsets[-1]
+        rows = slice(begin, begin + len(offsets) - 1)
+        held[rows], plain = _find_plain(table, data[first:last], offsets - first)
+        for index in begin + np.flatnonzero(~plain):
+            held[index] = _is_held(table, locations[int(index)])
+    return held
+
+
+def _find_plain(
+    table: ContainerTable, data: NDArray[np.uint8], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Tell which locations are plain and held, and which are plain."""
+    starts, ends = offsets[:-1], offsets[1:]
+    prefixes = _prefixes(table)
     slash = data[:-1] == _SLASH
+    special = _running_count(_SPECIAL[data])
     dots = _running_count(slash & (data[1:] == _DOT))
     slashes = _running_count(slash & (data[1:] == _SLASH))
-    odd = _count(special, starts, ends) | _count(dots, starts, ends - 1)
-    prefixes = _prefixes(table)
-    plain = odd == 0
+    plain = _count(special, starts, ends) + _count(dots, starts, ends - 1) == 0
     plain &= _has_plain_scheme(table, data, starts, ends)
     # Short enough for a key also behind the prefix that a name stands for.
     plain &= ends - starts <= MAX_KEY_BYTES - max(len(prefix) for prefix in prefixes)
+    held = np.zeros(len(starts), np.bool_)
     for prefix in prefixes:
-        # The prefix ends in '/', so a second one would begin an empty segment.
-        after = starts + len(prefix)
         found = _start_with(data, starts, ends, prefix) & plain
-        found &= _count(slashes, after - 1, ends - 1) == 0
+        # The prefix ends in '/', so a second one would begin an empty segment.
+        found &= _count(slashes, starts + len(prefix) - 1, ends - 1) == 0
         found[found] = data[ends[found] - 1] != _SLASH
         held |= found
-    for index in np.flatnonzero(~plain):
-        held[index] = _is_held(table, locations, int(index))
-    return held
+    return held, plain
 
 
 def _prefixes(table: ContainerTable) -> list[bytes]:
@@ -67,9 +80,9 @@ def _prefixes(table: ContainerTable) -> list[bytes]:
     return [prefix.encode() for prefix in prefixes]
 
 
-def _is_held(table: ContainerTable, locations: Strings, index: int) -> bool:
+def _is_held(table: ContainerTable, location: str) -> bool:
     try:
-        table.find(locations[index])
+        table.find(location)
     except InvalidInputError:
         return False
     return True

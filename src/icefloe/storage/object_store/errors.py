@@ -21,6 +21,7 @@ from icefloe.errors import (
     PreconditionFailedError,
     StorageError,
 )
+from icefloe.errors import PermissionDeniedError as NotAllowedError
 from icefloe.storage.conditional_put import (
     ConditionRefusedError,
     RequestNotSentError,
@@ -71,10 +72,9 @@ def translated(error: BaseException, doing: str, where: str) -> IcefloeError:
         case PreconditionError():
             return PreconditionFailedError(f"{where}: it is not what was asked for: {text}")
         case PermissionDeniedError() | UnauthenticatedError():
-            return StorageError(
+            return NotAllowedError(
                 f"{where}: not allowed to {doing} it; check the credentials and what they permit: "
-                f"{text}",
-                kind=ErrorKind.OBJECT_STORE,
+                f"{text}"
             )
         case NotSupportedError() if "Range request not supported" in text:
             return RangeIgnoredError(f"{where}: {text}")

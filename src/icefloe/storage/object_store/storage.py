@@ -69,6 +69,7 @@ from icefloe.storage.places import (
     GcsPlace,
     Place,
     S3Place,
+    with_user_agent,
 )
 from icefloe.storage.size_limit import require_at_most
 
@@ -171,6 +172,10 @@ class ObjectStorage(Storage):
     def with_settings(self, settings: StorageSettings) -> Self:
         """Make a storage of the same place with other settings, and clients of its own."""
         return type(self)(self._place, settings=settings)
+
+    def with_user_agent(self, user_agent: str) -> Self:
+        """Make a storage of the same place whose requests carry this ``User-Agent``."""
+        return type(self)(with_user_agent(self._place, user_agent), settings=self._settings)
 
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None

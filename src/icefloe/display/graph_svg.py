@@ -1,0 +1,128 @@
+"""A history as a picture that scales."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+from icefloe.display.text import columns, one_line, printable, short_time
+
+if TYPE_CHECKING:
+    from icefloe.display.commit_graph import Commit, CommitGraph, Row
+
+_MAX_ROWS: Final = 500
+_SHORT_ID: Final = 8
+_ROW: Final = 26
+_LANE: Final = 18
+_MARGIN: Final = 14
+_RADIUS: Final = 5
+_CHARACTER: Final = 7.9
+# A notebook may show the picture as an image, which knows nothing of the page around it: one grey
+# that reads on white and on black, and colours that carry white letters.
+_GREY: Final = "#767676"
+_COLOURS: Final = ("#2f7d4f", "#8a4fbf", "#1a76b5", "#b3541e", "#a3376b", "#4b5bb8")
+_PLAIN: Final = "currentColor"
+_TAG: Final = "#5c6670"
+
+
+def graph_svg(graph: CommitGraph, *, plain: bool = False) -> str:
+    """Draw commits top to bottom; of very many the newest. In one colour if ``plain``."""
+    rows = graph.rows[:_MAX_ROWS]
+    left = _MARGIN * 2 + (graph.num_lanes - 1) * _LANE + 6
+    texts: list[str] = []
+    right = float(left)
+    for number, row in enumerate(rows):
+        text, end = _text(row, number, left, plain=plain)
+        texts.append(text)
+        right = max(right, end)
+    lines = _lines(rows, plain=plain)
+    dots = [
+        f'<circle cx="{_x(row.lane)}" cy="{_y(number)}" r="{_RADIUS}" '
+        f'fill="{_colour(row.line, plain=plain)}"/>'
+        for number, row in enumerate(rows)
+    ]
+    height = _MARGIN * 2 + max(len(rows) - 1, 0) * _ROW
+    if len(graph.rows) > len(rows):
+        more = f"and {len(graph.rows) - len(rows):,} older commits"
+        texts.append(_at(left, height + 8, _grey(plain=plain), more))
+        height += _ROW
+    width = round(right + _MARGIN)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="ui-monospace,Menlo,Consolas,monospace" '
+        f'font-size="13" role="img"><title>{len(graph.rows)} commits</title>\n'
+        + "\n".join([*lines, *dots, *texts])
+        + "\n</svg>"
+    )
+
+
+def _lines(rows: tuple[Row, ...], *, plain: bool) -> list[str]:
+    """Draw each row's way to the next, and the curves where lines join."""
+    drawn = []
+    for number, row in enumerate(rows):
+        top, bottom = _y(number), _y(number + 1)
+        if number + 1 < len(rows):
+            going_on = dict(row.passing)
+            if row.continues:
+                going_on[row.lane] = row.line
+            joining = rows[number + 1].joining
+            for lane, line in going_on.items():
+                if lane in joining:
+                    half = _ROW / 2
+                    target = _x(rows[number + 1].lane)
+                    way = (
+                        f"M{_x(lane)} {top}C{_x(lane)} {top + half} {target} {bottom - half} "
+                        f"{target} {bottom}"
+                    )
+                else:
+                    way = f"M{_x(lane)} {top}V{bottom}"
+                drawn.append(
+                    f'<path d="{way}" fill="none" stroke="{_colour(line, plain=plain)}" '
+                    'stroke-width="2"/>'
+                )
+    return drawn
+
+
+def _text(row: Row, number: int, left: float, *, plain: bool) -> tuple[str, float]:
+    commit, baseline = row.commit, _y(number) + 4.5
+    head = f"{commit.id[:_SHORT_ID]} {short_time(commit.written_at)}"
+    pieces = [_at(left, baseline, _grey(plain=plain), head)]
+    x = left + (columns(head) + 1) * _CHARACTER
+    for name, colour in _labels(commit, _colour(row.line, plain=plain), plain=plain):
+        shown = one_line(name, 40)
+        width = columns(shown) * _CHARACTER + 10
+        outline = f'fill="none" stroke="{colour}"' if plain else f'fill="{colour}"'
+        pieces.append(
+            f'<rect x="{x:g}" y="{_y(number) - 9}" width="{width:g}" height="18" rx="4" {outline}/>'
+        )
+        pieces.append(_at(x + 5, baseline, _PLAIN if plain else "#fff", shown))
+        x += width + 6
+    message = one_line(commit.message)
+    pieces.append(_at(x, baseline, _grey(plain=plain), message, title=printable(commit.message)))
+    return "\n".join(pieces), x + columns(message) * _CHARACTER
+
+
+def _labels(commit: Commit, colour: str, *, plain: bool) -> list[tuple[str, str]]:
+    tags = [(f"tag: {name}", _PLAIN if plain else _TAG) for name in commit.tags]
+    return [*((name, colour) for name in commit.branches), *tags]
+
+
+def _at(x: float, y: float, colour: str, text: str, *, title: str | None = None) -> str:
+    tip = f"<title>{escape(title)}</title>" if title and title != text else ""
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}">{tip}{escape(text)}</text>'
+
+
+def _x(lane: int) -> int:
+    return _MARGIN + lane * _LANE
+
+
+def _y(number: int) -> int:
+    return _MARGIN + number * _ROW
+
+
+def _grey(*, plain: bool) -> str:
+    return _PLAIN if plain else _GREY
+
+
+def _colour(line: int, *, plain: bool) -> str:
+    return _PLAIN if plain else _COLOURS[line % len(_COLOURS)]

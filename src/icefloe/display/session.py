@@ -1,0 +1,26 @@
+"""A session: what it reads, and whether it has anything to commit."""
+
+from __future__ import annotations
+
+from icefloe.display.html import code, faint, label, panel, table
+
+
+def session_html(
+    kind: str,
+    url: str,
+    *,
+    mode: str,
+    branch: str | None,
+    snapshot_id: str,
+    has_changes: bool,
+) -> str:
+    """Show a session, or the store of one."""
+    rows: list[tuple[str, object]] = [
+        ("mode", mode),
+        ("branch", faint("none") if branch is None else label(branch)),
+        ("snapshot", code(snapshot_id)),
+        ("repository", code(url)),
+    ]
+    if mode != "readonly":
+        rows.append(("uncommitted changes", "yes; status() tells them" if has_changes else "none"))
+    return panel(kind, table(rows))

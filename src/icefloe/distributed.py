@@ -1,0 +1,85 @@
+"""Forks that wrote in other processes: taken out of Zarr arrays, and made one.
+
+For any engine that runs functions elsewhere and brings back what they return.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from icefloe.session import ForkSession, Session
+from icefloe.store import IcechunkStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from zarr import Array
+
+    Forks: TypeAlias = ForkSession | Sequence["Forks"]
+
+__all__ = ["extract_session", "merge_sessions"]
+
+
+def extract_session(
+    zarray: Array[Any],
+    axis: Any = None,  # noqa: ARG001 - reductions of dask pass it
+    keepdims: Any = None,  # noqa: ARG001
+) -> Session:
+    """Return the session that a Zarr array writes to."""
+    store = zarray.store
+    if not isinstance(store, IcechunkStore):
+        raise TypeError(
+            f"the array is in a {type(store).__name__}: open it from the store of a session, "
+            "zarr.open_array(session.fork().store, path=...)"
+        )
+    return store.session
+
+
+def merge_sessions(*sessions: Forks) -> ForkSession:
+    """Make one fork of many, also from nested lists; those given stay as they are.
+
+    They are merged two by two, so that each chunk is looked at once for each doubling of their
+    number. A fork that comes more than once, as it does where threads shared it, counts once.
+
+    Raises
+    ------
+    TypeError
+        If there is anything but forks, or nothing.
+    SessionStateError
+        If two wrote the same chunk with different bytes, or contradict each other otherwise.
+    """
+    forks: list[ForkSession] = list({id(fork): fork for fork in _flatten(sessions)}.values())
+    if not forks:
+        raise TypeError("merge_sessions needs at least one fork")
+    while len(forks) > 1:
+        pairs = [forks[start : start + 2] for start in range(0, len(forks), 2)]
+        forks = [_merged(*pair) for pair in pairs]
+    return forks[0]
+
+
+def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
+    for session in sessions:
+        if isinstance(session, list | tuple):
+            yield from _flatten(session)
+        elif isinstance(session, ForkSession):
+            yield session
+        else:
+            raise TypeError(
+                f"merge_sessions takes forks, not a {type(session).__name__}: a session takes "
+                "over forks with session.merge(*forks)"
+            )
+
+
+def _merged(fork: ForkSession, *others: ForkSession) -> ForkSession:
+    if not others:
+        return fork
+    # A fork that tasks on other threads still write to must not change under them.
+    fork.transaction.finish_chunks()
+    merged = ForkSession(
+        fork.connection,
+        fork.transaction.base_id,
+        origin=fork.origin,
+        changes=fork.transaction.changes.copy(),
+    )
+    merged.merge(*others)
+    return merged

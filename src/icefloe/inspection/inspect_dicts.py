@@ -1,0 +1,190 @@
+"""Metadata files as the dictionaries that Icechunk's ``inspect_*`` methods return.
+
+The same keys and the same spelling; `icefloe.inspection.metadata_file` tells more of each file.
+Two things differ: the chunks of a transaction log are sorted, and a manifest does not say how its
+locations are compressed, which Icechunk gets wrong for version 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from icefloe.format.envelope import FileType, Header, read_header, unpack
+from icefloe.format.manifest import decode_manifest
+from icefloe.format.repo_info import decode_repo_info
+from icefloe.format.snapshot import decode_snapshot
+from icefloe.format.transaction_log import decode_transaction_log
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.node import ArrayNodeData
+from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.repo_info import Update
+    from icefloe.model.snapshot import SnapshotInfo
+
+Data = bytes | memoryview
+
+
+def inspect_snapshot(data: Data, file: str) -> dict[str, Any]:
+    """Describe a snapshot file."""
+    snapshot = decode_snapshot(data, file)
+    return {
+        "id": str(snapshot.id),
+        "header": _header(read_header(data, file)),
+        "flushed_at": _time(snapshot.flushed_at),
+        "commit_message": snapshot.message,
+        "metadata": dict(snapshot.metadata),
+        "manifests": [
+            {
+                "id": str(info.id),
+                "size_bytes": info.size_bytes,
+                "num_chunk_refs": info.num_chunk_refs,
+            }
+            for info in snapshot.manifest_files
+        ],
+        "nodes": [_node(node) for node in snapshot.nodes],
+    }
+
+
+def inspect_manifest(data: Data, file: str) -> dict[str, Any]:
+    """Describe a manifest file; ``size_bytes`` is what it takes when it is not compressed."""
+    manifest = decode_manifest(data, file)
+    header, content = unpack(data, FileType.MANIFEST, file)
+    arrays = ((node, manifest.array(node)) for node in manifest.indices.nodes())
+    return {
+        "id": str(manifest.id),
+        "header": _header(header),
+        "size_bytes": len(content),
+        "num_arrays": len(manifest.indices.node_ids),
+        "total_chunk_refs": len(manifest),
+        **_kind_counts("total", manifest.payloads.kind),
+        "arrays": [
+            {
+                "node_id": str(node_id),
+                "num_chunk_refs": len(array),
+                **_kind_counts("num", array.payloads.kind),
+            }
+            for node_id, array in arrays
+            if array is not None
+        ],
+    }
+
+
+def inspect_transaction_log(data: Data, file: str) -> dict[str, Any]:
+    """Describe a transaction log file."""
+    log = decode_transaction_log(data, file)
+    names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays")
+    nodes = {
+        name: [str(node_id) for node_id in sorted(getattr(log, name))]
+        for name in (*names, "updated_groups", "updated_arrays")
+    }
+    chunks = log.updated_chunks
+    return {
+        "header": _header(read_header(data, file)),
+        **nodes,
+        "updated_chunks": [
+            {"node_id": str(node_id), "chunks": chunks.matrix(position).tolist()}
+            for position, node_id in enumerate(chunks.nodes())
+        ],
+        "moved_nodes": [
+            {"from": str(move.from_path), "to": str(move.to_path)} for move in log.moved_nodes
+        ],
+    }
+
+
+def inspect_repo_info(data: Data, file: str) -> dict[str, Any]:
+    """Describe the repo info file."""
+    info = decode_repo_info(data, file)
+    return {
+        "header": _header(read_header(data, file)),
+        "spec_version": f"{info.spec_version}.0",
+        "branches": {name: str(target) for name, target in sorted(info.branches.items())},
+        "tags": {name: str(target) for name, target in sorted(info.tags.items())},
+        "deleted_tags": sorted(info.deleted_tags),
+        "snapshots": [_snapshot_info(snapshot) for snapshot in info.snapshots],
+        "metadata": dict(info.metadata),
+        "latest_updates": [_update(update) for update in info.latest_updates],
+    }
+
+
+def _header(header: Header) -> dict[str, str]:
+    name, _, version = header.writer.partition("-")
+    return {
+        "written_by": header.writer,
+        "app_name": name,
+        "app_version": version,
+        "spec_version": f"{header.spec_version}.0",
+        "file_type": header.file_type.name.lower().replace("_", "-"),
+        "compression": "zstd",
+    }
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _node(node: NodeSnapshot) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "id": str(node.id),
+        "path": str(node.path),
+        "node_type": node.kind.name.lower(),
+    }
+    if isinstance(node.node_data, ArrayNodeData):
+        array = node.node_data
+        names = array.dimension_names or (None,) * len(array.shape)
+        described["shape"] = [
+            ({} if name is None else {"name": name})
+            | {"array_length": dimension.array_length, "num_chunks": dimension.num_chunks}
+            for name, dimension in zip(names, array.shape, strict=True)
+        ]
+        described["manifest_refs"] = [
+            {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
+            for ref in array.manifests
+        ]
+    return described
+
+
+def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
+    return {f"{prefix}_{kind.name.lower()}": int((kinds == kind).sum()) for kind in ChunkKind}
+
+
+def _snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
+    parent = {} if info.parent_id is None else {"parent_id": str(info.parent_id)}
+    return {
+        "id": str(info.id),
+        **parent,
+        "flushed_at": _time(info.flushed_at),
+        "message": info.message,
+        "metadata": dict(info.metadata),
+    }
+
+
+def _update(update: Update) -> dict[str, Any]:
+    kind = update.kind
+    # The one name that Icechunk spells without the ending.
+    ending = "" if isinstance(kind, FeatureFlagChanged) else "Update"
+    backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
+    return {
+        "update_type": {"type": f"{type(kind).__name__}{ending}"}
+        | {field.name: _plain(getattr(kind, field.name)) for field in fields(kind)},
+        "updated_at": _time(update.updated_at),
+        **backup,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, RepoStatus):
+        return {
+            "availability": value.availability.name.title().replace("_", ""),
+            "limited_availability_reason": value.limited_availability_reason,
+            "set_at": _time(value.set_at),
+        }
+    return value if value is None or isinstance(value, int) else str(value)

@@ -1,0 +1,19 @@
+"""Looking after a repository: expiring history, collecting garbage, statistics, upgrades."""
+
+from icefloe.maintenance.bounded import ReadLimits
+from icefloe.maintenance.collection import collect_garbage
+from icefloe.maintenance.statistics import ChunkStorageStats, measure_chunks
+from icefloe.maintenance.sweep import DeleteLimits, GCSummary
+from icefloe.maintenance.times import require_time_zone
+from icefloe.maintenance.upgrade import upgrade_icechunk_repository
+
+__all__ = [
+    "ChunkStorageStats",
+    "DeleteLimits",
+    "GCSummary",
+    "ReadLimits",
+    "collect_garbage",
+    "measure_chunks",
+    "require_time_zone",
+    "upgrade_icechunk_repository",
+]

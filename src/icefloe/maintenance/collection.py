@@ -1,0 +1,284 @@
+"""Garbage collection: deleting the files that no branch, no tag and no young snapshot needs.
+
+A file is deleted if it was listed, the storage says that it is older than a time, and nothing that
+is kept needs it. Kept are the histories of all branches and tags, and every snapshot whose file is
+young, whoever knows of it. Older files of a session that is still at work are nobody's yet: so the
+time must lie before the start of every session that is to be committed.
+
+What is committed in the meantime loses nothing. The references are read again before each kind of
+file is deleted, and what came since is counted in. In generation v2, snapshots that nothing reaches
+are first taken out of ``repo``, in one conditional write that fails if something was built on one
+of them; after it nothing can be. Generation v1 has no such moment: a branch or a tag that somebody
+creates for an old snapshot that nothing reached, while it is being deleted, points at nothing. The
+manifests and chunks are then left alone, and the collection says so.
+
+What refers to files is deleted before them: whoever dies half-way leaves garbage, and nothing
+broken.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
+from icefloe.format.ids import ids_of, rows_of
+from icefloe.maintenance.id_columns import IdSet, parse_names
+from icefloe.maintenance.needed import Needed
+from icefloe.maintenance.progress import Phase, unwatched
+from icefloe.maintenance.reading import RepositoryReader
+from icefloe.maintenance.sweep import Sweeper
+from icefloe.maintenance.times import require_time_zone
+from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
+from icefloe.refs import changes, retention
+from icefloe.refs.ref_files import RefFiles
+from icefloe.refs.repo_file import RepoFile
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from numpy.typing import NDArray
+
+    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.maintenance.progress import Progress
+    from icefloe.maintenance.sweep import DeleteLimits, GCSummary
+    from icefloe.storage.interface import Storage
+
+_TRIES = 100
+_SNAPSHOTS, _TRANSACTION_LOGS = "snapshots/", "transactions/"
+_MANIFESTS, _CHUNKS = "manifests/", "chunks/"
+_LISTED_AT_ONCE = 1 << 16
+
+
+def collect_garbage(
+    storage: Storage,
+    spec_version: int,
+    *,
+    older_than: datetime,
+    dry_run: bool = False,
+    read_limits: ReadLimits | None = None,
+    delete_limits: DeleteLimits | None = None,
+    progress: Progress = unwatched,
+) -> GCSummary:
+    """Delete the files of a repository that nothing needs and that are older than a time.
+
+    Requests: one listing of each kind of file, one for each snapshot and each manifest that is
+    kept, and one for every thousand files that go.
+
+    Parameters
+    ----------
+    storage, spec_version
+        The repository, and its generation.
+    older_than
+        Younger files stay. A time in the future counts as now: what is written while this runs
+        belongs to somebody.
+    dry_run
+        Whether files are only counted, and nothing changes.
+    read_limits, delete_limits
+        What it may use.
+    progress
+        Who is told how far it is.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If something is missing that a branch or a tag needs: nothing is deleted then, or nothing
+        more.
+    """
+    if storage.read_only and not dry_run:
+        raise ReadOnlyError(f"{storage.url} takes no writes: nothing can be deleted there")
+    cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
+    kept_by: type[_Kept] = _KeptByRefFiles if spec_version == 1 else _KeptByRepoFile
+    reader = RepositoryReader(storage, spec_version, read_limits, progress)
+    for _ in range(_TRIES):
+        snapshots = _list(storage, _SNAPSHOTS, cutoff)
+        kept = kept_by(storage, reader, snapshots, dry_run=dry_run)
+        try:
+            kept.settle()
+        except ConflictError as error:
+            if error.kind is not ErrorKind.REPO_INFO_UPDATED:
+                raise
+            continue
+        sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
+        _sweep(storage, cutoff, kept, snapshots, sweeper)
+        return sweeper.summary()
+    raise ConflictError(
+        f"{storage.url}: others built on snapshots that were to be collected {_TRIES} times in a "
+        "row; try again",
+        kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+    )
+
+
+def _sweep(
+    storage: Storage, cutoff: datetime, kept: _Kept, snapshots: _Listed, sweeper: Sweeper
+) -> None:
+    for phase, prefix in (
+        (Phase.DELETE_SNAPSHOTS, _SNAPSHOTS),
+        (Phase.DELETE_TRANSACTION_LOGS, _TRANSACTION_LOGS),
+        (Phase.DELETE_MANIFESTS, _MANIFESTS),
+        (Phase.DELETE_CHUNKS, _CHUNKS),
+    ):
+        if not sweeper.goes_on:
+            sweeper.skip(phase)
+            continue
+        listed = snapshots if phase is Phase.DELETE_SNAPSHOTS else _list(storage, prefix, cutoff)
+        # Before the last look, so that few are left to compare after it.
+        old = listed.old.without(kept.files(phase))
+        if len(old):
+            kept.refresh()
+            old = old.without(kept.files(phase))
+        sweeper.delete(phase, prefix, old.rows, old.sizes_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Files of one kind: their ids, a row each, and their sizes."""
+
+    rows: NDArray[np.uint8]
+    sizes_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def without(self, others: IdSet) -> _Files:
+        rest = ~others.contains(self.rows)
+        return _Files(self.rows[rest], self.sizes_bytes[rest])
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What a listing showed: files that are old enough to go, and the ids of the others."""
+
+    old: _Files
+    young: NDArray[np.uint8]
+
+
+def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
+    """List the files of one kind; names that are no ids are not ours, and never deleted."""
+    parts: list[tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]] = []
+    names: list[str] = []
+    sizes: list[int] = []
+    is_old: list[bool] = []
+
+    def end_part() -> None:
+        places, rows = parse_names(names)
+        parts.append((rows, np.array(sizes, np.int64)[places], np.array(is_old, bool)[places]))
+        for column in (names, sizes, is_old):
+            column.clear()
+
+    for info in storage.list(prefix):
+        names.append(info.key[len(prefix) :])
+        sizes.append(info.size_bytes)
+        is_old.append(info.last_modified < cutoff)
+        if len(names) >= _LISTED_AT_ONCE:
+            end_part()
+    end_part()
+    rows, sizes_bytes, old = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Listed(_Files(rows[old], sizes_bytes[old]), rows[~old])
+
+
+class _Kept(ABC):
+    """What stays, as far as is known by now."""
+
+    def __init__(
+        self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
+    ) -> None:
+        self._storage = storage
+        self._dry_run = dry_run
+        self._listed = snapshots
+        self._young = set(ids_of(snapshots.young, SnapshotId))
+        self._needed = Needed(reader)
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Find out what stays, and see to it that nothing else can be needed again."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Count in what was committed since the last look."""
+
+    @abstractmethod
+    def logs(self) -> AbstractSet[SnapshotId]:
+        """Return the snapshots whose transaction logs stay."""
+
+    def files(self, phase: Phase) -> IdSet:
+        """Return the files of one kind that stay."""
+        match phase:
+            case Phase.DELETE_SNAPSHOTS:
+                return _id_set(self._needed.snapshots, SnapshotId)
+            case Phase.DELETE_TRANSACTION_LOGS:
+                return _id_set(self.logs(), SnapshotId)
+            case Phase.DELETE_MANIFESTS:
+                return _id_set(self._needed.manifests, ManifestId)
+            case _:
+                return self._needed.chunks
+
+
+class _KeptByRefFiles(_Kept):
+    """Generation v1: each branch and tag has its own file, and snapshots name their parents."""
+
+    def settle(self) -> None:
+        self.refresh()
+        # A snapshot file is written before the branch that is to show it.
+        self._needed.add(self._young, required=False)
+
+    def refresh(self) -> None:
+        refs = RefFiles(self._storage)
+        tips = {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
+        try:
+            self._needed.add(tips)
+        except ObjectNotFoundError as error:
+            error.add_note("A branch or a tag needs it, so that nothing more was deleted.")
+            raise
+
+    def logs(self) -> AbstractSet[SnapshotId]:
+        return self._needed.snapshots
+
+
+class _KeptByRepoFile(_Kept):
+    """Generation v2: ``repo`` has everything, and changes as a whole."""
+
+    def __init__(
+        self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
+    ) -> None:
+        super().__init__(storage, reader, snapshots, dry_run=dry_run)
+        self._refs = RepoFile(storage)
+        # After the listing: what is not in the listing was written since.
+        self._info = self._refs.fetch()
+
+    def settle(self) -> None:
+        if not self._dry_run:
+            changes.require_online(self._info)
+        everything = {one.id for one in self._info.snapshots}
+        reachable = retention.find_reachable(self._info)
+        old = set(ids_of(self._listed.old.rows, SnapshotId))
+        dropped = (everything - reachable) & old
+        self._needed.add(reachable)
+        self._needed.add((everything - dropped) | self._young, required=False)
+        if self._dry_run:
+            _, self._info = retention.collect(dropped, everything)(self._info)
+        else:
+            self._info = self._refs.collect_snapshots(dropped, known=everything)
+        self._count_in()
+
+    def refresh(self) -> None:
+        if not self._dry_run:
+            self._info = self._refs.fetch()
+            self._count_in()
+
+    def logs(self) -> AbstractSet[SnapshotId]:
+        pruned = {log for one in self._info.snapshots for log in one.pruned_ancestor_tx_logs}
+        return self._needed.snapshots | pruned
+
+    def _count_in(self) -> None:
+        self._needed.add(one.id for one in self._info.snapshots)
+
+
+def _id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:
+    found = IdSet()
+    found.add(rows_of(sorted(ids), kind))
+    return found

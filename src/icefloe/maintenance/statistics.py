@@ -1,0 +1,151 @@
+"""How many bytes the chunks of a repository take, each counted once, by columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.maintenance.progress import unwatched
+from icefloe.maintenance.reading import RepositoryReader
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.manifest import ChunkPayloads
+from icefloe.refs import retention
+from icefloe.refs.ref_files import RefFiles
+from icefloe.refs.repo_file import RepoFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.maintenance.progress import Progress
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.manifest import Manifest
+    from icefloe.storage.interface import Storage
+
+_MERGE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkStorageStats:
+    """How many bytes chunks take, by where they are.
+
+    Parameters
+    ----------
+    native_bytes
+        In chunk files of the repository.
+    virtual_bytes
+        In files elsewhere.
+    inlined_bytes
+        In manifests.
+    """
+
+    native_bytes: int = 0
+    virtual_bytes: int = 0
+    inlined_bytes: int = 0
+
+    def non_virtual_bytes(self) -> int:
+        """Return how many bytes of chunks are inside the repository."""
+        return self.native_bytes + self.inlined_bytes
+
+    def total_bytes(self) -> int:
+        """Return how many bytes all chunks take, wherever they are."""
+        return self.native_bytes + self.virtual_bytes + self.inlined_bytes
+
+    def __add__(self, other: ChunkStorageStats) -> ChunkStorageStats:
+        if not isinstance(other, ChunkStorageStats):
+            return NotImplemented
+        return ChunkStorageStats(
+            self.native_bytes + other.native_bytes,
+            self.virtual_bytes + other.virtual_bytes,
+            self.inlined_bytes + other.inlined_bytes,
+        )
+
+
+def measure_chunks(
+    storage: Storage,
+    spec_version: int,
+    *,
+    limits: ReadLimits | None = None,
+    progress: Progress = unwatched,
+) -> ChunkStorageStats:
+    """Count the bytes of all chunks that branches and tags have in their history.
+
+    A range of a chunk file or of a virtual file counts once, however many references it has. What
+    is inline counts once for each manifest, because it is stored in each.
+    """
+    reader = RepositoryReader(storage, spec_version, limits, progress)
+    infos = {}
+    for needs in reader.read_snapshots(_fetch_wanted(storage, spec_version)):
+        infos.update({info.id: info for info in needs.manifests})
+    inlined_bytes = 0
+    merged = ChunkPayloads.concatenate([])
+    parts: list[ChunkPayloads] = []
+    rows = 0
+    for distinct, inline_bytes in reader.read_manifests(infos.values(), _distinct_in):
+        inlined_bytes += inline_bytes
+        parts.append(distinct)
+        rows += len(distinct)
+        # Merging costs as much as what is there: not for every few rows.
+        if rows > max(_MERGE_ROWS, len(merged)):
+            merged, parts, rows = _distinct([merged, *parts]), [], 0
+    merged = _distinct([merged, *parts])
+    is_native = merged.kind == ChunkKind.NATIVE
+    return ChunkStorageStats(
+        int(merged.length[is_native].sum()), int(merged.length[~is_native].sum()), inlined_bytes
+    )
+
+
+def _fetch_wanted(storage: Storage, spec_version: int) -> set[SnapshotId]:
+    if spec_version > 1:
+        return retention.find_reachable(RepoFile(storage).fetch())
+    refs = RefFiles(storage)
+    return {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
+
+
+def _distinct_in(manifest: Manifest) -> tuple[ChunkPayloads, int]:
+    payloads = manifest.payloads
+    is_inline = payloads.kind == ChunkKind.INLINE
+    inline_bytes = int(payloads.length[is_inline].sum())
+    return _distinct([_without_inline(payloads, ~is_inline)]), inline_bytes
+
+
+def _without_inline(payloads: ChunkPayloads, rest: NDArray[np.bool_]) -> ChunkPayloads:
+    rows = payloads.rows(np.flatnonzero(rest))
+    # Only where the bytes are matters here; what else there is would be carried along for nothing.
+    return ChunkPayloads(
+        kind=rows.kind,
+        offset=rows.offset,
+        length=rows.length,
+        chunk_id=rows.chunk_id,
+        location=rows.location,
+        locations=rows.locations,
+        etag=np.full(len(rows), -1, np.int32),
+        etags=ChunkPayloads.of([]).etags,
+        last_modified=np.zeros(len(rows), np.uint32),
+        inline=np.zeros(0, np.uint8),
+    )
+
+
+def _distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
+    """Leave one row for each range of each file."""
+    payloads = ChunkPayloads.concatenate(list(parts))
+    ids = np.ascontiguousarray(payloads.chunk_id)
+    columns = (
+        payloads.length,
+        payloads.offset,
+        payloads.location,
+        ids[:, 8:].copy().view("<u4").reshape(-1),
+        ids[:, :8].copy().view("<u8").reshape(-1),
+        payloads.kind,
+    )
+    order = np.lexsort(columns)
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = False
+    for column in columns:
+        ordered = column[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    return payloads.rows(order[is_first])

@@ -1,0 +1,193 @@
+"""Deleting many files, and counting what became of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from icefloe.errors import ErrorKind, StorageError
+from icefloe.maintenance.bounded import require_positive
+from icefloe.maintenance.id_columns import format_names
+from icefloe.maintenance.progress import Phase, Step, unwatched
+from icefloe.storage.backoff import pause_s
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from icefloe.maintenance.progress import Progress
+    from icefloe.storage.interface import Storage
+
+_BATCH = 1000
+_MOST_MESSAGES = 10
+_THROTTLED_TRIES = 8
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GCSummary:
+    """What a garbage collection deleted, or would delete.
+
+    Parameters
+    ----------
+    bytes_deleted
+        The size of all deleted files.
+    chunks_deleted, manifests_deleted, snapshots_deleted, attributes_deleted
+        How many files of each kind; the format reserves attributes, and nobody writes any.
+    transaction_logs_deleted
+        How many transaction logs.
+    objects_failed_to_delete
+        How many files could not be deleted: the next collection finds them again.
+    throttled_batches
+        How many requests were sent again because the storage asked to slow down.
+    delete_errors
+        The first different messages of failed deletions, at most ten.
+    skipped_phases
+        What was left alone because something before it failed.
+    """
+
+    bytes_deleted: int = 0
+    chunks_deleted: int = 0
+    manifests_deleted: int = 0
+    snapshots_deleted: int = 0
+    attributes_deleted: int = 0
+    transaction_logs_deleted: int = 0
+    objects_failed_to_delete: int = 0
+    throttled_batches: int = 0
+    delete_errors: list[str] = field(default_factory=list)
+    skipped_phases: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLimits:
+    """How hard a storage is pressed: requests at a time, and failures in a row before giving up."""
+
+    max_concurrent_deletes: int = 10
+    max_consecutive_delete_failures: int = 50
+
+    def __post_init__(self) -> None:
+        require_positive(
+            max_concurrent_deletes=self.max_concurrent_deletes,
+            max_consecutive_delete_failures=self.max_consecutive_delete_failures,
+        )
+
+
+class Sweeper:
+    """Deletes files by id, one kind after the other; after a failure it deletes no other kind.
+
+    What refers to a file goes before it. If some of that could not be deleted, neither may be what
+    it refers to: it would be there, and broken.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        limits: DeleteLimits | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = unwatched,
+    ) -> None:
+        self._storage = storage
+        self._limits = limits or DeleteLimits()
+        self._dry_run = dry_run
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._deleted: Counter[Phase] = Counter()
+        self._bytes_deleted = 0
+        self._failed = self._failed_in_a_row = self._throttled = 0
+        self._messages: list[str] = []
+        self._skipped: list[str] = []
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether everything so far could be deleted."""
+        return not self._failed
+
+    def delete(
+        self,
+        phase: Phase,
+        prefix: str,
+        rows: NDArray[np.uint8],
+        sizes_bytes: NDArray[np.int64],
+    ) -> None:
+        """Delete the files below ``prefix`` with these ids.
+
+        Raises
+        ------
+        StorageError
+            Of kind ``GC_DELETES_FAILING`` if too many requests in a row failed.
+        """
+        batches = [slice(start, start + _BATCH) for start in range(0, len(rows), _BATCH)]
+
+        def delete_batch(batch: slice) -> None:
+            keys = [prefix + name for name in format_names(rows[batch])]
+            error = None if self._dry_run else self._try(keys)
+            with self._lock:
+                if error is None:
+                    self._failed_in_a_row = 0
+                    self._deleted[phase] += len(keys)
+                    self._bytes_deleted += int(sizes_bytes[batch].sum())
+                    self._progress(Step(phase, self._deleted[phase], len(rows)))
+                    return
+                self._failed += len(keys)
+                self._failed_in_a_row += 1
+                if len(self._messages) < _MOST_MESSAGES and error.message not in self._messages:
+                    self._messages.append(error.message)
+                if self._failed_in_a_row >= self._limits.max_consecutive_delete_failures:
+                    raise StorageError(
+                        f"{self._failed_in_a_row} requests to delete files of {self._storage.url} "
+                        f"failed in a row; the last one: {error.message}; nothing that is needed "
+                        "was deleted, and the next collection goes on where this one stopped",
+                        kind=ErrorKind.GC_DELETES_FAILING,
+                    ) from error
+
+        workers = 1 if self._storage.answers_at_once else self._limits.max_concurrent_deletes
+        if workers == 1 or len(batches) < 2:
+            for batch in batches:
+                delete_batch(batch)
+            return
+        with ThreadPoolExecutor(min(workers, len(batches)), "icefloe-sweep") as pool:
+            futures = [pool.submit(delete_batch, batch) for batch in batches]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def skip(self, phase: Phase) -> None:
+        """Note that a kind of files was left alone."""
+        self._skipped.append(phase.value)
+
+    def summary(self) -> GCSummary:
+        """Tell what became of it."""
+        return GCSummary(
+            bytes_deleted=self._bytes_deleted,
+            chunks_deleted=self._deleted[Phase.DELETE_CHUNKS],
+            manifests_deleted=self._deleted[Phase.DELETE_MANIFESTS],
+            snapshots_deleted=self._deleted[Phase.DELETE_SNAPSHOTS],
+            transaction_logs_deleted=self._deleted[Phase.DELETE_TRANSACTION_LOGS],
+            objects_failed_to_delete=self._failed,
+            throttled_batches=self._throttled,
+            delete_errors=list(self._messages),
+            skipped_phases=list(self._skipped),
+        )
+
+    def _try(self, keys: list[str]) -> StorageError | None:
+        failures = 0
+        while True:
+            try:
+                self._storage.delete_many(keys)
+            except StorageError as error:
+                failures += 1
+                if error.kind is not ErrorKind.THROTTLED or failures >= _THROTTLED_TRIES:
+                    return error
+                with self._lock:
+                    self._throttled += 1
+                time.sleep(pause_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+            else:
+                return None

@@ -1,0 +1,296 @@
+"""Turning a repository of version 1 into one of version 2, in place.
+
+No snapshot, manifest or chunk is touched: each file tells its own version. All that is written is
+``repo``, which has what the references, the snapshots' parents and ``config.yaml`` say, and a log
+of what must have happened. It is created if absent, as the last step but one: before, the
+repository has version 1 and is as it was; from then on it has version 2, because readers look for
+``repo`` first. The files of version 1 that are left without a use are deleted after it, the branch
+main first, so that old writers fail instead of writing what nobody would see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    ObjectNotFoundError,
+    PreconditionFailedError,
+    ReadOnlyError,
+    SessionStateError,
+)
+from icefloe.format.keys import CONFIG, REFS, REPO, branch_key
+from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
+from icefloe.maintenance.bounded import map_bounded, require_positive
+from icefloe.maintenance.progress import Phase, Step, unwatched
+from icefloe.model.repo_info import (
+    BranchCreated,
+    NewCommit,
+    RepoAvailability,
+    RepoInfo,
+    RepoInitialized,
+    RepoMigrated,
+    RepoStatus,
+    TagCreated,
+    TagDeleted,
+    Update,
+)
+from icefloe.refs.problems import MAIN
+from icefloe.refs.ref_files import RefFiles
+from icefloe.storage.interface import Create
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from icefloe.maintenance.progress import Progress
+    from icefloe.model.config import RepositoryConfig
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.repo_info import UpdateType
+    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.repository import Repository
+    from icefloe.storage.interface import Storage, Version
+
+_PREFETCH = 64
+_TRIES = 5
+# How long after a snapshot its branch or tag is said to have been created, and a tag deleted.
+_LATER = timedelta(milliseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def upgrade_icechunk_repository(
+    repo: Repository,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool = True,
+    prefetch_concurrency: int | None = None,
+) -> Repository:
+    """Bring a repository from version 1 of the format to version 2, in place.
+
+    Nobody else should write meanwhile. A commit that comes in between is noticed: either it is part
+    of what is upgraded, or the upgrade is taken back and raises `ConflictError`.
+
+    Parameters
+    ----------
+    repo
+        The repository; unless ``dry_run``, it cannot be used any more after this.
+    dry_run
+        Whether everything is read and made ready, and nothing written.
+    delete_unused_v1_files
+        Whether branches, tags and configuration of version 1, which have no use then, are deleted.
+    prefetch_concurrency
+        How many snapshots are read at a time; 64 unless said otherwise.
+
+    Returns
+    -------
+        The repository, opened anew.
+
+    Raises
+    ------
+    SessionStateError
+        Of kind ``INVALID_REPOSITORY_MIGRATION`` if it has not version 1.
+    """
+    connection = repo._connection  # noqa: SLF001 - part of the package
+    storage = connection.storage
+    if connection.spec_version != 1:
+        raise _not_version_1(storage)
+    if storage.read_only:
+        raise ReadOnlyError(f"{storage.url} takes no writes: open it with credentials that may")
+    upgrade_storage(
+        storage,
+        dry_run=dry_run,
+        delete_unused_v1_files=delete_unused_v1_files,
+        prefetch_concurrency=prefetch_concurrency,
+    )
+    upgraded = type(repo).open(storage, connection.config, connection.credentials)
+    upgraded.set_default_commit_metadata(connection.default_commit_metadata)
+    if not dry_run:
+        vars(repo)["_connection"] = _Upgraded()
+    return upgraded
+
+
+def upgrade_storage(
+    storage: Storage,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool = True,
+    prefetch_concurrency: int | None = None,
+    progress: Progress = unwatched,
+) -> RepoInfo:
+    """Do as `upgrade_icechunk_repository` with the repository at a place; returns what it wrote."""
+    require_positive(prefetch_concurrency=prefetch_concurrency)
+    workers = 1 if storage.answers_at_once else prefetch_concurrency or _PREFETCH
+    for _ in range(_TRIES):
+        before = _fetch_state(storage)
+        infos = _fetch_histories(storage, before, workers, progress)
+        info = plan_upgrade(before, infos, now=datetime.now(UTC))
+        data = encode_repo_info(info)
+        if _fetch_state(storage) == before:
+            break
+    else:
+        raise _somebody_writes(storage)
+    if dry_run:
+        return info
+    try:
+        version = storage.put(REPO, data, Create())
+    except PreconditionFailedError as error:
+        raise _not_version_1(storage) from error
+    if _fetch_state(storage) != before:
+        _take_back(storage, version)
+        raise _somebody_writes(storage)
+    if delete_unused_v1_files:
+        storage.delete_many([branch_key(MAIN)])
+        storage.delete_many([found.key for found in storage.list(REFS)])
+        storage.delete_many([CONFIG])
+    return info
+
+
+@dataclass(frozen=True, slots=True)
+class RefFilesState:
+    """Everything mutable in a repository of version 1."""
+
+    branches: Mapping[str, SnapshotId]
+    tags: Mapping[str, SnapshotId]
+    deleted_tags: frozenset[str]
+    deleted_tag_targets: Mapping[str, SnapshotId]
+    config: RepositoryConfig | None
+
+    @property
+    def tips(self) -> set[SnapshotId]:
+        """The snapshots that branches and tags point at."""
+        return {*self.branches.values(), *self.tags.values()}
+
+
+def plan_upgrade(
+    state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo], *, now: datetime
+) -> RepoInfo:
+    """Make what version 2 keeps in one file from what version 1 keeps in many. Pure.
+
+    ``infos`` has all snapshots in the histories of branches and tags.
+    """
+    *_, root = _history(infos, state.branches[MAIN])
+    events = _events(state, infos)
+    newest = max((event.updated_at for event in events), default=now)
+    migrated = Update(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
+    return RepoInfo(
+        spec_version=SPEC_VERSION,
+        branches=dict(state.branches),
+        tags=dict(state.tags),
+        deleted_tags=state.deleted_tags,
+        snapshots=tuple(infos[one] for one in sorted(infos)),
+        status=RepoStatus(RepoAvailability.online, root.flushed_at),
+        latest_updates=(migrated, *reversed(events)),
+        config=state.config,
+    )
+
+
+def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> list[Update]:
+    """Tell what must have happened, oldest first, as Icechunk tells it when it upgrades.
+
+    A commit has the time of its snapshot. When a branch or a tag was made is nowhere: right after
+    the snapshot that it points at is the earliest that can be.
+    """
+    *_, root = _history(infos, state.branches[MAIN])
+    events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
+    told = {root.id}
+    others = [branch for branch in sorted(state.branches) if branch != MAIN]
+    for branch in (MAIN, *others):
+        history = list(_history(infos, state.branches[branch]))
+        if branch != MAIN:
+            events.append((history[0].flushed_at + _LATER, BranchCreated(branch)))
+        for info in reversed(history):
+            if info.id not in told:
+                told.add(info.id)
+                events.append((info.flushed_at, NewCommit(branch, info.id)))
+
+    def time_of(snapshot_id: SnapshotId) -> datetime:
+        return infos[snapshot_id].flushed_at if snapshot_id in infos else root.flushed_at
+
+    for tag, target in sorted(state.tags.items()):
+        events.append((time_of(target) + _LATER, TagCreated(tag)))
+    for tag, target in sorted(state.deleted_tag_targets.items()):
+        events.append((time_of(target) + _LATER, TagCreated(tag)))
+        events.append((time_of(target) + 2 * _LATER, TagDeleted(tag, target)))
+    updates: list[Update] = []
+    for time, kind in sorted(events, key=lambda event: event[0]):
+        # Times in the log must ascend.
+        earliest = updates[-1].updated_at + _MICROSECOND if updates else time
+        updates.append(Update(kind, max(time, earliest)))
+    return updates
+
+
+def _history(infos: Mapping[SnapshotId, SnapshotInfo], tip: SnapshotId) -> Iterator[SnapshotInfo]:
+    current: SnapshotId | None = tip
+    while current is not None:
+        yield infos[current]
+        current = infos[current].parent_id
+
+
+def _fetch_state(storage: Storage) -> RefFilesState:
+    refs = RefFiles(storage)
+    return RefFilesState(
+        refs.fetch_branches(),
+        refs.fetch_tags(),
+        refs.fetch_deleted_tags(),
+        refs.fetch_deleted_tag_targets(),
+        refs.fetch_config(),
+    )
+
+
+def _fetch_histories(
+    storage: Storage, state: RefFilesState, workers: int, progress: Progress
+) -> dict[SnapshotId, SnapshotInfo]:
+    """Fetch all histories side by side, each from its tip as far as it is not known."""
+    refs = RefFiles(storage)
+    infos: dict[SnapshotId, SnapshotInfo] = {}
+    wanted = sorted(state.tips)
+    while wanted:
+        for info in map_bounded(refs.fetch_snapshot_info, wanted, workers=workers):
+            infos[info.id] = info
+            progress(Step(Phase.READ_SNAPSHOTS, len(infos), len(infos)))
+        parents = {infos[one].parent_id for one in wanted}
+        wanted = sorted(one for one in parents if one is not None and one not in infos)
+    return infos
+
+
+def _take_back(storage: Storage, created: Version) -> None:
+    """Delete the ``repo`` that was just created, unless somebody has changed it already."""
+    try:
+        if storage.head(REPO).version == created:
+            storage.delete_many([REPO])
+    except ObjectNotFoundError:
+        pass
+
+
+def _not_version_1(storage: Storage) -> SessionStateError:
+    return SessionStateError(
+        f"{storage.url} is not a repository of version 1: there is nothing to upgrade",
+        kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
+    )
+
+
+def _somebody_writes(storage: Storage) -> ConflictError:
+    return ConflictError(
+        f"somebody changed branches or tags of {storage.url} during the upgrade: stop all writers, "
+        "and upgrade again",
+        kind=ErrorKind.REPO_INFO_UPDATED,
+    )
+
+
+class UpgradedError(SessionStateError, RuntimeError):
+    """A repository object of version 1 was used after the repository was upgraded."""
+
+
+class _Upgraded:
+    """Stands where the connection of an upgraded repository was."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UpgradedError(
+            "this repository was upgraded to version 2: use what upgrade_icechunk_repository "
+            "returned, or open it again"
+        )
+
+    def __reduce__(self) -> Any:
+        return _Upgraded, ()

@@ -1,0 +1,70 @@
+"""Attribution: labels that let the owner of a bucket tell whose requests are whose."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+_MAX_LENGTH: Final = 128
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_CLIENT: Final = re.compile(rf"{_WORD}(/{_WORD})?")
+_LABEL: Final = re.compile(r"[\x20-\x7e]+")
+_NOT_IN_LABELS: Final = frozenset('()\\;="')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Labels for the ``User-Agent`` of a repository's requests.
+
+    Parameters
+    ----------
+    client
+        The program, ``name`` or ``name/version``.
+    workload
+        What the requests are for: a job or a pipeline.
+    principal
+        On whose behalf they are made.
+
+    Raises
+    ------
+    InvalidInputError
+        If a label has more than 128 characters, or characters that the header cannot hold.
+    """
+
+    client: str | None = None
+    workload: str | None = None
+    principal: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.client is not None and not (
+            len(self.client) <= _MAX_LENGTH and _CLIENT.fullmatch(self.client)
+        ):
+            raise _refused("client", self.client, "'name' or 'name/version'")
+        for field, label in (("workload", self.workload), ("principal", self.principal)):
+            if label is not None and not (
+                len(label) <= _MAX_LENGTH
+                and _LABEL.fullmatch(label)
+                and _NOT_IN_LABELS.isdisjoint(label)
+            ):
+                raise _refused(field, label, 'printable ASCII without ( ) \\ ; = "')
+
+    def user_agent(self, library: str) -> str:
+        """Return the header's value: who sends, through which library, and for what."""
+        labels = [
+            f"{name}={value}"
+            for name, value in (("workload", self.workload), ("principal", self.principal))
+            if value is not None
+        ]
+        parts = [self.client, library, f"({'; '.join(labels)})" if labels else None]
+        return " ".join(part for part in parts if part)
+
+
+def _refused(field: str, label: str, allowed: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{field}={label!r} cannot stand in a request: use at most {_MAX_LENGTH} characters, "
+        f"{allowed}",
+        kind=ErrorKind.STORAGE_CONFIG,
+    )

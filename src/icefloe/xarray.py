@@ -1,0 +1,193 @@
+"""Xarray objects written to a session, dask arrays in parallel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import xarray as xr
+import zarr
+from xarray.backends.common import ArrayWriter
+from xarray.backends.zarr import ZarrStore, _choose_default_mode
+from zarr.storage import StorePath
+
+from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.session import Session
+from icefloe.store import IcechunkStore
+from icefloe.types import SessionMode
+
+try:
+    from xarray.backends.writers import _validate_dataset_names, dump_to_store
+except ImportError:  # until 2025.9
+    from xarray.backends.api import (  # type: ignore[attr-defined, no-redef, unused-ignore]
+        _validate_dataset_names,
+        dump_to_store,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+__all__ = ["to_icechunk"]
+
+Region: TypeAlias = "Mapping[str, slice | Literal['auto']] | Literal['auto'] | None"
+ZarrWriteModes: TypeAlias = Literal["w", "w-", "a", "a-", "r+", "r"]
+
+# Xarray's own names for what a Dataset cannot say of a DataArray.
+_NAME = "__xarray_dataarray_name__"
+_VARIABLE = "__xarray_dataarray_variable__"
+
+
+def to_icechunk(
+    obj: xr.DataArray | xr.Dataset,
+    session: Session,
+    *,
+    group: str | None = None,
+    mode: ZarrWriteModes | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    append_dim: Hashable | None = None,
+    region: Region = None,
+    encoding: Mapping[Any, Any] | None = None,
+    chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
+    split_every: int | None = None,
+) -> None:
+    """Write a Dataset or a DataArray to a group, as a part of the session's transaction.
+
+    Does what ``obj.to_zarr(session.store, zarr_format=3, consolidated=False)`` does, and also
+    brings back what dask's tasks wrote in other processes. Metadata and arrays in memory go to the
+    session itself; dask arrays through a fork of it, which is merged at the end. Nothing is
+    committed: if this raises, ``session.discard_changes()`` takes back what it did.
+
+    Parameters
+    ----------
+    obj
+        What to write.
+    session
+        A writable session, or a fork.
+    group
+        The path of the group; the root if not given.
+    mode
+        ``w``: replace the group; ``w-``: create it, it must not exist; ``a``: add and replace
+        variables; ``a-``: add variables, and extend those with ``append_dim``; ``r+``: change
+        values alone. By default ``a`` with ``append_dim``, ``r+`` with ``region``, else ``w-``.
+    safe_chunks
+        Whether to refuse dask chunks that share a Zarr chunk.
+    align_chunks
+        Whether to rechunk dask arrays so that they share none.
+    append_dim
+        The dimension along which to extend the arrays that are there.
+    region
+        Which part of the arrays to write: slices by dimension, or ``"auto"`` to find them by
+        their coordinates.
+    encoding
+        How to store variables, by their names, such as ``{"x": {"dtype": "int16"}}``.
+    chunkmanager_store_kwargs
+        How to compute, as for ``dask.compute``.
+    split_every
+        How many forks one task merges.
+
+    Raises
+    ------
+    InvalidInputError
+        If ``session`` is none, or ``obj`` is not an object of xarray.
+    ReadOnlyError, SessionStateError
+        If the session does not take these writes; or if tasks wrote the same chunk.
+    """
+    _require_writable(session)
+    dataset = _as_dataset(obj).copy()
+    for variable in dataset.variables.values():
+        if variable.size == 0:
+            variable.load()  # as xarray does: dask's chunks of no length are none in Zarr
+    _validate_dataset_names(dataset)
+    group_store = ZarrStore.open_group(
+        session.store,
+        mode=_choose_default_mode(mode=mode, append_dim=append_dim, region=region),
+        group=group,
+        zarr_format=3,
+        consolidated=False,
+        consolidate_on_close=False,
+        append_dim=append_dim,
+        write_region=region,
+        safe_chunks=safe_chunks,
+        align_chunks=align_chunks,
+    )
+    dataset = group_store._validate_and_autodetect_region(dataset)  # noqa: SLF001
+    given_encoding = dict(encoding or {})
+    group_store._validate_encoding(given_encoding)  # noqa: SLF001
+    # It writes what is in memory, and keeps the rest.
+    writer = ArrayWriter()  # type: ignore[no-untyped-call]
+    dump_to_store(dataset, group_store, writer, encoding=given_encoding)  # type: ignore[no-untyped-call, unused-ignore]
+    if writer.sources:
+        _write_lazy(writer, session, split_every, dict(chunkmanager_store_kwargs or {}))
+
+
+def _write_lazy(
+    writer: ArrayWriter, session: Session, split_every: int | None, options: dict[str, Any]
+) -> None:
+    try:
+        import dask.array as da  # noqa: PLC0415 - datasets in memory do without
+
+        from icefloe.dask import store_dask  # noqa: PLC0415
+    except ImportError:
+        lazy = writer.sources
+    else:
+        lazy = [source for source in writer.sources if not isinstance(source, da.Array)]
+    if lazy:
+        raise InvalidInputError(
+            f"chunked arrays are written if dask made them, not {type(lazy[0])}: compute them "
+            "first, or write with their own library through session.fork()",
+            kind=ErrorKind.UNIMPLEMENTED,
+        )
+    fork = session.fork()
+    targets = [_through(fork.store, target) for target in writer.targets]
+    session.merge(
+        store_dask(
+            sources=writer.sources,
+            targets=targets,
+            regions=writer.regions,
+            split_every=split_every,
+            **options,
+        )
+    )
+
+
+def _through(store: IcechunkStore, array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """Return the same array, with the same runtime settings, in another store."""
+    path = StorePath(store, array.path)
+    return zarr.Array(zarr.AsyncArray(array.metadata, path, array.async_array.config))
+
+
+def _as_dataset(obj: object) -> xr.Dataset:
+    """Make a Dataset from which `xarray.open_dataarray` makes the DataArray again."""
+    if isinstance(obj, xr.Dataset):
+        return obj
+    if not isinstance(obj, xr.DataArray):
+        raise InvalidInputError(
+            f"to_icechunk writes a Dataset or a DataArray, not a {type(obj).__name__}",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+    if obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
+        return obj.to_dataset()
+    dataset = obj.to_dataset(name=_VARIABLE)
+    if obj.name is not None:
+        dataset.attrs[_NAME] = obj.name
+    return dataset
+
+
+def _require_writable(session: object) -> None:
+    if not isinstance(session, Session):
+        hint = ": pass store.session" if isinstance(session, IcechunkStore) else ""
+        raise InvalidInputError(
+            f"to_icechunk writes to a session, not to a {type(session).__name__}{hint}",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+    if session.read_only:
+        raise ReadOnlyError(
+            "this session is read-only: take repository.writable_session(branch) to write "
+            "(a session becomes read-only when it is committed)",
+            kind=ErrorKind.READ_ONLY_SESSION,
+        )
+    if session.mode is SessionMode.rearrange:
+        raise SessionStateError(
+            "a rearrange session only moves nodes: take repository.writable_session(branch)",
+            kind=ErrorKind.NON_REARRANGE_SESSION,
+        )

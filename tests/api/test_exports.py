@@ -1,0 +1,66 @@
+"""The top level has every name, and costs nothing until one is used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import icefloe
+
+
+def test_every_exported_name_is_there() -> None:
+    """`__all__`, `dir` and attributes agree."""
+    assert [name for name in icefloe.__all__ if not hasattr(icefloe, name)] == []
+    assert set(icefloe.__all__) <= set(dir(icefloe))
+    assert len(set(icefloe.__all__)) == len(icefloe.__all__)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """Imports under TYPE_CHECKING are those that happen at run time."""
+    source = ast.parse(Path(str(icefloe.__file__)).read_text())
+    checked = {
+        alias.name: node.module
+        for block in source.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("icefloe.")
+        for alias in node.names
+    }
+    assert checked == icefloe._MODULE_OF_NAME
+    assert {*checked, "__version__"} == set(icefloe.__all__)
+
+
+def test_importing_loads_nothing() -> None:
+    """Neither numpy nor zarr, until a name is used."""
+    code = (
+        "import sys, icefloe; print([m for m in ('numpy', 'zarr', 'obstore') if m in sys.modules]);"
+        "icefloe.Repository; print('zarr' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+def test_submodules_are_attributes() -> None:
+    """As with `import icechunk`, `icechunk.storage` needs no import of its own."""
+    code = "import icefloe; print(icefloe.storage.s3_storage.__name__, icefloe.ops.Update.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "s3_storage Update\n"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """And says which."""
+    with pytest.raises(AttributeError, match="no attribute 'Repositori'"):
+        icefloe.Repositori  # noqa: B018
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the library says of itself."""
+    assert icefloe.spec_version() is icefloe.SpecVersion.v2
+    assert icefloe.supported_spec_versions() == [2, 1]
+    assert icefloe.user_agent() == f"icefloe-{icefloe.__version__}"
+    icefloe.print_debug_info()
+    assert f"icefloe:  {icefloe.__version__}\nzarr:  " in capsys.readouterr().out

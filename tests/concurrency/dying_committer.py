@@ -1,0 +1,249 @@
+"""A committer that is killed before each of its storage calls in turn; run by `test_killed`.
+
+``python dying_committer.py DIRECTORY SCENARIO SPEC_VERSION SETTINGS`` prints, as JSON, what a
+survivor finds after each death. Every death happens in a child of its own; everything goes through
+the synchronous methods of the store, because a child of a fork has none of its parent's threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zarr.core.buffer import default_buffer_prototype
+
+from icefloe.errors import AlreadyExistsError
+from icefloe.model.config import (
+    ManifestConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    PackingConfig,
+    RepositoryConfig,
+)
+from icefloe.repository import Repository
+from icefloe.storage import Fresh, LocalStorage, Overwrite
+from icefloe.storage.forwarding import ForwardingStorage, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from icefloe.session import Session
+    from icefloe.storage import PutMode, Storage, Version
+
+T = TypeVar("T")
+Content = dict[str, str]
+
+CHUNKS, INLINE_BYTES = 4, 8
+
+
+class DyingStorage(ForwardingStorage):
+    """Another storage, whose user is killed before its call of a number, or in the middle of it."""
+
+    def __init__(self, inner: Storage, deadly: int, *, torn: bool) -> None:
+        super().__init__(inner)
+        self._deadly, self._torn = deadly, torn
+        self._numbers = count()
+
+    def _around(self, request: Request, run: Callable[[], T]) -> T:
+        if not self._torn and next(self._numbers) == self._deadly:
+            die()
+        return run()
+
+    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+        """Write an object, or only a part of it: a put under a fresh name is not atomic."""
+        if self._torn and isinstance(mode, Fresh) and next(self._numbers) == self._deadly:
+            self._inner.put(key, bytes(data)[: len(data) // 2], mode)
+            die()
+        return super().put(key, data, mode)
+
+
+def die() -> None:
+    """End this process as a crash would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def config_of(settings: str) -> RepositoryConfig:
+    """Make the configuration of a variant."""
+    config = RepositoryConfig(inline_chunk_threshold_bytes=INLINE_BYTES)
+    if "packed" in settings:
+        config.packing = PackingConfig(max_chunk_bytes=1000, target_object_bytes=60)
+    if "split" in settings:
+        rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 2}}
+        config.manifest = ManifestConfig(splitting=ManifestSplittingConfig.from_dict(rules))
+    return config
+
+
+def write(session: Session, content: Content) -> None:
+    """Make the hierarchy of a session exactly this."""
+    store = session.store
+    for key in set(read(session)) - content.keys():
+        store.delete_sync(key)
+    for key in sorted(content, key=lambda key: not key.endswith("zarr.json")):
+        value = default_buffer_prototype().buffer.from_bytes(content[key].encode())
+        store.set_sync(key, value)
+
+
+def read(session: Session) -> Content:
+    """Read everything of a session."""
+    found = {}
+    for key in session.store._keys(""):
+        value = session.store.get_sync(key)
+        assert value is not None, key
+        found[key] = value.to_bytes().decode()
+    return found
+
+
+def array(chunks: int) -> str:
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [chunks * 4],
+            "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": 0,
+            "codecs": [{"name": "bytes"}],
+        }
+    )
+
+
+def group(**attributes: Any) -> str:
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+
+
+def chunks_of(path: str, word: str) -> Content:
+    """Make chunks of an array; every other one is small enough to be inlined."""
+    return {
+        f"{path}/c/{number}": word * (1 + 10 * (number % 2)) + str(number)
+        for number in range(CHUNKS)
+    }
+
+
+OLD: Content = {
+    "zarr.json": group(),
+    "g/zarr.json": group(old=True),
+    "g/a/zarr.json": array(CHUNKS),
+    "gone/zarr.json": array(CHUNKS),
+    **chunks_of("g/a", "old"),
+    **chunks_of("gone", "x"),
+}
+NEW: Content = {
+    "zarr.json": group(),
+    "g/zarr.json": group(old=False),
+    "g/a/zarr.json": array(CHUNKS),
+    "g/new/zarr.json": array(CHUNKS + 1),
+    **chunks_of("g/a", "new"),
+    **chunks_of("g/new", "y"),
+}
+LATER: Content = {**NEW, "zarr.json": group(later=True), **chunks_of("g/a", "later")}
+NAMES = {
+    json.dumps(content, sort_keys=True): name for name, content in (("old", OLD), ("new", NEW))
+}
+
+
+def prepare(root: Path, spec_version: int, config: RepositoryConfig) -> None:
+    """Make a repository with the old content in its second commit."""
+    repository = Repository.create(
+        LocalStorage(root, durable=False), config, spec_version=spec_version
+    )
+    for message, content in (("base", {"zarr.json": group()}), ("old", OLD)):
+        session = repository.writable_session("main")
+        write(session, content)
+        session.commit(message)
+
+
+def commit(storage: Storage, method: str) -> None:
+    session = Repository.open(storage).writable_session("main")
+    write(session, NEW)
+    getattr(session, method)("new")
+
+
+def survey(root: Path) -> dict[str, Any]:
+    """Tell what a survivor finds, and whether it can go on."""
+    repository = Repository.open(LocalStorage(root, durable=False))
+    found = read(repository.readonly_session("main"))
+    history = [info.message for info in repository.ancestry(branch="main")]
+    session = repository.writable_session("main")
+    write(session, LATER)
+    session.commit("later")
+    again = Repository.open(LocalStorage(root, durable=False))
+    later = [info.message for info in again.ancestry(branch="main")]
+    return {
+        "content": NAMES.get(json.dumps(found, sort_keys=True), "something else"),
+        "history": history,
+        "goes_on": read(again.readonly_session("main")) == LATER and later == ["later", *history],
+    }
+
+
+def create(storage: Storage, spec_version: int, config: RepositoryConfig) -> None:
+    Repository.create(storage, config, spec_version=spec_version)
+
+
+def survey_creation(root: Path, spec_version: int, config: RepositoryConfig) -> dict[str, Any]:
+    """Tell whether there is a repository, and whether one can be created where there is none."""
+    storage = LocalStorage(root, durable=False)
+    exists = Repository.exists(storage)
+    other = RepositoryConfig(inline_chunk_threshold_bytes=INLINE_BYTES + 1)
+    try:
+        Repository.create(storage, other, spec_version=spec_version)
+    except AlreadyExistsError:
+        created = False
+    else:
+        created = True
+    repository = Repository.open(storage)
+    expected = other if created else config
+    inline_bytes = repository.config.inline_chunk_threshold_bytes
+    session = repository.writable_session("main")
+    write(session, OLD)
+    session.commit("old")
+    return {
+        "content": "new" if exists else "old",
+        "history": [],
+        "goes_on": created is not exists
+        and inline_bytes == expected.inline_chunk_threshold_bytes
+        and read(Repository.open(storage).readonly_session("main")) == OLD,
+    }
+
+
+def main(base: Path, scenario: str, spec_version: int, settings: str) -> None:
+    config = config_of(settings)
+    if scenario != "create":
+        prepare(base / "prepared", spec_version, config)
+    found = []
+    for torn in (False, True):
+        for number in count():
+            root = base / f"{torn}-{number}"
+            if scenario != "create":
+                shutil.copytree(base / "prepared", root)
+            child = os.fork()
+            if child == 0:
+                storage = DyingStorage(LocalStorage(root, durable=False), number, torn=torn)
+                if scenario == "create":
+                    create(storage, spec_version, config)
+                else:
+                    commit(storage, scenario)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+            survivor = (
+                survey_creation(root, spec_version, config)
+                if scenario == "create"
+                else survey(root)
+            )
+            found.append({"torn": torn, "killed": os.WIFSIGNALED(status), **survivor})
+            shutil.rmtree(root)
+            if not os.WIFSIGNALED(status):
+                break
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,64 @@
+"""A committer that is killed at any storage call leaves the old snapshot or the new one, whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("dying_committer.py")
+
+
+def deaths_of(root: Path, scenario: str, spec_version: int, settings: str) -> list[dict[str, Any]]:
+    """Tell what is found after a killing at each call; the last of each kind survived."""
+    root.mkdir(exist_ok=True)
+    arguments = [str(root), scenario, str(spec_version), settings]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    deaths: list[dict[str, Any]] = json.loads(done.stdout)
+    for torn in (False, True):
+        killed = [death["killed"] for death in deaths if death["torn"] is torn]
+        assert killed == [True] * (len(killed) - 1) + [False]
+    return deaths
+
+
+@pytest.mark.parametrize("settings", ["plain", "packed split"])
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_killed_in_a_commit(tmp_path: Path, spec_version: int, settings: str) -> None:
+    """Whichever call is the last, a survivor sees one state, all of it, and commits the next."""
+    deaths = deaths_of(tmp_path, "commit", spec_version, settings)
+    old = ["old", "base", "Repository initialized"]
+    for death in deaths:
+        assert death["content"] in {"old", "new"}, death
+        assert death["history"] == ([] if death["content"] == "old" else ["new"]) + old
+        assert death["goes_on"], death
+    before = [death["content"] for death in deaths if not death["torn"]]
+    switch = before.index("new")
+    # The commit shows with its last write and not earlier.
+    assert before == ["old"] * switch + ["new"] * (len(before) - switch)
+    assert switch > 8
+    torn = [death["content"] for death in deaths if death["torn"]]
+    assert torn == ["old"] * (len(torn) - 1) + ["new"]
+    assert len(torn) > 4
+
+
+def test_killed_in_an_amendment(tmp_path: Path) -> None:
+    """History has the commit or the one in its place, and never both or none."""
+    for death in deaths_of(tmp_path, "amend", 2, "plain"):
+        assert death["content"] in {"old", "new"}, death
+        assert death["history"] == [death["content"], "base", "Repository initialized"]
+        assert death["goes_on"], death
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_killed_in_creation(tmp_path: Path, spec_version: int) -> None:
+    """There is a repository with its configuration, or a place where one can be created."""
+    deaths = deaths_of(tmp_path, "create", spec_version, "split")
+    assert {death["content"] for death in deaths if not death["torn"]} == {"old", "new"}
+    assert all(death["goes_on"] for death in deaths), deaths

@@ -1,0 +1,123 @@
+"""Processes that commit to one branch at once: what reported success is there, exactly once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zarr
+
+from icefloe.repository import Repository
+
+if TYPE_CHECKING:
+    from concurrency.conftest import Place
+
+SCRIPT = Path(__file__).with_name("racing_committer.py")
+PROCESSES, COMMITS, CHUNK = 8, 2, 2
+
+
+def race(place: Place, racers: list[list[str | Path]]) -> list[str]:
+    """Run processes that start at once; returns the lines of all."""
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [python, SCRIPT, library, place.name, str(number), *rest],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for number, (python, library, *rest) in enumerate(racers)
+        ]
+        for process in running:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == "ready\n", process.stderr.read()[-3000:]
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        outputs = [process.communicate(timeout=200) for process in running]
+    for process, (_, errors) in zip(running, outputs, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [line for output, _ in outputs for line in output.split()]
+
+
+def prepare(place: Place, spec_version: int) -> None:
+    repository = Repository.create(place.storage, spec_version=spec_version)
+    session = repository.writable_session("main")
+    shape = (CHUNK * (1 + PROCESSES * COMMITS),)
+    zarr.create_array(session.store, name="a", shape=shape, chunks=(CHUNK,), dtype="int64")
+    session.commit("prepared")
+
+
+def check(place: Place, reported: list[str]) -> None:
+    """Require that history has the reported commits, no others, and what they wrote."""
+    repository = Repository.open(place.storage)
+    history = list(repository.ancestry(branch="main"))
+    made = history[:-2]
+    assert sorted(info.id for info in made) == sorted(reported)
+    assert [info.parent_id for info in history[:-1]] == [info.id for info in history[1:]]
+    session = repository.readonly_session("main")
+    values: Any = zarr.open_array(session.store, path="a", mode="r")[:]
+    expected = np.zeros_like(values)
+    for info in reversed(made):
+        chunk, value = map(int, info.message.split())
+        expected[chunk * CHUNK : (chunk + 1) * CHUNK] = value
+    assert values[CHUNK:].tolist() == expected[CHUNK:].tolist()
+
+
+@pytest.mark.parametrize(
+    "spec_version, solver", [(1, "BasicConflictSolver"), (2, "ConflictDetector")]
+)
+def test_disjoint_chunks(place: Place, spec_version: int, solver: str) -> None:
+    """Eight processes that write chunks of their own all succeed, however often they meet."""
+    prepare(place, spec_version)
+    racers: list[list[str | Path]] = [[sys.executable, "icefloe", str(COMMITS), solver]] * PROCESSES
+    reported = race(place, racers)
+    assert "lost" not in reported
+    assert len(reported) == PROCESSES * COMMITS
+    check(place, reported)
+
+
+def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
+    """Who writes a chunk that somebody else wrote meanwhile is refused, and leaves no trace."""
+    prepare(place, spec_version)
+    racers: list[list[str | Path]] = [[sys.executable, "icefloe", "2", "contest"]] * 4
+    reported = race(place, racers)
+    winners = [line for line in reported if line != "lost"]
+    assert len(reported) == 8
+    assert winners
+    check(place, winners)
+    repository = Repository.open(place.storage)
+    last = next(repository.ancestry(branch="main")).message.split()[1]
+    array = zarr.open_array(repository.readonly_session("main").store, path="a", mode="r")
+    assert array[:CHUNK].tolist() == [int(last)] * CHUNK  # type: ignore[union-attr]
+
+
+def test_two_creators(place: Place, spec_version: int) -> None:
+    """Of several who create a repository at one place one does, and the others are told."""
+    racers: list[list[str | Path]] = [[sys.executable, "icefloe", "0", str(spec_version)]] * 4
+    assert sorted(race(place, racers)) == ["created", "refused", "refused", "refused"]
+    assert Repository.open(place.storage).spec_version == spec_version
+
+
+def test_beside_icechunk(s3_place: Place, spec_version: int, icechunk2: Path) -> None:
+    """On S3 icefloe and Icechunk commit to one branch at once, and lose nothing."""
+    prepare(s3_place, spec_version)
+    python = Path(sys.executable) if spec_version == 1 else icechunk2
+    solver = [str(COMMITS), "ConflictDetector"]
+    racers: list[list[str | Path]] = [
+        [sys.executable, "icefloe", *solver],
+        [python, "icechunk", *solver],
+    ] * 3
+    reported = race(s3_place, racers)
+    assert len(reported) == 6 * COMMITS
+    check(s3_place, [line for line in reported if line != "lost"])

@@ -1,0 +1,57 @@
+"""Garbage is collected again and again while another process commits, and nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from icefloe.repository import Repository
+from icefloe.storage import LocalStorage
+from maintenance.histories import read_everything
+
+COMMITS = 25
+# The clock of a file system is a little behind.
+CLOCKS_DIFFER = timedelta(milliseconds=100)
+
+
+def test_nothing_is_lost(tmp_path: Path, spec_version: int) -> None:
+    """All commits are whole at the end; much garbage was collected between them, and all after."""
+    root = tmp_path / "repo"
+    storage = LocalStorage(root, durable=False)
+    repository = Repository.create(storage, spec_version=spec_version)
+    started = tmp_path / "started"
+    committer = subprocess.Popen(
+        [sys.executable, "-m", "maintenance.committer", str(root), str(COMMITS), str(started)],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deleted = rounds = 0
+    while committer.poll() is None:
+        if started.exists():
+            # No session that is yet to be committed began before.
+            cutoff = datetime.fromisoformat(started.read_text()) - CLOCKS_DIFFER
+            summary = Repository.open(storage).garbage_collect(cutoff)
+            deleted += summary.chunks_deleted
+            rounds += 1
+            assert summary.objects_failed_to_delete == 0
+    output, errors = committer.communicate()
+    assert committer.returncode == 0, errors
+    assert rounds > 3
+    assert deleted > COMMITS
+    committed = output.split()
+    repository = Repository.open(storage)
+    history = [info.id for info in repository.ancestry(branch="main")]
+    if spec_version == 1:
+        assert history[:-1] == committed[::-1]
+    found = read_everything(repository)
+    assert set(found) == set(history)
+    assert len(found) == COMMITS + 1
+    repository.expire_snapshots(datetime.now().astimezone())
+    repository.garbage_collect(datetime.now().astimezone())
+    assert read_everything(Repository.open(storage)) == {
+        one: found[one] for one in (history[0], history[-1])
+    }

@@ -1,0 +1,147 @@
+"""Old snapshots leave history, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faulty_storage import FaultyStorage
+from icefloe.errors import InvalidInputError, ReadOnlyError, StorageError
+from icefloe.model.ids import SnapshotId
+from icefloe.model.repo_info import ExpirationRan, RepoAvailability, RepoStatus
+from icefloe.refs.ref_files import RefFiles
+from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.retention import ExpirationPolicy
+from icefloe.repository import Repository
+from icefloe.storage import LocalStorage
+from maintenance.histories import commit, make_history, read_everything, read_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _history(repository: Repository, ids: list[str], branch: str) -> list[int]:
+    return [ids.index(info.id) for info in repository.ancestry(branch=branch)]
+
+
+def test_history_is_cut_off(tmp_path: Path, spec_version: int) -> None:
+    """Old snapshots are gone from history; the first, the young and the tips are in it."""
+    repository, ids = make_history(tmp_path / "repo", spec_version)
+    older_than = repository.lookup_snapshot(ids[4]).written_at
+    data = read_everything(repository)
+    released = repository.expire_snapshots(older_than)
+    # Tags hold on to 1 and 3 in version 2; version 1 counts them, and they stay all the same.
+    assert {ids.index(one) for one in released} == ({1, 2, 3} if spec_version == 1 else {2})
+    line = [6, 5, 4, 0] if spec_version == 1 else [6, 5, 4, 3, 0]
+    assert _history(repository, ids, "main") == line
+    assert _history(Repository.open(LocalStorage(tmp_path / "repo")), ids, "main") == line
+    assert repository.lookup_tag("old") == ids[1]
+    found = read_everything(repository)
+    assert found == {one: data[one] for one in found}
+    assert repository.expire_snapshots(older_than) == set()
+
+
+def test_main_stays(tmp_path: Path, spec_version: int) -> None:
+    """With everything too old and to be deleted, main and the first snapshot are left."""
+    repository, ids = make_history(tmp_path / "repo", spec_version)
+    tip = read_snapshot(repository, ids[6])
+    repository.expire_snapshots(
+        datetime.now(UTC), delete_expired_branches=True, delete_expired_tags=True
+    )
+    assert repository.list_branches() == {"main"}
+    assert repository.list_tags() == {"first"}  # of the first snapshot, which is never too old
+    assert _history(repository, ids, "main") == [6, 0]
+    repository.garbage_collect(datetime.now(UTC))
+    assert read_everything(Repository.open(LocalStorage(tmp_path / "repo"))) == {
+        ids[0]: {},
+        ids[6]: tip,
+    }
+    assert commit(repository, "new", 0, 1)
+
+
+def test_pruned_logs(tmp_path: Path) -> None:
+    """Who loses ancestors keeps their logs, oldest first, also those that they had kept."""
+    repository, ids = make_history(tmp_path / "repo", 2)
+    for tag in ("old", "three"):
+        repository.delete_tag(tag)
+    repository.delete_branch("dev")
+    refs = RepoFile(LocalStorage(tmp_path / "repo"))
+
+    def pruned(number: int) -> list[int]:
+        info = refs.fetch_snapshot_info(SnapshotId.parse(ids[number]))
+        return [ids.index(str(one)) for one in info.pruned_ancestor_tx_logs]
+
+    repository.expire_snapshots(repository.lookup_snapshot(ids[3]).written_at)
+    assert (pruned(3), pruned(4)) == ([1, 2], [])
+    repository.expire_snapshots(repository.lookup_snapshot(ids[5]).written_at)
+    assert (pruned(5), pruned(6)) == ([1, 2, 3, 4], [])
+    changed = repository.diff(from_snapshot_id=ids[0], to_branch="main")
+    repository.garbage_collect(datetime.now(UTC))
+    assert repository.diff(from_snapshot_id=ids[0], to_branch="main") == changed
+    assert changed.new_arrays == {"/a", "/b"}
+    assert sum(isinstance(update.kind, ExpirationRan) for update in refs.fetch_ops_log()) == 2
+
+
+def test_times_without_a_zone(tmp_path: Path, spec_version: int) -> None:
+    """A time that may mean another one elsewhere is refused, and nothing is done."""
+    repository = Repository.create(LocalStorage(tmp_path), spec_version=spec_version)
+    for method in (repository.expire_snapshots, repository.garbage_collect):
+        with pytest.raises(InvalidInputError, match="no time zone"):
+            method(datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+def test_read_only_repository(tmp_path: Path) -> None:
+    """A repository that takes no changes is not expired or collected; counting is allowed."""
+    repository, _ = make_history(tmp_path / "repo", 2)
+    repository.set_status(RepoStatus(RepoAvailability.read_only))
+    now = datetime.now(UTC)
+    for method in (repository.expire_snapshots, repository.garbage_collect):
+        with pytest.raises(ReadOnlyError):
+            method(now)
+    assert repository.garbage_collect(now, dry_run=True).chunks_deleted
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
+    """Version 1 rewrites several files: whoever dies in between has harmed nothing."""
+    root = tmp_path / "repo"
+    repository, ids = make_history(root, 1)
+    young = repository.lookup_snapshot(ids[4]).written_at
+    before = read_everything(repository)
+    for dies_at in range(1000):
+
+        def fail(number: int, name: str, key: str, dies_at: int = dies_at) -> None:
+            if number == dies_at:
+                raise StorageError("died")
+
+        faulty = FaultyStorage(LocalStorage(root), **{"fail_after" if after else "fail": fail})
+        try:
+            RefFiles(faulty).expire_snapshots(ExpirationPolicy(young))
+        except StorageError:
+            reopened = Repository.open(LocalStorage(root))
+            found = read_everything(reopened)
+            assert found == {one: before[one] for one in found}
+            assert {ids[6], ids[5], ids[4], ids[8], ids[1], ids[3]} <= set(found)
+        else:
+            break
+    assert dies_at > 20
+    assert _history(Repository.open(LocalStorage(root)), ids, "main") == [6, 5, 4, 0]
+
+
+def test_async_twins(tmp_path: Path, spec_version: int) -> None:
+    """Every operation has its twin for event loops."""
+    repository, _ = make_history(tmp_path / "repo", spec_version)
+
+    async def run() -> None:
+        now = datetime.now(UTC)
+        assert await repository.expire_snapshots_async(now)  # type: ignore[attr-defined]
+        assert await repository.garbage_collect_async(now)  # type: ignore[attr-defined]
+        stats = await repository.chunk_storage_stats_async()  # type: ignore[attr-defined]
+        with pytest.warns(DeprecationWarning, match="chunk_storage_stats"):
+            total = await repository.total_chunks_storage_async()  # type: ignore[attr-defined]
+        assert total == stats.native_bytes
+
+    asyncio.run(run())

@@ -1,0 +1,57 @@
+"""Columns of ids behave as the ids and the sets that they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icefloe.errors import InvalidInputError
+from icefloe.format.ids import rows_of
+from icefloe.maintenance.id_columns import IdSet, format_names, parse_names, unique_rows
+from icefloe.model.ids import ChunkId
+
+# Few values for each byte, zeros among them: ids that are equal, or differ at the very end.
+ids = st.builds(
+    ChunkId, st.lists(st.sampled_from([0, 1, 255]), min_size=12, max_size=12).map(bytes)
+) | st.builds(ChunkId, st.binary(min_size=12, max_size=12))
+names = ids.map(str) | st.text(max_size=21) | st.text("0AZaILOU_/é", min_size=20, max_size=20)
+
+
+@given(st.lists(ids))
+def test_names_and_back(values: list[ChunkId]) -> None:
+    """Ids are spelled as `ChunkId` spells them, and read back."""
+    rows = rows_of(values, ChunkId)
+    spelled = format_names(rows)
+    assert spelled == [str(value) for value in values]
+    places, back = parse_names(spelled)
+    assert places.tolist() == list(range(len(values)))
+    assert np.array_equal(back, rows)
+
+
+@given(st.lists(names))
+def test_only_ids_are_read(listed: list[str]) -> None:
+    """A name is an id if it is the one spelling of an id; all else is left out."""
+
+    def is_id(name: str) -> bool:
+        try:
+            return str(ChunkId.parse(name)) == name
+        except InvalidInputError:
+            return False
+
+    places, rows = parse_names(listed)
+    assert places.tolist() == [place for place, name in enumerate(listed) if is_id(name)]
+    assert format_names(rows) == [name for name in listed if is_id(name)]
+
+
+@given(st.lists(st.lists(ids)), st.lists(ids))
+def test_sets(parts: list[list[ChunkId]], asked: list[ChunkId]) -> None:
+    """A set has what was added, once each."""
+    found = IdSet()
+    for part in parts:
+        found.add(rows_of(part, ChunkId))
+    model = {one for part in parts for one in part}
+    assert found.contains(rows_of(asked, ChunkId)).tolist() == [one in model for one in asked]
+    assert len(found) == len(model)
+    everything = rows_of([one for part in parts for one in part], ChunkId)
+    assert format_names(unique_rows(everything)) == [str(one) for one in sorted(model)]

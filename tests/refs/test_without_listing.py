@@ -1,0 +1,62 @@
+"""Repositories work for people who may read and write objects, but not list them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+import zarr
+
+import icefloe
+from icefloe.errors import ObjectNotFoundError, PermissionDeniedError
+from icefloe.storage import MemoryStorage
+from icefloe.storage.forwarding import ForwardingStorage, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class UnlistableStorage(ForwardingStorage):
+    """Answers like a bucket of S3 whose user lacks the permission to list it."""
+
+    def _around(self, request: Request, run: Callable[[], T]) -> T:
+        if request.name == "list":
+            raise PermissionDeniedError("may not list")
+        try:
+            return run()
+        except ObjectNotFoundError as error:
+            raise PermissionDeniedError(f"{request.keys[0]}: may not read") from error
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_everything_but_listing(spec_version: int) -> None:
+    """Creating, committing, branches, tags and time travel need no listing, and no 404."""
+    storage = UnlistableStorage(MemoryStorage())
+    assert not icefloe.Repository.exists(storage)
+    icefloe.Repository.create(storage, spec_version=spec_version)
+    repo = icefloe.Repository.open(storage)
+    assert repo.spec_version == spec_version
+    with repo.transaction("main", message="one") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="i4")[:] = 7
+    first = repo.lookup_branch("main")
+    repo.create_branch("other", first)
+    repo.create_tag("v1", first)
+    again = icefloe.Repository.open(storage)
+    for session in (
+        again.readonly_session("main"),
+        again.readonly_session("other"),
+        again.readonly_session(tag="v1"),
+        again.readonly_session(snapshot_id=first),
+    ):
+        assert zarr.open_array(session.store, path="a", mode="r")[0] == 7
+    repo.delete_tag("v1")
+    with pytest.raises(icefloe.RefNotFoundError):
+        repo.lookup_tag("v1")
+
+
+def test_nothing_may_be_read() -> None:
+    """Who may read nothing at all is told so, and not that there is no repository."""
+    with pytest.raises(PermissionDeniedError, match="repo"):
+        icefloe.Repository.open(UnlistableStorage(MemoryStorage()))
