@@ -23,8 +23,11 @@ demo: $(READY) ## See it work: a repository, its history, branches, two writers 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -n 2
 
-later: $(READY) ## Run the tests with a later Python, where the machine has one
-	@$(BIN)/python tests/later_python.py -m pytest -n 2
+# What depends on the versions of Python, zarr and icechunk; the rest would only take as long again.
+LATER := tests/api tests/store tests/model tests/test_golden.py tests/test_errors.py
+
+later: $(READY) ## Run the tests that versions matter to with a later Python, where there is one
+	@$(BIN)/python tests/later_python.py -m pytest -n 2 $(LATER)
 
 check: lint types layers ## Style, types and layers
 

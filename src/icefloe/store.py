@@ -95,6 +95,7 @@ class IcechunkStore(Store):
     def __init__(self, session: Session, read_only: bool | None = None) -> None:  # noqa: FBT001
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
+        self._answers_at_once = session.connection.storage.answers_at_once
         self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, CoalescedReads] = (
             WeakKeyDictionary()
         )
@@ -172,10 +173,9 @@ class IcechunkStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, None if it has none."""
         parsed = parse_key(key)
-        wanted = _byte_range(byte_range)
+        wanted = None if byte_range is None else _byte_range(byte_range)
         if self._answers_at_once:
-            found = self._locate(parsed, wanted)
-            data = self._transaction.fetch(found) if isinstance(found, Part) else found
+            data = self._read(parsed, wanted)
         else:
             found = await self._locate_async(parsed, wanted)
             data = await self._fetch_async(found) if isinstance(found, Part) else found
@@ -189,8 +189,7 @@ class IcechunkStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Do as `get`, without an event loop."""
-        found = self._locate(parse_key(key), _byte_range(byte_range))
-        data = self._transaction.fetch(found) if isinstance(found, Part) else found
+        data = self._read(parse_key(key), _byte_range(byte_range))
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -479,15 +478,19 @@ class IcechunkStore(Store):
     def _transaction(self) -> Transaction:
         return self._session.transaction
 
-    @property
-    def _answers_at_once(self) -> bool:
-        return self._session.connection.storage.answers_at_once
-
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may wait for the storage."""
         if self._answers_at_once:
             return function(*args, **kwargs)
         return await asyncio.to_thread(function, *args, **kwargs)
+
+    def _read(
+        self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
+    ) -> bytes | memoryview | None:
+        if isinstance(key, ChunkKey):
+            return self._session.transaction.read(key.path, key.indices, byte_range)
+        found = self._locate(key, byte_range)
+        return self._transaction.fetch(found) if isinstance(found, Part) else found
 
     def _locate(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None

@@ -304,13 +304,13 @@ def test_storages_that_answer_at_once_are_read_in_the_event_loop() -> None:
     store = Repository.open(storage).readonly_session("main").store
     threads: set[int] = set()
     session = store.session
-    fetch = session.transaction.fetch
+    read_chunk = session.transaction.read
 
-    def note(part: Any) -> Any:
+    def note(*arguments: Any) -> Any:
         threads.add(threading.get_ident())
-        return fetch(part)
+        return read_chunk(*arguments)
 
-    session.transaction.fetch = note  # type: ignore[method-assign]
+    session.transaction.read = note  # type: ignore[method-assign]
 
     async def read() -> None:
         await asyncio.gather(*(store.get(f"a/c/{row}/0", PROTOTYPE) for row in range(60)))

@@ -18,6 +18,11 @@ from icefloe.errors import ErrorKind, InvalidInputError
 _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _PAIRS = [chr(one) + chr(other) for one in _CROCKFORD for other in _CROCKFORD]
+# By the size of an id: the zero bits behind it, where each ten bits begin, the length of the text.
+_PLACES = {
+    8: (6, tuple(range(60, -1, -10)), 13),
+    12: (4, tuple(range(90, -1, -10)), 20),
+}
 # Crockford reads either case, O as 0, and I and L as 1. Every other byte becomes one that the
 # decoder refuses: most bytes mean nothing, and some of them are letters of the other alphabet.
 _FROM_CROCKFORD = bytearray(b"!" * 256)
@@ -53,7 +58,7 @@ class ObjectId:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read an id as it stands in paths; either case, and O, I, L as Crockford reads them."""
-        length = _length(cls)
+        length = _PLACES[cls.SIZE][2]
         try:
             if len(text) != length:
                 raise ValueError  # noqa: TRY301
@@ -77,10 +82,9 @@ class ObjectId:
 
     def __str__(self) -> str:
         # Ten bits at a time: keys of chunks are made for every read, and `base64` is slow.
-        spare = -self.SIZE * 8 % 10
+        spare, places, length = _PLACES[self.SIZE]
         number = int.from_bytes(self.raw, "big") << spare
-        places = range(self.SIZE * 8 + spare - 10, -1, -10)
-        return "".join([_PAIRS[number >> place & 1023] for place in places])[: _length(self)]
+        return "".join([_PAIRS[number >> place & 1023] for place in places])[:length]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{self}')"
@@ -97,10 +101,6 @@ class ObjectId:
         if type(other) is not type(self):
             return NotImplemented
         return self.raw < other.raw
-
-
-def _length(of: ObjectId | type[ObjectId]) -> int:
-    return -(-of.SIZE * 8 // 5)
 
 
 # The slot's own setter: it does not go through `ObjectId.__setattr__`, which refuses.

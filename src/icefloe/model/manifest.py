@@ -271,6 +271,17 @@ class Manifest:
             ChunkPayloads.concatenate([array.payloads for _, array in ordered]),
         )
 
+    @classmethod
+    def of_one(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
+        """Make a manifest of one array whose rows are known to be in order."""
+        indices = ChunkIndexColumns(
+            np.frombuffer(node_id.raw, np.uint8).reshape(1, NodeId.SIZE),
+            np.array([0, len(array)], np.int64),
+            np.array([array.coords.shape[1]], np.int64),
+            array.coords.reshape(-1),
+        )
+        return cls(manifest_id, indices, array.payloads)
+
     def __len__(self) -> int:
         """Return the number of chunk references."""
         return len(self.indices)

@@ -192,7 +192,7 @@ class LocalStorage(Storage):
         """Fetch the bytes of one range: open, read, close."""
         path = self._path(key)
         if 0 < length <= _MAX_UNCHECKED_BYTES:
-            with suppress(OSError, OverflowError):
+            try:
                 fd = os.open(path, self._read_flags)
                 try:
                     data = os.pread(fd, length, start)
@@ -200,6 +200,8 @@ class LocalStorage(Storage):
                     os.close(fd)
                 if len(data) == length:
                     return data
+            except (OSError, OverflowError):
+                pass  # see below
         # Looks at the file first, and so can tell what is wrong with it or with the range.
         return self.get(key, Bounded(start, start + length)).data
 

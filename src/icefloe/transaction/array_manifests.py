@@ -95,7 +95,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     # Of references that overlap, which Icechunk 1 leaves behind, the first manifest's count.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
     made = [
-        Manifest.of(ManifestId.random(), {array.node_id: part})
+        Manifest.of_one(ManifestId.random(), array.node_id, part)
         for part in _cut(overlay.apply(before, changes), array)
     ]
     new = [ManifestRef(one.id, extents_of(one.indices.matrix(0))) for one in made]

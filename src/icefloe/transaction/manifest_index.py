@@ -28,7 +28,10 @@ class ManifestIndex:
     def find(self, indices: tuple[int, ...]) -> ManifestId | None:
         """Return the manifest whose extents contain a chunk."""
         if self._only is not None:
-            return self._only.id if self._only.extents.contains(indices) else None
+            for index, (start, stop) in zip(indices, self._only.extents.ranges, strict=False):
+                if not start <= index < stop:
+                    return None
+            return self._only.id
         if not self._refs:
             return None
         place = np.array(indices, np.int64)

@@ -80,9 +80,12 @@ class _OpenArray:
         self.index = ManifestIndex(base.manifests if base and fits else (), len(data.shape))
 
     def has(self, indices: tuple[int, ...]) -> bool:
-        return len(indices) == len(self.num_chunks) and all(
-            0 <= index < count for index, count in zip(indices, self.num_chunks, strict=True)
-        )
+        if len(indices) != len(self.num_chunks):
+            return False
+        for index, count in zip(indices, self.num_chunks, strict=True):
+            if not 0 <= index < count:
+                return False
+        return True
 
 
 class Transaction:
@@ -425,6 +428,17 @@ class Transaction:
                     return waiting[start:stop]
         return Part(payload, start, stop - start) if start < stop else b""
 
+    def read(
+        self, path: Path, indices: tuple[int, ...], byte_range: ByteRange | None = None
+    ) -> bytes | memoryview | None:
+        """Return a chunk's bytes, wherever they are; None if it was never written."""
+        if byte_range is None and self._packer is None:
+            payload = self.get_payload(path, indices)
+            if isinstance(payload, ChunkRef):  # most chunks, the short way
+                return self.assets.fetch_chunk(payload)
+        found = self.locate(path, indices, byte_range)
+        return self.fetch(found) if isinstance(found, Part) else found
+
     def fetch(self, part: Part) -> bytes | memoryview:
         """Fetch bytes of a chunk."""
         if isinstance(part.payload, VirtualChunkRef):
@@ -530,7 +544,7 @@ class Transaction:
         if manifest_id is None:
             return None
         last = self._last
-        if last is not None and last[0] == manifest_id and last[1] == array.node.id:
+        if last is not None and last[0] is manifest_id and last[1] is array.node.id:
             finder = last[2]
         else:
             finder = self.assets.load_manifest(manifest_id).finder(array.node.id)
