@@ -310,7 +310,7 @@ def test_storages_that_answer_at_once_are_read_in_the_event_loop() -> None:
         threads.add(threading.get_ident())
         return read_chunk(*arguments)
 
-    session.transaction.read = note  # type: ignore[method-assign]
+    session.transaction.read = note  # type: ignore[assignment, method-assign]
 
     async def read() -> None:
         await asyncio.gather(*(store.get(f"a/c/{row}/0", PROTOTYPE) for row in range(60)))
