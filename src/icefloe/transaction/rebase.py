@@ -1,8 +1,7 @@
 """Replaying changes on top of a commit of somebody else. Pure: logs and trees in, changes out.
 
-`find_conflicts` compares what a transaction changed with the transaction log of one commit, and
-with the hierarchy that this commit led to. `rebase` makes the change set that has the same effect
-on top of that commit.
+`rebase` compares what a transaction changed with the transaction log of one commit, and with the
+hierarchy that this commit led to, and makes the change set that has the same effect on top of it.
 """
 
 from __future__ import annotations
@@ -75,11 +74,6 @@ def rebase(
     if unsolved:
         return changes, unsolved
     return _replayed(base, changes, theirs.tree, dropped), []
-
-
-def find_conflicts(base: Tree, changes: ChangeSet, theirs: Theirs) -> list[Conflict]:
-    """Tell all contradictions, in the order in which the kinds are numbered, nearly."""
-    return [conflict for _, conflict in _conflicts(base, changes, theirs)]
 
 
 def _conflicts(

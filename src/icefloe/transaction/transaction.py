@@ -117,7 +117,6 @@ class Transaction:
         self.base_id = snapshot_id
         self._base: Tree | None = None
         self.changes = ChangeSet() if changes is None else changes
-        self._config = config
         self._inline_bytes = config.effective_inline_chunk_threshold_bytes
         self._virtual = virtual
         self._packer = None if config.packing is None else Packer(assets, config.packing)
