@@ -1,14 +1,17 @@
 """``make bench``: the same work for icefloe and for the icechunk wheel, in one run, as ratios.
 
-``--json`` prints the numbers for programs.
+``python run.py FOLDER [WORK …]``: ``--json`` prints the numbers for programs, and names of work
+measure only that, as in ``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the
+folder: ext4 creates files ten times slower for minutes after many were deleted, which the next
+measurement would measure.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -135,6 +138,8 @@ SESSION_GOALS = [
 ]
 ROUNDS = 3
 
+WORK = ["manifest", "snapshot", *dict.fromkeys(goal[0] for goal in SESSION_GOALS)]
+
 
 def sessions(folder: Path, work: str) -> list[Result]:
     """Measure work through sessions: the libraries take turns, and the best of each counts."""
@@ -144,8 +149,6 @@ def sessions(folder: Path, work: str) -> list[Result]:
     peer = "chunks" if work == "packed_chunks" else work
     for turn in range(ROUNDS):
         for library, task, best in (("icechunk", peer, theirs), ("icefloe", work, ours)):
-            # Nothing is deleted before the end: ext4 creates files ten times slower for half a
-            # minute after many were deleted, which would be measured instead.
             found = side("sessions.py", library, task, folder / f"{work}-{library}-{turn}")
             for what, seconds in found.items():
                 best[what] = min(seconds, best.get(what, seconds))
@@ -163,20 +166,26 @@ def sessions(folder: Path, work: str) -> list[Result]:
     ]
 
 
+def measure(work: str, folder: Path) -> list[Result]:
+    """Measure one work."""
+    if work == "manifest":
+        return [result for pattern in PATTERNS for result in manifest(pattern, folder)]
+    if work == "snapshot":
+        return snapshot(folder)
+    return sessions(folder, work)
+
+
 def main() -> None:
-    """Run everything and print the report."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        results: list[Result] = []
-        with Console(stderr=True).status("") as status:
-            for pattern in PATTERNS:
-                status.update(f"a million virtual references, {pattern} chunks …")
-                results += manifest(pattern, folder)
-            status.update("ten thousand nodes …")
-            results += snapshot(folder)
-            for work in dict.fromkeys(goal[0] for goal in SESSION_GOALS):
-                status.update(f"sessions: {work.replace('_', ' ')} …")
-                results += sessions(folder, work)
+    """Measure what was asked for, or everything, and print the report."""
+    folder, *asked = [argument for argument in sys.argv[1:] if argument != "--json"]
+    if unknown := set(asked) - set(WORK):
+        sys.exit(f"there is no work {', '.join(sorted(unknown))}; there is: {', '.join(WORK)}")
+    results: list[Result] = []
+    Path(folder).mkdir()
+    with Console(stderr=True).status("") as status:
+        for work in asked or WORK:
+            status.update(f"{work.replace('_', ' ')} …")
+            results += measure(work, Path(folder))
     if "--json" in sys.argv:
         print(json.dumps([asdict(result) | {"met": result.met} for result in results], indent=2))
     else:
@@ -186,7 +195,8 @@ def main() -> None:
 
 def show(results: list[Result]) -> None:
     """Print a table for people."""
-    table = Table(title=f"icefloe {version('icefloe')} and icechunk {version('icechunk')}")
+    names = [f"{name} {version(name)}" for name in ("icefloe", "icechunk", "zarr")]
+    table = Table(title=f"{', '.join(names)}, Python {platform.python_version()}")
     for column in ("what", "icefloe", "icechunk", "measured", "goal", ""):
         table.add_column(column, justify="left" if column == "what" else "right")
     for result in results:

@@ -1,6 +1,7 @@
 """One of several processes that race for an object; run as a program by `test_races`.
 
-Reads a pickled `(storage, command, number)` from standard input and prints what it achieved.
+Prints a line when it is ready, reads a pickled `(storage, command, number)` from standard input
+and prints what it achieved.
 """
 
 from __future__ import annotations
@@ -37,5 +38,6 @@ def create(storage: Storage, number: int) -> int:
 
 
 if __name__ == "__main__":
+    print("ready", flush=True)  # noqa: T201
     storage, command, number = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the test itself
     sys.stdout.write(str({"increment": increment, "create": create}[command](storage, number)))

@@ -28,7 +28,10 @@ def run_racing(storage: Storage, command: str, numbers: list[int]) -> list[int]:
         subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in numbers
     ]
-    # All are started before the first gets its task, so that they meet.
+    # All are ready before the first gets its task, so that they meet.
+    for process in racing:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
     for process, number in zip(racing, numbers, strict=True):
         assert process.stdin is not None
         process.stdin.write(pickle.dumps((storage, command, number)))
@@ -45,7 +48,7 @@ def run_racing(storage: Storage, command: str, numbers: list[int]) -> list[int]:
 def test_no_update_is_lost(shared: Storage) -> None:
     """Eight processes count up one object by compare-and-swap, and every step counts."""
     shared.put("counter", b"0")
-    times = 10
+    times = 20
     refused = run_racing(shared, "increment", [times] * PROCESSES)
     assert bytes(shared.get("counter").data) == str(times * PROCESSES).encode()
     # Without a single refusal they did not race, and the test would have shown nothing.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
 
@@ -70,24 +70,15 @@ class LastModified:
 Checksum: TypeAlias = ETag | LastModified
 
 
-def _check_extent(offset: int, length: int) -> None:
-    if not (0 <= offset <= MAX_U64 and 0 <= length <= MAX_U64):
-        raise InvalidInputError(
-            f"offset {offset} and length {length} must each fit 64 bits, unsigned",
-            kind=ErrorKind.INVALID_VIRTUAL_REF,
-        )
+class ChunkRef(NamedTuple):
+    """A native chunk: a range of the file ``chunks/{id}`` of the repository.
 
-
-@dataclass(frozen=True, slots=True)
-class ChunkRef:
-    """A native chunk: a range of the file ``chunks/{id}`` of the repository."""
+    A tuple, because every chunk that is read or written makes one.
+    """
 
     id: ChunkId
     offset: int
     length: int
-
-    def __post_init__(self) -> None:
-        _check_extent(self.offset, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +91,11 @@ class VirtualChunkRef:
     checksum: Checksum | None = None
 
     def __post_init__(self) -> None:
-        _check_extent(self.offset, self.length)
+        if not (0 <= self.offset <= MAX_U64 and 0 <= self.length <= MAX_U64):
+            raise InvalidInputError(
+                f"offset {self.offset} and length {self.length} must each fit 64 bits, unsigned",
+                kind=ErrorKind.INVALID_VIRTUAL_REF,
+            )
 
 
 @dataclass(frozen=True, slots=True)

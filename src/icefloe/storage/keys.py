@@ -16,9 +16,13 @@ MAX_KEY_BYTES: Final = 1024
 """The limit of S3, the smallest of all; Azure and GCS allow as much or more."""
 
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_-]+(?:/[0-9A-Za-z_-]+)*")
-"""Keys that nothing can be wrong with but their length, as those of all chunks are."""
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def is_plain_key(key: str) -> bool:
+    """Whether nothing can be wrong with a key on any storage, as with those of all chunks."""
+    return len(key) <= MAX_KEY_BYTES and _PLAIN.fullmatch(key) is not None
 
 
 def validate_key(key: str) -> None:
@@ -46,7 +50,7 @@ def validate_list_prefix(prefix: str) -> None:
 
 def problem_with_key(key: str) -> str | None:
     """Say why a string is not a key, or None where it is one."""
-    if len(key) <= MAX_KEY_BYTES and _PLAIN.fullmatch(key):
+    if is_plain_key(key):
         return None
     if not key:
         return "it is empty"

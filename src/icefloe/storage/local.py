@@ -67,7 +67,7 @@ from icefloe.storage.interface import (
     Update,
     Version,
 )
-from icefloe.storage.keys import problem_with_key, validate_key, validate_list_prefix
+from icefloe.storage.keys import is_plain_key, problem_with_key, validate_key, validate_list_prefix
 from icefloe.storage.size_limit import require_at_most
 from icefloe.storage.staged_files import StagedFile, flush, is_staged_name, staged, write_all
 from icefloe.storage.write_back import WriteBack
@@ -286,15 +286,18 @@ class LocalStorage(Storage):
         return deleted
 
     def _path(self, key: str) -> str:
-        validate_key(key)
-        if "#" in key and is_staged_name(key.rpartition("/")[2]):
-            raise InvalidInputError(
-                f"{key!r} is no key in a local file system: names that end in '#' and digits are "
-                "uploads in progress there",
-                kind=ErrorKind.INVALID_KEY,
-            )
+        if not is_plain_key(key):
+            validate_key(key)
+            if is_staged_name(key.rpartition("/")[2]):
+                raise InvalidInputError(
+                    f"{key!r} is no key in a local file system: names that end in '#' and digits "
+                    "are uploads in progress there",
+                    kind=ErrorKind.INVALID_KEY,
+                )
         path = f"{self._root}/{key}"
-        self._require_no_links(path[: path.rindex("/")])
+        directory = path[: path.rindex("/")]
+        if directory not in self._directories_without_links:
+            self._require_no_links(directory)
         return path
 
     def _require_no_links(self, directory: str) -> None:

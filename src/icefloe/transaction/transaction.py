@@ -301,7 +301,7 @@ class Transaction:
         if size <= self._inline_bytes:
             payload = InlineChunk(bytes(data))
         elif self._packer is not None and size <= self._packer.max_chunk_bytes:
-            payload = self._packer.add(bytes(data))
+            payload = self._packer.add(data)
         else:
             payload = ChunkRef(ChunkId.random(), 0, size)
             self.assets.write_chunk(payload.id, data)
