@@ -14,11 +14,11 @@ help: ## List the targets
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "icefloe needs Python 3.11 or later; try: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
 	@touch $@
 
-demo: $(READY) ## See it work: a repository, its history, branches, two writers at once
-	@$(BIN)/python demo/demo.py
+demo: $(READY) ## See it work: a year of NetCDF files on Spark, from files to a query and a picture
+	@MPLBACKEND=agg $(BIN)/python demo/demo.py
 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -n 2

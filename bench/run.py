@@ -138,20 +138,29 @@ SESSION_GOALS = [
 ]
 ROUNDS = 3
 
-WORK = ["manifest", "snapshot", *dict.fromkeys(goal[0] for goal in SESSION_GOALS)]
+REFS_GOALS = [
+    ("set_refs", "1,000,000 virtual refs into 1,000 files", 0.2, 0.5, 0.3),
+    ("set_refs_of_files", "1,000,000 virtual refs, each into its own file", 0.4, 0.5, 1.0),
+]
+
+FILES_WORK = ("ingest", "virtualize", "driver_memory")
+FEW_REFS, MANY_REFS = 100_000, 10_000_000
+
+WORK = [
+    "manifest",
+    "snapshot",
+    *dict.fromkeys(goal[0] for goal in SESSION_GOALS),
+    *(goal[0] for goal in REFS_GOALS),
+    "append_refs",
+    *FILES_WORK,
+]
 
 
 def sessions(folder: Path, work: str) -> list[Result]:
     """Measure work through sessions: the libraries take turns, and the best of each counts."""
-    ours: dict[str, float] = {}
-    theirs: dict[str, float] = {}
     # Icechunk has no packs: what it does without them is what there is to compare with.
     peer = "chunks" if work == "packed_chunks" else work
-    for turn in range(ROUNDS):
-        for library, task, best in (("icechunk", peer, theirs), ("icefloe", work, ours)):
-            found = side("sessions.py", library, task, folder / f"{work}-{library}-{turn}")
-            for what, seconds in found.items():
-                best[what] = min(seconds, best.get(what, seconds))
+    ours, theirs = in_turns("sessions.py", folder, work, peer)
     return [
         Result(
             title,
@@ -166,12 +175,112 @@ def sessions(folder: Path, work: str) -> list[Result]:
     ]
 
 
+def in_turns(
+    script: str, folder: Path, work: str, peer: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Let the libraries take turns, and return the best of each: icefloe's, then icechunk's."""
+    ours: dict[str, float] = {}
+    theirs: dict[str, float] = {}
+    for turn in range(ROUNDS):
+        for library, task, best in (("icechunk", peer, theirs), ("icefloe", work, ours)):
+            found = side(script, library, task, folder / f"{work}-{library}-{turn}")
+            for what, seconds in found.items():
+                best[what] = min(seconds, best.get(what, seconds))
+    return ours, theirs
+
+
+def virtual_refs(folder: Path, work: str) -> list[Result]:
+    """Measure setting, committing and finding a million virtual references."""
+    title, set_goal, memory_goal, find_goal = next(
+        goal[1:] for goal in REFS_GOALS if goal[0] == work
+    )
+    ours, theirs = in_turns("virtual_refs.py", folder, work, work)
+    return [
+        Result(
+            f"{title}: {what}",
+            f"{ours[key]:{form}} {unit}",
+            f"{theirs[key]:{form}} {unit}",
+            ours[key] / theirs[key],
+            goal,
+            "ratio",
+        )
+        for key, what, goal, form, unit in (
+            ("set", "set and commit", set_goal, ".3f", "s"),
+            ("rss_mb", "peak memory", memory_goal, ".0f", "MB"),
+            ("locations", "find the distinct locations, cold", find_goal, ".3f", "s"),
+        )
+    ]
+
+
+def append_refs(folder: Path) -> list[Result]:
+    """Measure what appending costs where there is much already, against where there is little.
+
+    Icechunk is no part of this: ten million references take it minutes, and gigabytes.
+    """
+    found = side("virtual_refs.py", "icefloe", "append_refs", folder / "append")
+    title = "10,000 virtual refs appended to 10,000,000 / to 100,000"
+    return [
+        Result(
+            f"{title}: {what}",
+            f"{found[f'many_{key}']:{form}} {unit}",
+            f"({found[f'few_{key}']:{form}} {unit})",
+            found[f"many_{key}"] / found[f"few_{key}"],
+            goal,
+            "ratio",
+        )
+        for key, what, goal, form, unit in (
+            ("append", "processor time", 3.0, ".3f", "s"),
+            ("bytes", "bytes written", 1.5, ",.0f", "B"),
+            ("manifests", "manifests written", 1.0, ".0f", "files"),
+        )
+    ]
+
+
+def files(folder: Path, work: str) -> list[Result]:
+    """Measure the jobs that bring files into a repository, on Spark with two cores."""
+    own = folder / work
+    if work == "driver_memory":
+        few, many = (
+            side("pipeline.py", work, own, str(n))["rss_mb"] for n in (FEW_REFS, MANY_REFS)
+        )
+        title = f"virtualize {MANY_REFS:,} references / {FEW_REFS:,}: peak memory of the driver"
+        return [Result(title, f"{many:.0f} MB", f"({few:.0f} MB)", many / few, 1.2, "ratio")]
+    if work == "virtualize":
+        peers = [("virtualizarr", "VirtualiZarr in one process", 1 / 1.5)]
+        title = "virtualize 2,000 files"
+    else:
+        peers = [
+            ("icechunk", "xarray with dask to icechunk", 1.0),
+            ("single", "one process of icefloe", 1 / 1.6),
+        ]
+        title = "ingest files into other chunks"
+    theirs = {peer: side("pipeline.py", f"{work}_{peer}", own)["seconds"] for peer, *_ in peers}
+    ours = side("pipeline.py", f"{work}_spark", own)["seconds"]
+    return [
+        Result(
+            f"{title}: on Spark / {what}",
+            f"{ours:.1f} s",
+            f"{theirs[peer]:.1f} s",
+            ours / theirs[peer],
+            goal,
+            "ratio",
+        )
+        for peer, what, goal in peers
+    ]
+
+
 def measure(work: str, folder: Path) -> list[Result]:
     """Measure one work."""
     if work == "manifest":
         return [result for pattern in PATTERNS for result in manifest(pattern, folder)]
     if work == "snapshot":
         return snapshot(folder)
+    if work in {goal[0] for goal in REFS_GOALS}:
+        return virtual_refs(folder, work)
+    if work == "append_refs":
+        return append_refs(folder)
+    if work in FILES_WORK:
+        return files(folder, work)
     return sessions(folder, work)
 
 

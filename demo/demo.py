@@ -1,113 +1,111 @@
-"""``make demo``: a repository from its first commit to two writers at once, in a few seconds.
+"""``make demo``: a year of daily NetCDF files on Spark, from files to a query, a map and a report.
 
-Everything here is plain zarr and the API of Icechunk; short enough to be a first tutorial.
+Short enough to be the tutorial: every step is one call. What it makes is in ``demo/output``.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import zarr
+import matplotlib.pyplot as plt
+import xarray as xr
+from archive import write_archive
 from rich.console import Console
 
-import icefloe
+import icefloe.spark
+from icefloe.pipeline import append, ingest, open_repository, rechunk, virtualize
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-ROOT = Path(__file__).parents[1]
-REPOSITORY = Path("demo/output/weather")
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-
-
-def title(text: str) -> None:
-    """Print what comes next."""
-    console.print(f"\n[bold]{text}[/]")
+OUTPUT = Path(__file__).parent / "output"
+ARCHIVE = OUTPUT / "archive"
+PICTURE, REPORT = OUTPUT / "weather.png", OUTPUT / "report.md"
+console = Console(highlight=False, soft_wrap=True)
+told: list[str] = []
+started = time.monotonic()
 
 
-def run(*command: str) -> None:
-    """Print a command and run it."""
-    console.print(f"[dim]$ icefloe {' '.join(command)}[/]")
-    icefloe_command = Path(sys.executable).with_name("icefloe")
-    subprocess.run([icefloe_command, *command], cwd=ROOT, check=True)
-
-
-def temperatures(days: int) -> NDArray[np.float32]:
-    """Make up a field: warm at the equator, with seasons and weather."""
-    day = np.arange(days)[:, None, None]
-    latitude = np.linspace(-90, 90, 90)[None, :, None]
-    seasons = 15 * np.sin(2 * np.pi * day / 365) * np.sign(latitude)
-    weather = np.random.default_rng(0).normal(0, 3, (days, 90, 180))
-    field: NDArray[np.float64] = 300 - 40 * (latitude / 90) ** 2 + seasons + weather
-    return field.astype(np.float32)
-
-
-def open_t2m(store: icefloe.IcechunkStore) -> zarr.Array[Any]:
-    """Open the array of a session's store."""
-    return zarr.open_array(store, path="t2m", mode="r" if store.read_only else "r+")
+def tell(step: str, result: object) -> None:
+    """Print what was done, and keep it for the report."""
+    console.print(
+        f"[dim]{time.monotonic() - started:5.1f} s[/]  [bold]{step}[/]\n         {result}"
+    )
+    told.append(f"| {time.monotonic() - started:.0f} s | {step} | {result} |")
 
 
 def main() -> None:
-    """Show what sessions do."""
-    shutil.rmtree(ROOT / REPOSITORY, ignore_errors=True)
-    storage = icefloe.local_filesystem_storage(str(ROOT / REPOSITORY))
-    repo = icefloe.Repository.create(storage)
-    field = temperatures(365)
+    """Take an archive from files to answers."""
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    files = write_archive(ARCHIVE, days=365)
+    tell("An archive", f"{len(files)} NetCDF4 files, one for each day")
 
-    title("A first commit: an array of a year, ten days of it filled")
-    session = repo.writable_session("main")
-    group = zarr.create_group(session.store)
-    t2m = group.create_array("t2m", shape=field.shape, chunks=(10, 45, 90), dtype="f4")
-    t2m[:10] = field[:10]
-    console.print(session)
-    first = session.commit("the first ten days", {"source": "made up"})
-    repo.create_tag("ten-days", first)
+    spark = icefloe.spark.spark_session()  # all cores of this machine; or a cluster
+    tell("Spark", f"{spark.version}, {spark.sparkContext.defaultParallelism} cores")
 
-    title("The rest, on a branch of its own; main does not see it")
-    repo.create_branch("backfill", first)
-    with repo.transaction("backfill", message="the rest of the year") as store:
-        open_t2m(store)[10:] = field[10:]
-    for branch in ("main", "backfill"):
-        array = open_t2m(repo.readonly_session(branch).store)
-        console.print(f"{branch:9} mean of July: {np.asarray(array[181:212]).mean():.2f} K")
+    # Virtual chunks stay in the files; the container is the folder that they may be read from.
+    repo = open_repository(OUTPUT / "weather", create=True, containers=[ARCHIVE])
+    tell("Virtualize", virtualize(spark, repo, f"{ARCHIVE}/*.nc", group="files"))
 
-    title("main goes on from there: one conditional write")
-    repo.reset_branch("main", repo.lookup_branch("backfill"), from_snapshot_id=first)
+    # The same files as chunks of our own, a month and the whole earth each.
+    chunks = {"time": 31, "lat": -1, "lon": -1}
+    tell("Ingest", ingest(spark, repo, f"{ARCHIVE}/*.nc", group="maps", chunks=chunks))
+    repo.create_tag("a-year", repo.lookup_branch("main"))
 
-    title("Two writers at once, each with a month of its own")
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    open_t2m(one.store)[0:30] = field[0:30] + 0.5
-    open_t2m(two.store)[330:360] = field[330:360] - 0.5
-    one.commit("January, recalibrated")
-    two.commit("December, recalibrated", rebase_with=icefloe.ConflictDetector())
-    run("history", str(REPOSITORY))
+    # A day later. Only the new file is read, however often this runs.
+    write_archive(ARCHIVE, days=1, first="2024-12-31")
+    tell("Append a day", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
+    tell("Append it again", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
 
-    title("And two who contradict each other")
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    open_t2m(one.store)[0, 0, 0] = 1
-    open_t2m(two.store)[0, 0, 0] = 2
-    one.commit("one")
-    try:
-        two.commit("two", rebase_with=icefloe.ConflictDetector())
-    except icefloe.RebaseFailedError as error:
-        console.print(f"[yellow]{error}[/]")
+    # For time series: all days of a few places in each chunk.
+    chunks = {"time": -1, "lat": 8, "lon": 8}
+    tell("Rechunk", rechunk(spark, repo, "maps", chunks, target="series"))
 
-    title("What changed since the tag, from the transaction logs alone")
-    diff = repo.diff(from_tag="ten-days", to_branch="main")
-    console.print(f"{len(diff.updated_chunks['/t2m'])} chunks of /t2m, nothing else")
-
-    title("Back in time")
-    array = open_t2m(repo.readonly_session(tag="ten-days").store)
-    console.print(f"at the tag the twentieth day is still empty: {np.asarray(array[19, 0, 0]):.1f}")
-    run("tree", str(REPOSITORY), "--ref", "ten-days")
-    console.print(
-        f"\nThe repository is in {REPOSITORY}: any Icechunk reads it. README.md says more."
+    # Rows for SQL, with CF times as timestamps, packed numbers as values, and gaps as null.
+    rows = icefloe.spark.read(spark, repo, group="maps", variables=["t2m"])
+    rows.createOrReplaceTempView("weather")
+    query = """
+        SELECT month(time) AS month, round(avg(t2m) - 273.15, 1) AS celsius, count(t2m) AS cells
+        FROM weather WHERE lat > 45 GROUP BY 1 ORDER BY 1
+    """
+    months: Any = spark.sql(query).toPandas()
+    warmest = months.loc[months.celsius.idxmax()]
+    tell(
+        "Spark SQL", f"{months.cells.sum():,.0f} cells north of 45°: warmest in {warmest.month:.0f}"
     )
+
+    # Back in time: every commit can be read, by its tag, its id or its date.
+    before = icefloe.spark.read(spark, repo, group="maps", variables=["time"], tag="a-year")
+    days = f"{before.count()} days at the tag, {rows.select('time').distinct().count()} now"
+    tell("Time travel", days)
+
+    # A selection reads only the chunks that it needs: here one of 180.
+    place = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
+    series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=place)
+    draw(repo, series.orderBy("time").toPandas())
+    tell("A picture", PICTURE.relative_to(OUTPUT.parent))
+
+    history = "\n".join(f"- `{one.id}` {one.message}" for one in repo.ancestry(branch="main"))
+    table = "| after | step | what happened |\n|---|---|---|\n" + "\n".join(told)
+    lines = f"# A year of weather\n\n{table}\n\n## Months north of 45°\n\n```\n"
+    lines += f"{months.to_string(index=False)}\n```\n\n## Commits\n\n{history}\n\n"
+    REPORT.write_text(f"{lines}![A map and a time series](weather.png)\n")
+    tell("A report", REPORT.relative_to(OUTPUT.parent))
+    spark.stop()
+
+
+def draw(repo: icefloe.Repository, series: Any) -> None:
+    """Draw a map with xarray, and the time series that Spark found."""
+    store = repo.readonly_session("main").store
+    july = (
+        xr.open_zarr(store, group="maps", consolidated=False).t2m.sel(time="2024-07").mean("time")
+    )
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
+    july.plot(ax=left, cmap="coolwarm")
+    left.set_title("July: mean temperature")
+    right.plot(series.time, series.t2m - 273.15)
+    right.set_title("52.5° N, 12.5° E: °C, day by day")
+    figure.savefig(PICTURE, dpi=100)
 
 
 if __name__ == "__main__":

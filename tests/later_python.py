@@ -6,10 +6,12 @@ Looks for Python 3.12 or later on the machine and makes ``.venv-later`` beside t
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -30,13 +32,18 @@ def icechunk2_python() -> Path:
     python = ENVIRONMENT / "bin" / "python"
     ready = ENVIRONMENT / ".ready"
     with _lock():
-        # As old as what it was made from, or it is made again.
-        made_from = (ROOT / "pyproject.toml").stat().st_mtime
-        if not ready.exists() or ready.stat().st_mtime < made_from:
+        # What it was made from; other changes of pyproject.toml need no minutes with pip.
+        needed = _needed_packages()
+        if not ready.exists() or ready.read_text() != needed:
             _run(_find(), "-m", "venv", "--clear", ENVIRONMENT)
             _run(python, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[test]")
-            ready.touch()
+            ready.write_text(needed)
     return python
+
+
+def _needed_packages() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return json.dumps([project["dependencies"], project["optional-dependencies"]])
 
 
 def _find() -> Path:

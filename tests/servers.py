@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -90,6 +90,49 @@ def seaweedfs() -> Iterator[S3Server]:
         _started(lambda attempt: _seaweedfs_once(str(weed), Path(folder, attempt))) as server,
     ):
         yield server
+
+
+@contextmanager
+def shared_seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """Use the SeaweedFS that a folder tells of, or run one for all who look there.
+
+    Who started it ends it after the last of the others is done. They share the bucket: each writes
+    below a prefix of its own.
+    """
+    told = folder / "seaweedfs.json"
+    with ExitStack() as until_end:
+        with _locked(folder / "seaweedfs.lock", fcntl.LOCK_EX):
+            if told.exists():
+                server = S3Server(**json.loads(told.read_text()))
+                # A lock for each server: whoever comes after its end waits for nobody.
+                until_end.enter_context(_locked(folder / str(server.port), fcntl.LOCK_SH))
+            else:
+                server = until_end.enter_context(seaweedfs())
+                until_end.enter_context(_unused(folder / str(server.port)))
+                told.write_text(json.dumps(asdict(server)))
+                until_end.callback(_forget, told, folder / "seaweedfs.lock")
+        yield server
+
+
+@contextmanager
+def _locked(file: Path, kind: int) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, kind)
+        yield
+
+
+@contextmanager
+def _unused(file: Path) -> Iterator[None]:
+    """Wait at the end until nobody else uses it."""
+    yield
+    with _locked(file, fcntl.LOCK_EX):
+        pass
+
+
+def _forget(told: Path, lock: Path) -> None:
+    """Let nobody find it any more."""
+    with _locked(lock, fcntl.LOCK_EX):
+        told.unlink()
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What README.md shows, runs."""
+"""What README.md and the documents show, runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+DOCUMENTS = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+BLOCKS = re.findall(r"```python\n(.*?)```", README + DOCUMENTS, re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+def examples() -> list[str]:
+    """Return the Python examples; a block that imports nothing goes on with the one before it."""
+    found: list[str] = []
+    for block in BLOCKS:
+        if block.startswith(("import ", "from ")):
+            found.append(block)
+        else:
+            found[-1] += block
+    return found
+
+
+@pytest.mark.parametrize("example", examples())
 def test_examples_run(example: str) -> None:
     """Each Python example runs as it stands, from the project's root."""
     subprocess.run([sys.executable, "-c", example], cwd=ROOT, check=True, capture_output=True)
@@ -25,7 +37,7 @@ def test_commands_exist() -> None:
     """Each command and option of the console examples is in the help."""
     icefloe = Path(sys.executable).with_name("icefloe")
     environment = {**os.environ, "COLUMNS": "200"}
-    for command, rest in re.findall(r"\$ icefloe (\w+) ([^\n#]*)", README):
+    for command, rest in re.findall(r"\$ icefloe (\w+) ([^\n#]*)", README + DOCUMENTS):
         done = subprocess.run(
             [icefloe, command, "--help"],
             capture_output=True,
@@ -43,7 +55,12 @@ def test_commands_exist() -> None:
 
 def test_links_lead_somewhere() -> None:
     """Each file that README.md, ARCHITECTURE.md and the notes name is there."""
-    for document in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("design/*.md")):
+    for document in (
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        *ROOT.glob("design/*.md"),
+        *ROOT.glob("docs/*.md"),
+    ):
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} names {target}"
 

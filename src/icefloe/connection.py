@@ -40,7 +40,8 @@ class Connection:
     config
         The configuration that applies: defaults, persisted and given, merged.
     credentials
-        What virtual chunk containers may be read with, by URL prefix.
+        What virtual chunk containers may be read with, by URL prefix or name; None where the user
+        says nothing, so that only those of the repository's own platform are read.
     default_commit_metadata
         What every commit records besides its own metadata.
     assets, virtual
@@ -54,7 +55,7 @@ class Connection:
         storage: Storage,
         spec_version: int,
         config: RepositoryConfig,
-        credentials: Mapping[str, AnyCredential | None],
+        credentials: Mapping[str, AnyCredential | None] | None,
         *,
         default_commit_metadata: Mapping[str, Any] | None = None,
         assets: Assets | None = None,
@@ -64,7 +65,7 @@ class Connection:
         self.storage = storage
         self.spec_version = spec_version
         self.config = config
-        self.credentials = dict(credentials)
+        self.credentials = None if credentials is None else dict(credentials)
         self.default_commit_metadata = dict(default_commit_metadata or {})
         self.assets = assets or Assets(
             storage,
@@ -74,9 +75,9 @@ class Connection:
         )
         refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
         self.refs = refs.with_assets(self.assets)
-        self.virtual = virtual or VirtualChunks(
-            config.usable_containers(), self.credentials, storage
-        )
+        # Nobody said anything about containers, or somebody said which there are, perhaps none.
+        containers = None if config.virtual_chunk_containers is None else config.usable_containers()
+        self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
         # Nothing that it stands for changes, so copies that have it have the same credentials.
         self._token = token or uuid.uuid4().hex
 
@@ -137,7 +138,7 @@ def _connect(  # noqa: PLR0917 - pickle calls it
     storage: Storage,
     spec_version: int,
     config: RepositoryConfig,
-    credentials: Mapping[str, AnyCredential | None],
+    credentials: Mapping[str, AnyCredential | None] | None,
     default_commit_metadata: Mapping[str, Any],
 ) -> Connection:
     first = _unpickled.get(token)

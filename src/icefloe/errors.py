@@ -13,6 +13,7 @@
     ├── AlreadyExistsError          the named thing is there already
     ├── ReadOnlyError               this place or session takes no writes
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
+    │   └── FilesDisagreeError      files that do not fit together; .disagreements says all
     ├── SessionStateError           the call does not fit the state of the session
     ├── StorageError                the storage failed
     │   ├── ObjectNotFoundError     no object at this key
@@ -90,6 +91,9 @@ class ErrorKind(StrEnum):
     INVALID_CREDENTIALS = "invalid-credentials"
     NO_CONTAINER_FOR_VIRTUAL_CHUNK = "no-container-for-virtual-chunk"
     UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER = "unauthorized-virtual-chunk-container"
+    UNSUPPORTED_VARIABLE = "unsupported-variable"
+    FILES_DISAGREE = "files-disagree"
+    MISSING_DEPENDENCY = "missing-dependency"
     EMPTY_PREFIX_CREATION = "empty-prefix-creation"
     PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
     BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
@@ -307,6 +311,29 @@ class InvalidInputError(IcefloeError, ValueError):
     """An argument of the caller is wrong; nothing was written."""
 
     default_kind = ErrorKind.INVALID_KEY
+
+
+class FilesDisagreeError(InvalidInputError):
+    """Files do not fit together, or not to what a repository has; nothing was written.
+
+    Parameters
+    ----------
+    message
+        All disagreements, as far as there is room for them.
+    disagreements
+        Which file disagrees in what, one entry each.
+    kind
+        What happened.
+    """
+
+    default_kind = ErrorKind.FILES_DISAGREE
+    disagreements: list[Any]
+
+    def __init__(
+        self, message: str, *, disagreements: Iterable[Any] = (), kind: ErrorKind | None = None
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.disagreements = list(disagreements)
 
 
 class SessionStateError(IcefloeError):

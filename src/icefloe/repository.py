@@ -28,6 +28,7 @@ from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
 from icefloe.maintenance.bounded import ReadLimits, require_positive
 from icefloe.maintenance.collection import collect_garbage
+from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.maintenance.times import require_time_zone
@@ -44,12 +45,14 @@ from icefloe.session import Session
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.transaction.diff import diff_across_history, diff_along_history
 from icefloe.types import SessionMode, SpecVersion
+from icefloe.virtual.authorization import warn_about_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
+    from icefloe.dependencies import Dependencies, Dependents
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
     from icefloe.store import IcechunkStore
     from icefloe.types import CommitMethod
+    from icefloe.virtual.authorization import ContainerAccess
 
     Credentials = Mapping[str, AnyCredential | None]
 
@@ -113,6 +117,8 @@ default_spec_version = SpecVersion.v1
     "garbage_collect",
     "chunk_storage_stats",
     "total_chunks_storage",
+    "dependencies",
+    "find_dependents",
     "ancestry_graph",
     "inspect_snapshot",
     "inspect_repo_info",
@@ -154,7 +160,9 @@ class Repository:
         config
             Settings that are stored with the repository.
         authorize_virtual_chunk_access
-            Which virtual chunk containers may be read, by URL prefix, and with which credentials.
+            Which virtual chunk containers may be read, by URL prefix or name, and with which
+            credentials. Those on the repository's own remote platform need not be named; an empty
+            mapping forbids them as well.
         spec_version
             The version of the format: 1, which every reader opens, or 2.
         check_clean_root
@@ -192,6 +200,7 @@ class Repository:
         RepositoryNotFoundError
             If there is none.
         """
+        warn_about_none(authorize_virtual_chunk_access)
         storage = _attributed(storage, attribution)
         opened = open_refs(storage)
         merged = RepositoryConfig(storage=storage.default_settings())
@@ -201,7 +210,7 @@ class Repository:
             storage.with_settings(merged.effective_storage),
             opened.refs.spec_version,
             merged,
-            authorize_virtual_chunk_access or {},
+            authorize_virtual_chunk_access,
         )
         repository = cls(connection, opened)
         repository._attribution = attribution
@@ -259,6 +268,7 @@ class Repository:
         authorize_virtual_chunk_access: Credentials | None = None,
     ) -> Self:
         """Open the same repository with other settings; what is in memory is shared."""
+        warn_about_none(authorize_virtual_chunk_access)
         merged = self._connection.config.merge(config or RepositoryConfig())
         credentials = authorize_virtual_chunk_access
         connection = Connection(
@@ -304,6 +314,13 @@ class Repository:
     def authorized_virtual_container_prefixes(self) -> set[str]:
         """The URL prefixes whose virtual chunks may be read."""
         return self._connection.virtual.authorized_prefixes
+
+    def list_virtual_chunk_containers(self) -> list[ContainerAccess]:
+        """List the containers of virtual chunks, and which of them can be read as it is open now.
+
+        No requests: this tells whom to trust, and with what, before anything is read.
+        """
+        return self._connection.virtual.containers()
 
     def __repr__(self) -> str:
         return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
@@ -779,6 +796,42 @@ class Repository:
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
+
+    # -- what it depends on
+
+    def dependencies(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+    ) -> Dependencies:
+        """Count the files outside the repository that it needs, and the containers they are in.
+
+        Of one snapshot if one is named; else of all that branches and tags have in their history,
+        for which every manifest is read once. Virtual data is not read: ``unauthorized`` of the
+        answer has the containers that the repository has yet to be opened for.
+        """
+        if branch is None and tag is None and snapshot_id is None:
+            connection = self._connection
+            return count_dependencies(connection.refs, connection.assets, connection.virtual)
+        return self.readonly_session(branch, tag=tag, snapshot_id=snapshot_id).dependencies()
+
+    def find_dependents(self, location: str) -> Dependents:
+        """Find who refers to a file outside the repository: whether it may be deleted.
+
+        Parameters
+        ----------
+        location
+            The URL of the file; with ``/`` at the end, of a folder: everything below it.
+
+        Returns
+        -------
+            The snapshots that refer to it, of all that branches and tags have in their history,
+            and their arrays. What was written and not committed yet nobody knows of.
+        """
+        connection = self._connection
+        return find_dependents(location, connection.refs, connection.assets, connection.virtual)
 
     # -- inside
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe import display
 from icefloe.async_twins import async_twins
 from icefloe.conflicts import VersionSelection
+from icefloe.dependencies import DependencyCount
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
@@ -22,13 +23,13 @@ from icefloe.errors import (
 )
 from icefloe.format.config_tree import to_tree, without_variants
 from icefloe.format.location_compression import LocationCompression
-from icefloe.model.chunk_payload import ChunkKind, ChunkRef, InlineChunk
+from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
-from icefloe.model.manifest import NO_CODE
 from icefloe.model.path import Path
 from icefloe.storage.backoff import pause_s
 from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
+from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.change_columns import gather
 from icefloe.transaction.change_set import ChangeSet, transaction_log
 from icefloe.transaction.diff import diff_along_history
@@ -37,12 +38,21 @@ from icefloe.transaction.merge import merge_changes
 from icefloe.transaction.rebase import Theirs, rebase
 from icefloe.transaction.reindex import reindexed, shifted
 from icefloe.types import ChunkType, SessionMode
+from icefloe.virtual_refs import (
+    RefsQuery,
+    distinct_locations,
+    list_refs,
+    record_batches,
+    refs_table,
+    single_refs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.connection import Connection
+    from icefloe.dependencies import Dependencies
     from icefloe.model.ids import SnapshotId
     from icefloe.model.manifest import ArrayManifest
     from icefloe.model.snapshot import SnapshotInfo
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     from icefloe.snapshots import Diff
     from icefloe.transaction.flush import Flushed
     from icefloe.types import CommitMethod
+    from icefloe.virtual_refs import RefsPart, VirtualRef
 
 __all__ = ["ForkSession", "Session"]
 
@@ -62,6 +73,9 @@ _LONGEST_PAUSE_S = 1.0
     "move",
     "get_node_id",
     "all_virtual_chunk_locations",
+    "virtual_refs_table",
+    "virtual_locations",
+    "dependencies",
     "chunk_type",
     "merge",
     "commit",
@@ -216,13 +230,105 @@ class Session:
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the locations of all virtual chunks, one for each chunk."""
         found: list[str] = []
+        for part in self._list_refs(RefsQuery(), with_containers=False):
+            table = part.refs.payloads.locations.tolist()
+            found += map(table.__getitem__, part.refs.payloads.location.tolist())
+        return found
+
+    def virtual_refs(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Iterator[VirtualRef]:
+        """Yield the virtual chunks for which everything given holds, manifest by manifest.
+
+        Parameters
+        ----------
+        array_path
+            The array, or a group: all arrays below it.
+        prefix
+            What the location begins with.
+        glob
+            What the whole location looks like: ``*``, ``?`` and ``[…]`` as in a shell; ``*``
+            matches slashes too.
+        regex
+            What is found anywhere in the location.
+        container
+            The name or the URL prefix of the container that holds it.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return single_refs(self._list_refs(query), self._container_prefixes)
+
+    def virtual_refs_batches(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Iterator[Any]:
+        """Do as `virtual_refs`, in Arrow record batches, all of one schema."""
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return record_batches(self._list_refs(query), self._container_prefixes)
+
+    def virtual_refs_table(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Any:
+        """Do as `virtual_refs`, as one Arrow table.
+
+        Its columns are ``array_path``, ``index``, ``location``, ``offset``, ``length``, ``etag``,
+        ``last_modified`` and ``container``; for one array, `IcechunkStore.set_virtual_refs_table`
+        takes it as it is.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return refs_table(self._list_refs(query), self._container_prefixes)
+
+    def virtual_locations(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> list[str]:
+        """Return the locations of the virtual chunks that `virtual_refs` yields.
+
+        Each comes once, in no particular order.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return distinct_locations(self._list_refs(query, with_containers=False))
+
+    def dependencies(self) -> Dependencies:
+        """Count the files outside the repository that this session needs, and their containers.
+
+        Virtual data is not read. `Repository.dependencies` does it for all of history.
+        """
+        count = DependencyCount()
         for node in self.transaction.nodes_below(Path("/")):
             if node.is_array:
                 for part in self.transaction.chunk_refs(node.path):
-                    codes = part.payloads.location[part.payloads.kind == ChunkKind.VIRTUAL]
-                    table = list(part.payloads.locations)
-                    found += [table[code] for code in codes.tolist() if code != NO_CODE]
-        return found
+                    count.add(node.id, part.payloads)
+        return count.finish(self.connection.virtual)
+
+    @property
+    def _container_prefixes(self) -> list[str]:
+        return [one.container.url_prefix for one in self.connection.virtual.containers()]
+
+    def _list_refs(self, query: RefsQuery, *, with_containers: bool = True) -> Iterator[RefsPart]:
+        virtual = self.connection.virtual
+        return list_refs(self.transaction, virtual, query, with_containers=with_containers)
 
     # -- changing
 
@@ -467,7 +573,8 @@ class Session:
         return self.transaction.base_id
 
     @cached_property
-    def _flusher(self) -> Flusher:
+    def flusher(self) -> Flusher:
+        """What writes the changes of this session."""
         rules = self.connection.config.effective_manifest
         rules_of_locations = rules.effective_virtual_chunk_location_compression
         return Flusher(
@@ -499,7 +606,7 @@ class Session:
         durable: bool = False,
     ) -> Flushed:
         self.transaction.finish_chunks()
-        return self._flusher.flush(
+        return self.flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
@@ -550,7 +657,9 @@ class Session:
     def _log(self) -> TransactionLog:
         transaction = self.transaction
         chunks = gather(transaction.changes.chunks)
-        return transaction_log(transaction.base_id, transaction.node_changes(), chunks)
+        log = transaction_log(transaction.base_id, transaction.node_changes(), chunks)
+        adopted = transaction.changes.adopted
+        return complete_log(log, adopted, transaction.assets) if adopted else log
 
     def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         try:

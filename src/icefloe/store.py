@@ -8,7 +8,6 @@ awaited.
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,12 +24,18 @@ from icefloe.async_twins import async_twins
 from icefloe.coalesced_reads import CoalescedReads
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
 from icefloe.model.byte_range import Bounded, From, Last
-from icefloe.model.chunk_payload import ChunkKind, ChunkRef, ETag, LastModified, VirtualChunkRef
-from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.model.strings import Strings
+from icefloe.model.chunk_payload import ChunkKind, ChunkRef, VirtualChunkRef
+from icefloe.reference_columns import (
+    checksum_of,
+    references_of_box,
+    references_of_specs,
+    references_of_table,
+)
 from icefloe.transaction import overlay
 from icefloe.transaction.transaction import Part, Transaction
 from icefloe.types import SessionMode
+from icefloe.virtual.locations import parse_location
+from icefloe.virtual.well_formed import find_malformed
 from icefloe.zarr_keys import (
     ChunkKey,
     MetadataKey,
@@ -44,6 +49,7 @@ from icefloe.zarr_keys import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from numpy.typing import NDArray
     from zarr.abc.store import ByteRequest
@@ -51,10 +57,16 @@ if TYPE_CHECKING:
     from zarr.core.common import BytesLike
 
     from icefloe.model.byte_range import ByteRange
-    from icefloe.model.chunk_payload import Checksum
+    from icefloe.model.manifest import ArrayManifest
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.path import Path
     from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
+    from icefloe.reference_columns import (
+        ChecksumColumn,
+        NumberColumn,
+        References,
+        StringColumn,
+    )
     from icefloe.session import Session
 
 __all__ = ["IcechunkStore"]
@@ -80,7 +92,9 @@ class _ChunkKeys(NamedTuple):
         return ("/".join([prefix, *map(str, row)]) for row in self.refs.coords.tolist())
 
 
-@async_twins("set_virtual_ref", "set_virtual_refs", "set_virtual_refs_arr")
+@async_twins(
+    "set_virtual_ref", "set_virtual_refs", "set_virtual_refs_arr", "set_virtual_refs_table"
+)
 class IcechunkStore(Store):
     """What Zarr reads and writes; `session` has the transaction around it.
 
@@ -96,6 +110,8 @@ class IcechunkStore(Store):
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
         self._answers_at_once = session.connection.storage.answers_at_once
+        # A repository on this machine can have its chunks behind a network: those are awaited.
+        self._may_wait = not self._answers_at_once or session.connection.virtual.reads_remotely
         self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, CoalescedReads] = (
             WeakKeyDictionary()
         )
@@ -164,7 +180,7 @@ class IcechunkStore(Store):
     @property
     def _supports_sync_io(self) -> bool:
         """Whether Zarr's synchronous path may be used; requests should wait side by side."""
-        return self._answers_at_once
+        return not self._may_wait
 
     # -- reading
 
@@ -174,7 +190,7 @@ class IcechunkStore(Store):
         """Return the value of a key, None if it has none."""
         parsed = parse_key(key)
         wanted = None if byte_range is None else _byte_range(byte_range)
-        if self._answers_at_once:
+        if not self._may_wait:
             data = self._read(parsed, wanted)
         else:
             found = await self._locate_async(parsed, wanted)
@@ -334,8 +350,8 @@ class IcechunkStore(Store):
         offset, length
             The range of bytes.
         checksum
-            The file's entity tag, or when it was last modified: a time, or seconds since 1970. A
-            file that changed since will not be read.
+            The file's entity tag, or when it was last modified: a time with a time zone, or seconds
+            since 1970. A file that changed since will not be read.
         validate_container
             Whether a location that no container covers is refused.
         """
@@ -345,10 +361,11 @@ class IcechunkStore(Store):
             raise InvalidInputError(
                 f"{key!r} is not the key of a chunk", kind=ErrorKind.INVALID_KEY
             )
-        virtual = self._session.connection.virtual
         if validate_container:
-            virtual.validate(location)
-        ref = VirtualChunkRef(location, offset, length, _checksum(checksum))
+            self._session.connection.virtual.validate(location)
+        else:
+            parse_location(location)
+        ref = VirtualChunkRef(location, offset, length, checksum_of(checksum))
         self._transaction.set_payload(parsed.path, parsed.indices, ref)
 
     def set_virtual_refs(
@@ -366,33 +383,21 @@ class IcechunkStore(Store):
             stored.
         """
         self._check_writable()
-        refs = [
-            VirtualChunkRef(
-                spec.location,
-                spec.offset,
-                spec.length,
-                _checksum(spec.etag_checksum or spec.last_updated_at_checksum),
-            )
-            for spec in chunks
-        ]
         path = self._session.path(array_path)
-        ndim = len(self._transaction.grid(path))
-        coords = np.array([spec.index for spec in chunks], np.uint32).reshape(len(chunks), ndim)
-        return self._set_virtual(
-            path, coords, ChunkPayloads.of(refs), validate_containers=validate_containers
-        )
+        refs = references_of_specs(chunks, self._transaction.grid(path))
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     def set_virtual_refs_arr(
         self,
         array_path: str,
         chunk_grid_shape: tuple[int, ...],
-        locations: Sequence[str],
-        offsets: NDArray[np.uint64],
-        lengths: NDArray[np.uint64],
+        locations: StringColumn,
+        offsets: NumberColumn,
+        lengths: NumberColumn,
         *,
         validate_containers: bool = True,
         arr_offset: tuple[int, ...] | None = None,
-        checksum: datetime | str | int | None = None,
+        checksum: ChecksumColumn = None,
     ) -> Refused | None:
         """Let a box of chunks of one array be ranges of files, given as columns.
 
@@ -402,52 +407,87 @@ class IcechunkStore(Store):
             The array.
         chunk_grid_shape
             How many chunks the box has along each dimension; the columns are in C order.
-        locations, offsets, lengths
-            The file and the range of each chunk. An empty location, or length 0, leaves the chunk
-            out.
+        locations
+            The file of each chunk: a list of strings, a numpy array of them, or an Arrow array. An
+            empty location leaves its chunk out.
+        offsets, lengths
+            The range of each chunk.
+        validate_containers
+            Whether locations that no container covers are left out.
         arr_offset
             The first chunk of the box; the first of the array if not given.
         checksum
-            What all files must still be; see `set_virtual_ref`.
+            What all files must still be, see `set_virtual_ref`; or a column of these, one for each
+            chunk.
 
         Returns
         -------
             The chunks whose location no container covers, which were left out; None if all were
             stored.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column or a row of one is not what it should be. Nothing was stored then.
         """
         self._check_writable()
-        shape = tuple(chunk_grid_shape)
-        count = int(np.prod(shape, dtype=np.int64))
-        if not len(locations) == len(offsets) == len(lengths) == count:
-            raise InvalidInputError(
-                f"{len(locations)} locations, {len(offsets)} offsets and {len(lengths)} lengths "
-                f"do not fit a box of {' x '.join(map(str, shape)) or 'one'} chunks",
-                kind=ErrorKind.INVALID_VIRTUAL_REF,
-            )
-        coords = (
-            np.stack(np.unravel_index(np.arange(count), shape), 1)
-            if shape
-            else (np.zeros((1, 0), np.int64))
+        path = self._session.path(array_path)
+        refs = references_of_box(
+            self._transaction.grid(path),
+            chunk_grid_shape,
+            first=arr_offset,
+            locations=locations,
+            offsets=offsets,
+            lengths=lengths,
+            checksum=checksum,
         )
-        coords = coords + np.array(arr_offset or (0,) * len(shape), np.int64)
-        if (coords < 0).any():
-            raise InvalidInputError(
-                f"the box starts at {arr_offset}: indices are not negative",
-                kind=ErrorKind.INVALID_CHUNK_INDEX,
-            )
-        codes, table = Strings.of(list(locations)).unique()
-        payloads = ChunkPayloads.virtual(
-            codes, table, np.asarray(offsets, np.uint64), np.asarray(lengths, np.uint64)
-        )
-        payloads = overlay.with_checksum(payloads, _checksum(checksum))
-        present = (payloads.length > 0) & (table.lengths[codes] > 0)
-        rows = np.flatnonzero(present)
-        return self._set_virtual(
-            self._session.path(array_path),
-            coords.astype(np.uint32)[rows],
-            payloads.rows(rows),
-            validate_containers=validate_containers,
-        )
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
+
+    def set_virtual_refs_table(
+        self, array_path: str, table: Any, *, validate_containers: bool = True
+    ) -> Refused | None:
+        """Let many chunks of one array be ranges of files, given as an Arrow table.
+
+        Parameters
+        ----------
+        array_path
+            The array.
+        table
+            A table or record batch of pyarrow, or anything with ``__arrow_c_stream__``; one row for
+            each chunk, in any order. If a chunk comes twice, its last row counts. The columns:
+
+            ``index``
+                Where the chunk is in the grid: lists of integers. Or a column ``index_0``,
+                ``index_1``, … for each dimension.
+            ``location``
+                The URL of the file: strings, plain or dictionary-encoded.
+            ``offset``, ``length``
+                The range of bytes.
+            ``etag``
+                The file's entity tag, if it must still be that; may be absent, or null.
+            ``last_modified``
+                When the file was last modified: times with a time zone, or seconds since 1970; may
+                be absent, or null. Where there is an entity tag, that one counts.
+
+            Other columns are ignored, so that what `Session.virtual_refs_table` returns for one
+            array can be set again.
+        validate_containers
+            Whether locations that no container covers are left out.
+
+        Returns
+        -------
+            The chunks whose location no container covers, which were left out; None if all were
+            stored.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column or a row of one is not what it should be. Nothing was stored then.
+        """
+        self._check_writable()
+        path = self._session.path(array_path)
+        refs = references_of_table(table, self._transaction.grid(path))
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     async def array_chunk_iterator(
         self, array_path: str, batch_size: int = 100_000
@@ -507,19 +547,22 @@ class IcechunkStore(Store):
     async def _locate_async(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
     ) -> bytes | memoryview | Part | None:
-        if isinstance(key, ChunkKey) and self._transaction.is_at_hand(key.path, key.indices):
+        if self._answers_at_once or (
+            isinstance(key, ChunkKey) and self._transaction.is_at_hand(key.path, key.indices)
+        ):
             return self._locate(key, byte_range)
         return await asyncio.to_thread(self._locate, key, byte_range)
 
     async def _fetch_async(self, part: Part) -> bytes | memoryview:
-        if isinstance(part.payload, ChunkRef):
-            loop = asyncio.get_running_loop()
-            reads = self._reads.get(loop)
-            if reads is None:
-                reads = self._reads[loop] = CoalescedReads(self._transaction.assets)
-            return await reads.fetch(part.payload, part)
-        virtual = self._session.connection.virtual
-        return await virtual.fetch_async(part.payload, part.start, part.length)
+        if self._answers_at_once and isinstance(part.payload, ChunkRef):
+            return self._transaction.fetch(part)
+        loop = asyncio.get_running_loop()
+        reads = self._reads.get(loop)
+        if reads is None:
+            reads = self._reads[loop] = CoalescedReads(
+                self._transaction.assets, self._session.connection.virtual
+            )
+        return await reads.fetch(part)
 
     async def _prepare(self, path: Path) -> None:
         """Have the array at hand that a chunk is written to."""
@@ -652,20 +695,28 @@ class IcechunkStore(Store):
                 self._transaction.delete_chunks(part.path, part.refs.coords)
 
     def _set_virtual(
-        self,
-        path: Path,
-        coords: NDArray[np.uint32],
-        payloads: ChunkPayloads,
-        *,
-        validate_containers: bool,
+        self, path: Path, refs: References, *, validate_containers: bool
     ) -> Refused | None:
+        coords, payloads = refs
+        virtual = self._session.connection.virtual
+        is_used = np.zeros(len(payloads.locations), bool)
+        is_used[payloads.location] = True
+        malformed = find_malformed(payloads.locations)
+        malformed = malformed[is_used[malformed]]
+        if len(malformed):
+            row = int(np.argmax(np.isin(payloads.location, malformed)))
+            where = f"chunk {coords[row].tolist()} of {path}: "
+            try:
+                parse_location(payloads.locations[payloads.location.item(row)])
+            except InvalidInputError as error:
+                raise InvalidInputError(where + error.message, kind=error.kind) from None
         refused: Refused = []
         if validate_containers:
-            valid = self._session.connection.virtual.validate_many(payloads.locations)
-            is_valid = valid[payloads.location]
-            refused = [tuple(row) for row in coords[~is_valid].tolist()]
-            rows = np.flatnonzero(is_valid)
-            coords, payloads = coords[rows], payloads.rows(rows)
+            is_valid = virtual.validate_many(payloads.locations)[payloads.location]
+            if not is_valid.all():
+                refused = [tuple(row) for row in coords[~is_valid].tolist()]
+                rows = np.flatnonzero(is_valid)
+                coords, payloads = coords[rows], payloads.rows(rows)
         self._transaction.set_payloads(path, coords, payloads)
         return refused or None
 
@@ -724,18 +775,6 @@ def _slice(data: bytes, byte_range: ByteRange | None) -> bytes:
             return data[max(0, len(data) - length) :]
         case _:
             return data
-
-
-def _checksum(checksum: str | datetime | int | None) -> Checksum | None:
-    match checksum:
-        case None:
-            return None
-        case str():
-            return ETag(checksum)
-        case datetime():
-            return LastModified(int(checksum.timestamp()))
-        case _:
-            return LastModified(int(checksum))
 
 
 def _batch(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import warm_python
 from golden_repositories import Golden, every_golden
 from icefloe import (
     FormatError,
@@ -29,13 +28,11 @@ _answers: dict[str, dict[str, Any]] = {}
 
 def icechunk_says(python: Path, golden: Golden) -> dict[str, Any]:
     if golden.name not in _answers:
-        done = subprocess.run(
-            [python, ROOT / "tests/api/icechunk_inspector.py", golden.repository],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "ICECHUNK_LOG": "error"},
-        )
+        script = ROOT / "tests/api/icechunk_inspector.py"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ICECHUNK_LOG", "error")
+            done = warm_python.run(python, script, golden.repository)
+        done.check_returncode()
         _answers[golden.name] = json.loads(done.stdout)
     return _answers[golden.name]
 

@@ -1,4 +1,4 @@
-"""The command ``icefloe`` as a user runs it: a process of its own."""
+"""The command ``icefloe``: what it prints, what it refuses, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from golden_repositories import Golden
 from icefloe.assets import Assets
+from icefloe.cli import main
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, SnapshotId
 from icefloe.model.node import ArrayNodeData, DimensionShape, NodeSnapshot
 from icefloe.model.path import Path as NodePath
@@ -24,12 +27,53 @@ from web_servers import web_server
 GOLDEN = Golden("v2-by-2.3.0")
 
 
-def icefloe(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("icefloe"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+COMMAND = Path(sys.executable).with_name("icefloe")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    stdout: str
+    stderr: str
+
+
+def icefloe(*arguments: str | Path, code: int = 0) -> Ended:
+    """Run the command in this process, which spares a second of imports for each.
+
+    Its outputs are files and no pipes of Python's, because it replaces what is behind their
+    numbers when it fails. What it does not catch is raised here, where a user sees a traceback.
+    """
+    with (
+        tempfile.NamedTemporaryFile("w", encoding="utf-8") as out,
+        tempfile.NamedTemporaryFile("w", encoding="utf-8") as errors,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["icefloe", *map(str, arguments)])
+        patch.setattr(sys, "stdout", out.file)
+        patch.setattr(sys, "stderr", errors.file)
+        ended = 0
+        try:
+            main()
+        except SystemExit as end:
+            ended = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out.file.flush()
+        errors.file.flush()
+        found = Ended(Path(out.name).read_text("utf-8"), Path(errors.name).read_text("utf-8"))
+    assert ended == code, found.stderr
+    assert "Traceback" not in found.stderr
+    return found
+
+
+def test_a_process_of_its_own() -> None:
+    """What is installed as ``icefloe`` ends as it does here: outputs, messages and exit codes."""
+    for arguments, code in (
+        (("tree", GOLDEN.repository), 0),
+        (("history", GOLDEN.repository, "--ref", "nope"), 1),
+    ):
+        done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
+        here = icefloe(*arguments, code=code)
+        assert (done.stdout, done.stderr, done.returncode) == (here.stdout, here.stderr, code)
 
 
 def test_history() -> None:
@@ -98,9 +142,7 @@ def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) ->
 
 def test_closed_pipe() -> None:
     """Whoever reads the output may stop reading, as ``head`` does."""
-    command = (
-        f"{Path(sys.executable).with_name('icefloe')} inspect {GOLDEN.repository}/repo | head -1"
-    )
+    command = f"{COMMAND} inspect {GOLDEN.repository}/repo | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "{\n"
     assert done.stderr == ""
@@ -155,15 +197,14 @@ def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
 def test_terminals_of_another_time() -> None:
     """Letters that the terminal cannot show are spelled, not a crash."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    icefloe_path = Path(sys.executable).with_name("icefloe")
-    command: list[str | Path] = [icefloe_path, "tree", GOLDEN.repository]
+    command: list[str | Path] = [COMMAND, "tree", GOLDEN.repository]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert "gr\\xf6\\xdfe" in done.stdout
 
 
 def test_a_full_disk() -> None:
     """Output that cannot be written is an error with a message."""
-    command = f"{Path(sys.executable).with_name('icefloe')} tree {GOLDEN.repository} > /dev/full"
+    command = f"{COMMAND} tree {GOLDEN.repository} > /dev/full"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: [Errno 28] No space left on device\n"

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from icefloe.storage import Storage, local_filesystem_storage, s3_storage
-from servers import seaweedfs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from servers import S3Server
@@ -25,12 +23,6 @@ class Place:
 
     name: str
     storage: Storage
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with seaweedfs() as server:
-        yield server
 
 
 @pytest.fixture

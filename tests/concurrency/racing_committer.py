@@ -1,20 +1,28 @@
-"""A process that commits to main again and again, with icefloe or with Icechunk.
+"""Processes that commit to main again and again, with icefloe or with Icechunk.
 
-``python racing_committer.py LIBRARY PLACE NUMBER COMMITS SOLVER``, where PLACE is a path, or the
-arguments of ``s3_storage`` as JSON. Each commit writes a chunk of its own, and with the solver
-``contest`` the same chunk as everybody. Prints the id of each commit that reported success, or
-``lost`` for one that was refused. With 0 commits it creates the repository instead: the solver is
-the version of the format then.
+``python racing_committer.py LIBRARY PLACE NUMBERS COMMITS SOLVER``, where PLACE is a path, or the
+arguments of ``s3_storage`` as JSON, and NUMBERS has one for each process, with commas between. Says
+``ready`` when all are, and waits for a line before they begin. Each commit writes a chunk of its
+own, and with the solver ``contest`` the same chunk as everybody. Prints the id of each commit that
+reported success, or ``lost`` for one that was refused. With 0 commits they create the repository
+instead: the solver is the version of the format then.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import zarr
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from racers import race
 
 ARRAY, CHUNK = "a", 2
 CONTESTED = 0
@@ -27,11 +35,11 @@ def storage_of(library: Any, place: str) -> Any:
 
 
 def say(*words: object) -> None:
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
-    sys.stdout.flush()
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole, whoever else writes
 
 
-def create(library: Any, storage: Any, spec_version: int) -> None:
+def create(library: Any, place: str, spec_version: int) -> None:
+    storage = storage_of(library, place)
     try:
         library.Repository.create(storage, spec_version=spec_version)
     except library.IcechunkError:
@@ -40,8 +48,8 @@ def create(library: Any, storage: Any, spec_version: int) -> None:
         say("created")
 
 
-def commit(library: Any, storage: Any, number: int, commits: int, solver: str) -> None:
-    repository = library.Repository.open(storage)
+def commit(library: Any, place: str, number: int, commits: int, solver: str) -> None:
+    repository = library.Repository.open(storage_of(library, place))
     contest = solver == "contest"
     rebase_with = library.ConflictDetector() if contest else getattr(library, solver)()
     for turn in range(commits):
@@ -61,15 +69,24 @@ def commit(library: Any, storage: Any, number: int, commits: int, solver: str) -
 
 
 def main() -> None:
-    name, place, number, commits, solver = sys.argv[1:]
-    library = import_module(name)
-    storage = storage_of(library, place)
-    say("ready")
-    sys.stdin.readline()  # all start at once
-    if int(commits):
-        commit(library, storage, int(number), int(commits), solver)
-    else:
-        create(library, storage, int(solver))
+    name, place, numbers, commits, solver = sys.argv[1:]
+    if name == "icefloe":
+        # Once for all. Not so Icechunk: its threads start with it, and are lost in a fork.
+        import_module("icefloe.repository")
+
+    def start() -> None:
+        say("ready")
+        sys.stdin.readline()  # those of other libraries start at the same moment
+
+    def run(number: int) -> None:
+        library = import_module(name)
+        if int(commits):
+            commit(library, place, number, int(commits), solver)
+        else:
+            create(library, place, int(solver))
+
+    tasks = [partial(run, int(number)) for number in numbers.split(",")]
+    race(tasks, prepare=partial(import_module, name), start=start)
 
 
 if __name__ == "__main__":

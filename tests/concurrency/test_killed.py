@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import warm_python
 
 SCRIPT = Path(__file__).with_name("dying_committer.py")
 
@@ -16,10 +17,7 @@ SCRIPT = Path(__file__).with_name("dying_committer.py")
 def deaths_of(root: Path, scenario: str, spec_version: int, settings: str) -> list[dict[str, Any]]:
     """Tell what is found after a killing at each call; the last of each kind survived."""
     root.mkdir(exist_ok=True)
-    arguments = [str(root), scenario, str(spec_version), settings]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False
-    )
+    done = warm_python.run(sys.executable, SCRIPT, root, scenario, str(spec_version), settings)
     assert done.returncode == 0, done.stderr[-3000:]
     deaths: list[dict[str, Any]] = json.loads(done.stdout)
     for torn in (False, True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +22,39 @@ SCRIPT = Path(__file__).with_name("racing_committer.py")
 PROCESSES, COMMITS, CHUNK = 8, 2, 2
 
 
-def race(place: Place, racers: list[list[str | Path]]) -> list[str]:
+@dataclass(frozen=True)
+class Racers:
+    """Processes with a library, which an interpreter has; each commits some times."""
+
+    numbers: range
+    commits: int
+    solver: str
+    library: str = "icefloe"
+    python: str | Path = sys.executable
+
+
+def race(place: Place, *racers: Racers) -> list[str]:
     """Run processes that start at once; returns the lines of all."""
     with ExitStack() as stack:
         running = [
             stack.enter_context(
                 subprocess.Popen(
-                    [python, SCRIPT, library, place.name, str(number), *rest],
+                    [
+                        one.python,
+                        SCRIPT,
+                        one.library,
+                        place.name,
+                        ",".join(map(str, one.numbers)),
+                        str(one.commits),
+                        one.solver,
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                 )
             )
-            for number, (python, library, *rest) in enumerate(racers)
+            for one in racers
         ]
         for process in running:
             assert process.stdout is not None
@@ -80,8 +100,7 @@ def check(place: Place, reported: list[str]) -> None:
 def test_disjoint_chunks(place: Place, spec_version: int, solver: str) -> None:
     """Eight processes that write chunks of their own all succeed, however often they meet."""
     prepare(place, spec_version)
-    racers: list[list[str | Path]] = [[sys.executable, "icefloe", str(COMMITS), solver]] * PROCESSES
-    reported = race(place, racers)
+    reported = race(place, Racers(range(PROCESSES), COMMITS, solver))
     assert "lost" not in reported
     assert len(reported) == PROCESSES * COMMITS
     check(place, reported)
@@ -90,8 +109,7 @@ def test_disjoint_chunks(place: Place, spec_version: int, solver: str) -> None:
 def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
     """Who writes a chunk that somebody else wrote meanwhile is refused, and leaves no trace."""
     prepare(place, spec_version)
-    racers: list[list[str | Path]] = [[sys.executable, "icefloe", "2", "contest"]] * 4
-    reported = race(place, racers)
+    reported = race(place, Racers(range(4), 2, "contest"))
     winners = [line for line in reported if line != "lost"]
     assert len(reported) == 8
     assert winners
@@ -104,8 +122,8 @@ def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
 
 def test_two_creators(place: Place, spec_version: int) -> None:
     """Of several who create a repository at one place one does, and the others are told."""
-    racers: list[list[str | Path]] = [[sys.executable, "icefloe", "0", str(spec_version)]] * 4
-    assert sorted(race(place, racers)) == ["created", "refused", "refused", "refused"]
+    reported = race(place, Racers(range(4), 0, str(spec_version)))
+    assert sorted(reported) == ["created", "refused", "refused", "refused"]
     assert Repository.open(place.storage).spec_version == spec_version
 
 
@@ -113,11 +131,8 @@ def test_beside_icechunk(s3_place: Place, spec_version: int, icechunk2: Path) ->
     """On S3 icefloe and Icechunk commit to one branch at once, and lose nothing."""
     prepare(s3_place, spec_version)
     python = Path(sys.executable) if spec_version == 1 else icechunk2
-    solver = [str(COMMITS), "ConflictDetector"]
-    racers: list[list[str | Path]] = [
-        [sys.executable, "icefloe", *solver],
-        [python, "icechunk", *solver],
-    ] * 3
-    reported = race(s3_place, racers)
+    ours = Racers(range(3), COMMITS, "ConflictDetector")
+    theirs = Racers(range(3, 6), COMMITS, "ConflictDetector", "icechunk", python)
+    reported = race(s3_place, ours, theirs)
     assert len(reported) == 6 * COMMITS
     check(s3_place, [line for line in reported if line != "lost"])

@@ -18,6 +18,7 @@ from flatbuffers_library import Style, build
 from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, wrap
 from format_strategies import manifests, repo_infos, snapshots, transaction_logs
 from format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
+from hypothesis_examples import examples
 from icefloe.errors import FormatError
 from icefloe.model.chunk_payload import (
     ChunkPayload,
@@ -44,21 +45,21 @@ def decode(kind: Kind, tree: Tree, style: Style, spec_version: int = 2) -> Any:
 
 
 @given(manifests(), STYLES, VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_manifests(manifest: Manifest, style: Style, spec_version: int) -> None:
     """Any order of objects, shared or repeated strings, extra bytes and later fields."""
     assert decode(MANIFEST, manifest_tree(manifest), style, spec_version) == manifest
 
 
 @given(manifests(), STYLES, st.binary(min_size=8, max_size=100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_compressed_locations(manifest: Manifest, style: Style, dictionary: bytes) -> None:
     """Locations that another writer compressed with its own dictionary are read."""
     assert decode(MANIFEST, manifest_tree(manifest, dictionary), style) == manifest
 
 
 @given(st.data(), STYLES, VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_snapshots(data: st.DataObject, style: Style, spec_version: int) -> None:
     """As for manifests, with unions, vectors of structs and optional names."""
     snapshot = data.draw(snapshots(spec_version))
@@ -67,14 +68,14 @@ def test_snapshots(data: st.DataObject, style: Style, spec_version: int) -> None
 
 
 @given(transaction_logs(), STYLES, VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_transaction_logs(log: TransactionLog, style: Style, spec_version: int) -> None:
     """As for manifests."""
     assert decode(TRANSACTION_LOG, transaction_log_tree(log), style, spec_version) == log
 
 
 @given(repo_infos(), STYLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_repo_infos(repo: RepoInfo, style: Style) -> None:
     """As for manifests, with every kind of update."""
     assert decode(REPO_INFO, repo_tree(repo), style) == repo

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from format_damage import NotTakenWellError, damage, judge
 from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, golden_files, wrap
 from format_strategies import manifests, repo_infos, snapshots, transaction_logs
+from hypothesis_examples import examples
 from icefloe.format.envelope import HEADER_SIZE, FileType
 from icefloe.format.location_compression import LocationCompression
 
@@ -47,11 +48,11 @@ def written_files(draw: st.DrawFn) -> bytes:
 
 
 @given(written_files(), st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(60, thorough=120), deadline=None)
 def test_damaged_files_of_icefloe(data: bytes, source: random.Random) -> None:
     """Each file that icefloe writes is well before, and taken well after the damage."""
     assert judge(data)
-    for _ in range(ATTEMPTS):
+    for _ in range(2 * ATTEMPTS):
         judge(damage(data, source))
 
 

@@ -26,6 +26,7 @@ from format_strategies import (
     snapshots,
     transaction_logs,
 )
+from hypothesis_examples import examples
 from icefloe.format.envelope import read_header
 from icefloe.format.location_compression import LocationCompression
 from icefloe.format.ref_json import decode_ref, encode_ref
@@ -46,7 +47,7 @@ def round_trip(kind: Kind, value: Any, spec_version: int) -> Any:
 
 
 @given(manifests(), VERSIONS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40, thorough=80), deadline=None)
 def test_manifests_come_back(manifest: Manifest, spec_version: int) -> None:
     """Arrays of any rank, scalars too, with payloads of all kinds: nothing is lost."""
     again = round_trip(MANIFEST, manifest, spec_version)
@@ -55,7 +56,7 @@ def test_manifests_come_back(manifest: Manifest, spec_version: int) -> None:
 
 
 @given(manifests())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, thorough=100), deadline=None)
 def test_compressed_locations_come_back(manifest: Manifest) -> None:
     """Locations survive the dictionary, the empty ones and the long ones too."""
     data = MANIFEST.encode(manifest, spec_version=2, location_compression=EAGER)
@@ -65,7 +66,7 @@ def test_compressed_locations_come_back(manifest: Manifest) -> None:
 
 
 @given(st.data(), VERSIONS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, thorough=100), deadline=None)
 def test_snapshots_come_back(data: st.DataObject, spec_version: int) -> None:
     """Nodes, shapes, extents, manifest files and metadata, as far as the version records them."""
     snapshot = data.draw(snapshots(spec_version))
@@ -84,14 +85,14 @@ def test_the_order_of_nodes_given_does_not_matter(data: st.DataObject, spec_vers
 
 
 @given(transaction_logs(), VERSIONS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40, thorough=80), deadline=None)
 def test_transaction_logs_come_back(log: TransactionLog, spec_version: int) -> None:
     """Sets of nodes, updated chunks of arrays of any rank, and moves."""
     assert round_trip(TRANSACTION_LOG, log, spec_version) == log
 
 
 @given(repo_infos())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, thorough=100), deadline=None)
 def test_repo_infos_come_back(repo: RepoInfo) -> None:
     """Refs, history, every kind of update, status, flags, configuration and metadata."""
     assert round_trip(REPO_INFO, repo, 2) == repo

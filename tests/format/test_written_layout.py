@@ -16,6 +16,7 @@ from flatbuffers_library import read
 from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, body_of
 from format_strategies import manifests, repo_infos, snapshots, transaction_logs
 from format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
+from hypothesis_examples import examples
 from icefloe import __version__
 from icefloe.format.location_compression import LocationCompression
 
@@ -40,7 +41,7 @@ def written(kind: Kind, data: bytes, spec_version: int = 2) -> Tree:
 
 
 @given(manifests(), VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_manifests(manifest: Manifest, spec_version: int) -> None:
     """Arrays by node id, references by index; the algorithm 0 is written, as it is no default."""
     data = MANIFEST.write(manifest, spec_version)
@@ -55,7 +56,7 @@ def test_manifests(manifest: Manifest, spec_version: int) -> None:
 
 
 @given(manifests())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_compressed_locations(manifest: Manifest) -> None:
     """Anyone who has zstd and the dictionary of the file can read the locations."""
     data = MANIFEST.encode(
@@ -78,7 +79,7 @@ def test_compressed_locations(manifest: Manifest) -> None:
 
 
 @given(st.data(), VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_snapshots(data: st.DataObject, spec_version: int) -> None:
     """Nodes by the bytes of their path, metadata by name, manifest files by id; by version."""
     snapshot = data.draw(snapshots(spec_version))
@@ -89,7 +90,7 @@ def test_snapshots(data: st.DataObject, spec_version: int) -> None:
 
 
 @given(transaction_logs(), VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_transaction_logs(log: TransactionLog, spec_version: int) -> None:
     """Ids and indices ascend, moves are in the order of their destinations."""
     tree = written(TRANSACTION_LOG, TRANSACTION_LOG.write(log, spec_version), spec_version)
@@ -97,7 +98,7 @@ def test_transaction_logs(log: TransactionLog, spec_version: int) -> None:
 
 
 @given(repo_infos())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_repo_infos(repo: RepoInfo) -> None:
     """Refs by name, snapshots by id, flags ascending, empty lists of pruned logs left out."""
     tree = written(REPO_INFO, REPO_INFO.write(repo, 2))

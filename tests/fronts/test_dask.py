@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import pickle
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -44,14 +46,26 @@ def cluster() -> Iterator[Any]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """Two processes for all tests; dask would start two for each computation."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
 @pytest.fixture(params=["threads", "processes", "distributed"])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "distributed":
-        with request.getfixturevalue("cluster").as_current():
-            yield request.param
-    else:
-        with dask.config.set(scheduler=request.param, num_workers=2):
-            yield request.param
+    match request.param:
+        case "distributed":
+            with request.getfixturevalue("cluster").as_current():
+                yield request.param
+        case "processes":
+            pool = request.getfixturevalue("processes")
+            with dask.config.set(scheduler="processes", pool=pool):
+                yield request.param
+        case _:
+            with dask.config.set(scheduler=request.param, num_workers=2):
+                yield request.param
 
 
 def create(session: Session, path: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import warm_python
 from counting_storage import CountingStorage
 from fronts.written_datasets import SEQUENCES, weather
 from icefloe.errors import (
@@ -48,7 +48,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compare(python: Path, written: Path) -> None:
     script = Path(__file__).with_name("icechunk_writer.py")
-    done = subprocess.run([python, script, written], capture_output=True, text=True, check=False)
+    done = warm_python.run(python, script, written)
     assert done.returncode == 0, done.stderr[-4000:]
     # Icechunk 1.x logs there, too.
     assert [line for line in done.stdout.splitlines() if line in SEQUENCES] == list(SEQUENCES)

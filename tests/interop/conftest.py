@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import warm_python
 from interop.alternation import Setting
 from interop.participant import Wheel, started_wheel
 
@@ -21,9 +21,7 @@ def _reader(python: Path) -> Reader:
     def read(repository: Path, virtual_prefix: str | None = None) -> dict[str, Any]:
         script = Path(__file__).with_name("icechunk_reader.py")
         arguments = [repository] if virtual_prefix is None else [repository, virtual_prefix]
-        done = subprocess.run(
-            [python, script, *arguments], capture_output=True, text=True, check=False
-        )
+        done = warm_python.run(python, script, *arguments)
         assert done.returncode == 0, f"Icechunk could not read it:\n{done.stderr[-4000:]}"
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found

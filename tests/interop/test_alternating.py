@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm_python
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage
 from refs.snapshots import write_snapshot
@@ -21,9 +21,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
     expected = ["Repository initialized"]
     for turn in range(3):
         script = Path(__file__).with_name("icechunk_committer.py")
-        done = subprocess.run(
-            [python, script, root, f"theirs-{turn}"], capture_output=True, text=True, check=False
-        )
+        done = warm_python.run(python, script, root, f"theirs-{turn}")
         assert done.returncode == 0, done.stderr[-3000:]
         refs = open_refs(storage).refs
         tip = refs.fetch_branch("main")
@@ -62,7 +60,7 @@ for name in {NAMES!r}:
     repository.create_branch(name, tip)
     repository.create_tag(name, tip)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    warm_python.run(sys.executable, "-c", script).check_returncode()
     storage = LocalStorage(tmp_path)
     refs = open_refs(storage).refs
     assert set(refs.fetch_branches()) == {"main", *NAMES}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import warm_python
 
 Operation = tuple[str, dict[str, Any]]
 Icechunk = Callable[..., list[Any]]
@@ -49,8 +50,7 @@ def run_wheel() -> Icechunk:
 
 def _runner(python: Path) -> Icechunk:
     def run(root: Path, *operations: Operation) -> list[Any]:
-        command = [str(python), str(SCRIPT), str(root), json.dumps(operations, default=str)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = warm_python.run(python, SCRIPT, root, json.dumps(operations, default=str))
         assert done.returncode == 0, f"Icechunk failed:\n{done.stderr[-4000:]}"
         answers: list[Any] = json.loads(done.stdout.splitlines()[-1])
         return answers

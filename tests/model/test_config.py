@@ -545,6 +545,11 @@ def test_a_range_of_chunk_references_excludes_its_end() -> None:
         ("http://h:80/", ObjectStoreConfig.Http()),
         ("https://h/a/", ObjectStoreConfig.Http()),
         ("file:///a/", ObjectStoreConfig.LocalFileSystem("/a")),
+        ("s3://b/bar.nc", S3),
+        ("s3://", S3),
+        ("az://", ObjectStoreConfig.Azure()),
+        ("modela://b/", ObjectStoreConfig.Gcs()),
+        ("modela://", ObjectStoreConfig.S3Compatible(S3Options())),
     ],
 )
 def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) -> None:
@@ -554,7 +559,7 @@ def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) ->
 @pytest.mark.parametrize(
     "url_prefix, store, name, reason",
     [
-        ("s3://b", S3, None, "ends in '/'"),
+        ("vcc://b/", S3, None, "names containers"),
         ("/a/", S3, None, "looks like"),
         ("s3:b/", S3, None, "looks like"),
         ("s3:///a/", S3, None, "includes a host"),
@@ -562,6 +567,9 @@ def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) ->
         ("s3://b/", ObjectStoreConfig.Gcs(), None, "does not fit"),
         ("tigris://b/", S3, None, "does not fit"),
         ("ftp://h/", ObjectStoreConfig.Http(), None, "does not fit"),
+        ("modela://h/", ObjectStoreConfig.LocalFileSystem("/b"), None, "does not fit"),
+        ("https://", ObjectStoreConfig.Http(), None, "includes a host"),
+        ("file://", ObjectStoreConfig.LocalFileSystem("/"), None, "includes a path"),
         ("file:///", ObjectStoreConfig.LocalFileSystem("/"), None, "includes a path"),
         ("file:///a/../b/", ObjectStoreConfig.LocalFileSystem("/b"), None, "has no '.'"),
         ("file:///a/%2E%2e/", ObjectStoreConfig.LocalFileSystem("/b"), None, "has no '.'"),
@@ -575,6 +583,52 @@ def test_a_container_that_breaks_a_rule_is_refused(
     with pytest.raises(InvalidInputError, match=reason) as error:
         VirtualChunkContainer(url_prefix, store, name)
     assert error.value.kind is ErrorKind.BAD_PREFIX
+
+
+@pytest.mark.parametrize(
+    "written, url_prefix",
+    [
+        ("s3", "s3://"),
+        ("S3://", "s3://"),
+        ("models", "models://"),
+        ("models/dev", "models://dev/"),
+        ("models/dev/a", "models://dev/a"),
+        ("s3://foo", "s3://foo/"),
+        ("S3://Foo", "s3://Foo/"),
+        ("s3://foo/", "s3://foo/"),
+        ("s3://foo/bar.nc", "s3://foo/bar.nc"),
+    ],
+)
+def test_a_prefix_has_one_spelling(written: str, url_prefix: str) -> None:
+    """The seed's bare prefixes, and a bucket with or without its slash."""
+    config = RepositoryConfig()
+    store = ObjectStoreConfig.S3Compatible(S3Options()) if "models" in written else S3
+    for name in ("one", "two"):
+        config.set_virtual_chunk_container(VirtualChunkContainer(written, store, name))
+    assert list(config.virtual_chunk_containers or {}) == [url_prefix]
+    found = config.get_virtual_chunk_container(written)
+    assert found is not None
+    assert (found.url_prefix, found.name) == (url_prefix, "two")
+    assert config.get_virtual_chunk_container("one") is None
+
+
+@pytest.mark.parametrize(
+    "target, reason",
+    [
+        ("gs://real/", "does not fit"),
+        ("s3://", "includes a host"),
+        ("s3:///x", "includes a host"),
+        ("no url", "looks like"),
+        ("vcc://x/", "names containers"),
+    ],
+)
+def test_a_target_is_one_place_of_the_store(target: str, reason: str) -> None:
+    good = VirtualChunkContainer("modela", S3, target_prefix="s3://real")
+    assert good.target_prefix == "s3://real/"
+    local = ObjectStoreConfig.LocalFileSystem("/data")
+    assert VirtualChunkContainer("modela", local, target_prefix="file:///data/").problem is None
+    with pytest.raises(InvalidInputError, match=reason):
+        VirtualChunkContainer("modela", S3, target_prefix=target)
 
 
 def test_a_container_replaces_the_ones_with_its_prefix_or_its_name() -> None:
@@ -603,7 +657,7 @@ def test_the_longest_prefix_comes_first() -> None:
     config = RepositoryConfig()
     for prefix in ("s3://a/", "s3://a/b/c/", "s3://a/b/"):
         config.set_virtual_chunk_container(VirtualChunkContainer(prefix, S3))
-    bad = VirtualChunkContainer.from_persisted("s3://a/b/c/d", S3, unknown={})
+    bad = VirtualChunkContainer.from_persisted("s3:///a/b/c/d", S3, unknown={})
     config.set_virtual_chunk_container(bad)
     prefixes = [container.url_prefix for container in config.usable_containers()]
     assert prefixes == ["s3://a/b/c/", "s3://a/b/", "s3://a/"]

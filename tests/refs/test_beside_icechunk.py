@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import warm_python
 from icefloe.errors import IcefloeError, ReadOnlyError, SessionStateError
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 def _ask_icechunk(python: Path, repository: Path, *arguments: str) -> dict[str, Any]:
     script = Path(__file__).with_name("icechunk_refs.py")
-    done = subprocess.run(
-        [python, script, repository, *arguments], capture_output=True, text=True, check=False
-    )
+    done = warm_python.run(python, script, repository, *arguments)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -189,7 +187,8 @@ for call in (
     except icechunk.IcechunkError as error:
         print(type(error).__name__, error.kind)
 """
-    done = subprocess.run([icechunk2, "-c", script], capture_output=True, text=True, check=True)
+    done = warm_python.run(icechunk2, "-c", script)
+    done.check_returncode()
     first = refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
     calls: list[Callable[[], object]] = [
         refs.fetch_ops_log,

@@ -1,4 +1,4 @@
-"""One fixture per place that a storage can be in; servers start once per test process."""
+"""One fixture per place that a storage can be in; servers start once and stay."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from icefloe.storage import (
     local_filesystem_storage,
     s3_storage,
 )
-from servers import AzureServer, S3Server, ServerUnavailableError, azurite, seaweedfs
+from servers import AzureServer, ServerUnavailableError, azurite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with seaweedfs() as server:
-        yield server
+    from servers import S3Server
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,24 @@
-"""One of several processes that race for an object; run as a program by `test_races`.
+"""Several processes that race for an object; run as a program by `test_races`.
 
-Prints a line when it is ready, reads a pickled `(storage, command, number)` from standard input
-and prints what it achieved.
+``python racing_process.py TASK``, where TASK is a file with `(storage, command, numbers)` pickled:
+a process for each number. Each prints a line, its place among the numbers and what it achieved.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from icefloe.errors import PreconditionFailedError
 from icefloe.storage import Create, Storage, Update
+from racers import race
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def increment(storage: Storage, times: int) -> int:
@@ -37,7 +45,12 @@ def create(storage: Storage, number: int) -> int:
     return 1
 
 
+def run(do: Callable[[Storage, int], int], storage: Storage, racer: int, number: int) -> None:
+    """Race, and report in one write, which no other process can come between."""
+    os.write(1, f"{racer} {do(storage, number)}\n".encode())
+
+
 if __name__ == "__main__":
-    print("ready", flush=True)  # noqa: T201
-    storage, command, number = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the test itself
-    sys.stdout.write(str({"increment": increment, "create": create}[command](storage, number)))
+    storage, command, numbers = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301
+    do = {"increment": increment, "create": create}[command]
+    race([partial(run, do, storage, *racer) for racer in enumerate(numbers)])

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import warm_python
 from icefloe.errors import StorageError
 from icefloe.storage import LocalStorage
 from icefloe.storage.directory_lock import LOCK_FILE_NAME
@@ -25,12 +26,8 @@ KEY = "refs/branch.main/ref.json"
 
 def deaths_of(kind: str, root: Path) -> list[dict[str, Any]]:
     """Tell what is found after a put that was killed before each of its system calls."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "dying_writer.py"), str(root), kind],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+    done = warm_python.run(sys.executable, HERE / "dying_writer.py", root, kind)
+    assert done.returncode == 0, done.stderr
     deaths: list[dict[str, Any]] = json.loads(done.stdout)
     # The last run is the one that survived; before it lie the system calls of a put.
     assert [death["killed"] for death in deaths] == [True] * (len(deaths) - 1) + [False]

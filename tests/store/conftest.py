@@ -16,11 +16,11 @@ from icefloe.storage import (
     local_filesystem_storage,
     s3_storage,
 )
-from servers import S3Server, seaweedfs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from servers import S3Server
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,12 +39,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return in_memory_storage()
     return local_filesystem_storage(tmp_path / "repository")
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with seaweedfs() as server:
-        yield server
 
 
 @pytest.fixture

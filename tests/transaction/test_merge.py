@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+import warm_python
 from counting_storage import CountingStorage
 from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import ConflictError, ErrorKind, ReadOnlyError, SessionStateError
@@ -505,15 +504,10 @@ def test_forks_come_back_from_other_processes(
     for number in (1, 2):
         source, target = tmp_path / f"{number}.in", tmp_path / f"{number}.out"
         source.write_bytes(pickle.dumps(session.fork()))
-        tests = Path(__file__).parents[1]
         script = Path(__file__).with_name("fork_writer.py")
         pairs = [f"a/c/{number}", f"process {number}", f"a/c/{number + 4}", "x"]
-        paths = os.pathsep.join([str(tests), str(tests.parent / "src")])
-        subprocess.run(
-            [sys.executable, script, source, target, *pairs],
-            check=True,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        done = warm_python.run(sys.executable, script, source, target, *pairs)
+        assert done.returncode == 0, done.stderr
         forks.append(pickle.loads(target.read_bytes()))  # noqa: S301
     session.merge(*forks)
     session.commit("merged")

@@ -6,12 +6,11 @@ import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from format_strategies import PAYLOADS
-from icefloe.model.chunk_payload import ETag, LastModified, VirtualChunkRef
+from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction import overlay
 from icefloe.transaction.chunk_changes import UNCHANGED, ChunkChanges
@@ -167,14 +166,6 @@ def test_repeated_rows(data: st.DataObject, ndim: int) -> None:
     coords = _matrix([coords for coords, _ in pairs], ndim)
     found = overlay.without_repeats(coords, ChunkPayloads.of([one for _, one in pairs]))
     assert _as_dict(found) == dict(pairs)
-
-
-@pytest.mark.parametrize("checksum", [None, ETag("tag"), LastModified(7)])
-def test_with_checksum(checksum: ETag | LastModified | None) -> None:
-    """All virtual chunks get the same checksum, or none."""
-    refs = [VirtualChunkRef(f"s3://b/{number}", 0, 1) for number in range(3)]
-    found = overlay.with_checksum(ChunkPayloads.of(refs), checksum)
-    assert [one.checksum for one in found if isinstance(one, VirtualChunkRef)] == [checksum] * 3
 
 
 _STEPS = st.sampled_from(["set", "set", "delete", "add", "columns", "copy", "pickle"])

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from web_servers import LOOPBACK, LoopbackServer, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CHANGED_AT = "Mon, 01 Jan 2024 00:00:10 GMT"
 CHANGED_AT_SECONDS = 1_704_067_210
@@ -35,9 +35,15 @@ def etag_of(data: bytes) -> str:
 
 @contextmanager
 def conditional_web_server(
-    files: dict[str, bytes], *, checks: bool = True, tells: bool = True
+    files: dict[str, bytes],
+    *,
+    checks: bool = True,
+    tells: bool = True,
+    tokens: Mapping[str, str] | None = None,
 ) -> Iterator[WebFiles]:
     """Serve files, by path.
+
+    With ``/bucket/key`` as the paths it is what the client of Google Cloud Storage reads from.
 
     Parameters
     ----------
@@ -47,6 +53,8 @@ def conditional_web_server(
         Whether the server keeps to conditions, or ignores them as many do.
     tells
         Whether it tells entity tags and times.
+    tokens
+        The bearer token that each bucket, the first segment of a path, asks for.
     """
     offered = WebFiles(files)
 
@@ -59,7 +67,10 @@ def conditional_web_server(
         def do_GET(self) -> None:
             offered.asked.append({"path": self.path, "method": self.command, **self.headers})
             data = files.get(unquote(self.path))
-            if data is None:
+            token = (tokens or {}).get(unquote(self.path).split("/")[1])
+            if token is not None and self.headers.get("Authorization") != f"Bearer {token}":
+                self._answer(401, {}, b"")
+            elif data is None:
                 self._answer(404, {}, b"")
             elif checks and not self._condition_holds(data):
                 self._answer(412, {}, b"")

@@ -13,11 +13,21 @@ import obstore
 import pytest
 from obstore.store import LocalStore
 
+import warm_python
 from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError
 from icefloe.model.chunk_payload import Checksum, ETag, LastModified, VirtualChunkRef
+from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import VirtualChunkContainer
-from icefloe.storage import in_memory_storage, local_filesystem_store
+from icefloe.repository import Repository
+from icefloe.storage import (
+    gcs_store,
+    in_memory_storage,
+    local_filesystem_storage,
+    local_filesystem_store,
+    s3_store,
+)
 from icefloe.virtual import VirtualChunks
+from virtual.virtual_array import write_refs
 
 CHANGED_AT = 1_700_000_000
 
@@ -154,3 +164,47 @@ def test_the_same_as_icechunk2(folder: Path, icechunk2: Path) -> None:
         one for one in asked["references"] if one[3] is None or one[3] == "other"
     ]
     _same(icechunks(icechunk2, asked), ours(asked))
+
+
+OTHERS = [
+    VirtualChunkContainer("s3", s3_store(), "s3"),
+    VirtualChunkContainer("s3://bucket", s3_store(), "bucket"),
+    VirtualChunkContainer("s3://foo/bar.nc", s3_store(), "bar"),
+    VirtualChunkContainer("modela", gcs_store(), "modela"),
+    VirtualChunkContainer("modelb", gcs_store(), "modelb", target_prefix="gs://real/b/"),
+]
+"""Containers that Icechunk would not make; it ignores those that it cannot use."""
+
+
+def _read_by_icechunk(python: Path | str, folder: Path, spec_version: int) -> None:
+    prefix = f"{folder.as_uri()}/outer/"
+    config = RepositoryConfig()
+    local = VirtualChunkContainer(prefix, local_filesystem_store(folder), "local")
+    for container in (*OTHERS, local):
+        config.set_virtual_chunk_container(container)
+    path = folder / f"repository-{spec_version}"
+    repository = Repository.create(
+        local_filesystem_storage(path), config, spec_version=spec_version
+    )
+    # The earlier generation knows no relative locations.
+    location = f"{prefix}a.nc" if python == sys.executable else "vcc://local/a.nc"
+    write_refs(repository, "a", [f"{prefix}a.nc", location])
+    script = Path(__file__).with_name("icechunk_container_reader.py")
+    done = warm_python.run(python, script, path, prefix, "a")
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["containers"] == sorted(config.virtual_chunk_containers or {})
+    assert found["data"] == "content of a.nc"[5:15] * 2
+
+
+def test_icechunk_reads_beside_containers_it_would_not_make(folder: Path) -> None:
+    """A repository with the seed's containers is as good to Icechunk as any other."""
+    _read_by_icechunk(sys.executable, folder, 1)
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_icechunk2_reads_beside_containers_it_would_not_make(
+    folder: Path, icechunk2: Path, spec_version: int
+) -> None:
+    """The same for the later generation, in both versions of the format."""
+    _read_by_icechunk(icechunk2, folder, spec_version)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +12,13 @@ from icefloe.errors import InvalidInputError
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.model.strings import Strings
 from icefloe.storage import (
+    gcs_store,
     in_memory_storage,
     local_filesystem_store,
     s3_store,
 )
 from icefloe.virtual import VirtualChunks
 from icefloe.virtual.container_table import ContainerTable, VirtualFile
-
-if TYPE_CHECKING:
-    import pytest
 
 CHUNKS = VirtualChunks(
     [
@@ -33,25 +31,42 @@ CHUNKS = VirtualChunks(
     in_memory_storage(),
 )
 
+WIDE = VirtualChunks(
+    [
+        VirtualChunkContainer("s3", s3_store(), name="all"),
+        VirtualChunkContainer("s3://bucket/data/one.nc", s3_store(), name="one"),
+        VirtualChunkContainer("models", gcs_store(), target_prefix="gs://real/a folder"),
+        VirtualChunkContainer(
+            "m://x/y.nc", local_filesystem_store("/z"), target_prefix="file:///z/y.nc", name="y"
+        ),
+        VirtualChunkContainer("m://x/folder", gcs_store(), target_prefix="gs://real/", name="f"),
+    ],
+    {},
+    in_memory_storage(),
+)
+
 _PIECES = [
     "s3://bucket/data/", "S3://", "s3://bucket/", "vcc://Named/", "VCC://", "vcc://n%2F/", "vcc://f/",
     "file:///data/a b/", "file:///", "file://localhost/", "file:/", "data/", "a", "b.nc", "/", "//",
+    "/data/one.nc", "vcc://all/", "vcc://one/", "models://", "m://x/y.nc", "m://x/folder", "vcc://y/",
+    "one.nc", "bucket", "bucket/", "$", "-", "_", "é", "y" * 300,
     "/.", "..", "%20", "%2e", "%2F", "?", "#", "\\", "@", "\n", "ü", " ", "with space/", "x" * 600,
 ]  # fmt: skip
 
 
-def _is_valid(location: str) -> bool:
+def _is_valid(chunks: VirtualChunks, location: str) -> bool:
     with suppress(InvalidInputError):
-        CHUNKS.validate(location)
+        chunks.validate(location)
         return True
     return False
 
 
-@given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=5).map("".join), max_size=20))
-def test_columns_agree_with_single_locations(locations: list[str]) -> None:
+@pytest.mark.parametrize("chunks", [CHUNKS, WIDE], ids=["places", "schemes"])
+@given(locations=st.lists(st.lists(st.sampled_from(_PIECES), max_size=5).map("".join), max_size=20))
+def test_columns_agree_with_single_locations(chunks: VirtualChunks, locations: list[str]) -> None:
     """For any locations the two ways give the same answers."""
-    found = CHUNKS.validate_many(Strings.of(locations))
-    assert found.tolist() == [_is_valid(location) for location in locations]
+    found = chunks.validate_many(Strings.of(locations))
+    assert found.tolist() == [_is_valid(chunks, location) for location in locations]
 
 
 def test_without_containers_nothing_is_held() -> None:
@@ -77,3 +92,10 @@ def test_plain_locations_are_not_looked_at_one_by_one(monkeypatch: pytest.Monkey
     found = CHUNKS.validate_many(Strings.of([*names, *odd]))
     assert looked_at == odd
     assert found.tolist() == [False, True] * 100_000 + [True, False, True]
+
+    looked_at.clear()
+    starts = ("s3://elsewhere/data", "m://x/y.nc", "gs://bucket/a", "m://x/folder")
+    names = [f"{starts[i % 4]}{f'/c/{i}' if i % 4 != 1 else ''}" for i in range(100_000)]
+    found = WIDE.validate_many(Strings.of(names))
+    assert len(looked_at) < 20  # prefixes that are whole locations, once per block
+    assert found.tolist() == [True, True, False, True] * 25_000

@@ -7,6 +7,8 @@ from itertools import pairwise
 import pytest
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.format import config_flexbuffers, config_yaml
+from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.storage import gcs_store, http_store, local_filesystem_store, s3_store
 from icefloe.virtual.container_table import ContainerTable
@@ -56,6 +58,110 @@ def test_the_most_specific_container_holds_a_location(
         found = ContainerTable(containers).find(location)
         assert found.known.container.url_prefix == prefix
         assert found.location.path == path
+
+
+SCHEMES = [
+    VirtualChunkContainer("s3", s3_store(), name="all"),
+    VirtualChunkContainer("s3://foo", s3_store(), name="foo"),
+    VirtualChunkContainer("s3://foo/bar.nc", s3_store(), name="bar"),
+    VirtualChunkContainer("models", gcs_store(), name="models"),
+    VirtualChunkContainer("models/dev", gcs_store(), name="dev"),
+    VirtualChunkContainer("models/prod", gcs_store(), name="prod"),
+    VirtualChunkContainer("real", gcs_store(), name="real", target_prefix="gs://bucket/a"),
+    VirtualChunkContainer(
+        "real/one.nc",
+        local_filesystem_store("/data"),
+        name="one",
+        target_prefix="file:///data/1.nc",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "location,name,text",
+    [
+        ("s3://foobar/x", "all", "s3://foobar/x"),
+        ("s3://foo/x", "foo", "s3://foo/x"),
+        ("s3://foo/bar.nc4", "foo", "s3://foo/bar.nc4"),
+        ("s3://foo/bar.nc", "bar", "s3://foo/bar.nc"),
+        ("s3://foo/bar.nc/x", "bar", "s3://foo/bar.nc/x"),
+        ("models://dev/x", "dev", "models://dev/x"),
+        ("models://develop/x", "models", "models://develop/x"),
+        ("models://prod/x", "prod", "models://prod/x"),
+        ("real://x/y.nc", "real", "gs://bucket/a/x/y.nc"),
+        ("real://one.nc/x", "one", "file:///data/1.nc/x"),
+        ("vcc://all/bucket/x", "all", "s3://bucket/x"),
+        ("vcc://bar/x", "bar", "s3://foo/bar.nc/x"),
+        ("vcc://real/x/y", "real", "gs://bucket/a/x/y"),
+    ],
+)
+def test_prefixes_are_whole_segments(location: str, name: str, text: str) -> None:
+    """A scheme, a bucket, one object, and a place that another prefix stands for."""
+    for containers in (SCHEMES, SCHEMES[::-1]):
+        found = ContainerTable(containers).find(location)
+        assert found.known.container.name == name
+        assert found.location.text == text
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://evil.example%23/x",
+        "s3://evil.example%3F/x",
+        "s3://evil.example%5C/x",
+        "s3://evil.example%2F/x",
+        "s3://evil.example%40a/x",
+        "s3://a b/x",
+        "s3://-a/x",
+        "models://a@b/x",
+    ],
+)
+def test_what_can_be_no_bucket_never_becomes_part_of_a_host(location: str) -> None:
+    """A location is not trusted: a '#' in the bucket would end the host before the platform's."""
+    with pytest.raises(InvalidInputError, match="bucket") as raised:
+        ContainerTable(SCHEMES).find(location)
+    assert raised.value.kind is ErrorKind.INVALID_VIRTUAL_REF
+    if "%40" in location or "@" in location:
+        return  # before a bucket that a container names stands a user, who is ignored
+    with pytest.raises(InvalidInputError, match="bucket"):
+        VirtualChunkContainer(location.removesuffix("x"), s3_store())
+
+
+def test_names_and_prefixes_are_unique() -> None:
+    """Enforced when a container is set; what another writer doubled is never ambiguous."""
+    config = RepositoryConfig()
+    config.set_virtual_chunk_container(VirtualChunkContainer("s3://a/", s3_store(), "x"))
+    config.set_virtual_chunk_container(VirtualChunkContainer("s3://b/", s3_store(), "x"))
+    config.set_virtual_chunk_container(VirtualChunkContainer("s3://b", s3_store(), "y"))
+    assert [(c.url_prefix, c.name) for c in config.usable_containers()] == [("s3://b/", "y")]
+    # An edit of a container that somebody wrote in another spelling.
+    written = VirtualChunkContainer.from_persisted("s3", s3_store(), "all", unknown={})
+    config.virtual_chunk_containers = {"s3": written}
+    config.set_virtual_chunk_container(VirtualChunkContainer("s3://", s3_store(region="r"), "all"))
+    assert list(config.virtual_chunk_containers) == ["s3://"]
+
+    twice = [
+        VirtualChunkContainer("s3://a/", s3_store(), "x"),
+        VirtualChunkContainer("s3://b/", s3_store(), "x"),
+        VirtualChunkContainer("s3://b/", s3_store(region="r"), "z"),
+    ]
+    prefixes = [known.container.url_prefix for known in ContainerTable(twice).known]
+    assert prefixes == ["s3://a/", "s3://b/"]
+    table = ContainerTable(twice[:2])
+    assert table.named("x") is None
+    with pytest.raises(InvalidInputError, match="no virtual chunk container is named 'x'"):
+        table.find("vcc://x/a")
+
+
+def test_targets_are_persisted_beside_what_icechunk_knows() -> None:
+    """In both formats; a container without a target is written as Icechunk writes it."""
+    for container in SCHEMES:
+        config = RepositoryConfig()
+        config.set_virtual_chunk_container(container)
+        for codec in (config_yaml, config_flexbuffers):
+            assert codec.loads(codec.dumps(config)) == config
+        has_target = b"target_prefix" in config_yaml.dumps(config)
+        assert has_target == (container.target_prefix is not None)
 
 
 @pytest.mark.parametrize(

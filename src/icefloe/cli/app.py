@@ -1,9 +1,13 @@
-"""The commands, their help and their output. No logic: that is in `icefloe.inspection`."""
+"""The commands that look into repositories, and how all commands end.
+
+No logic: that is in `icefloe.inspection`. Those that start jobs are in `pipeline_commands`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +19,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from icefloe import __version__
+from icefloe.cli import pipeline_commands
+from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
+from icefloe.cli.output import print_json, print_out, print_rows, printable
+from icefloe.display import container_name, sized
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection import (
     describe_file,
@@ -22,15 +30,17 @@ from icefloe.inspection import (
     fetch_metadata_file,
     fetch_snapshot,
     node_summary,
-    stream_json,
 )
 from icefloe.inspection.metadata_file import describe_node, describe_snapshot_info
+from icefloe.inspection.repository import resolve_ref
 from icefloe.model.node import NodeKind
 from icefloe.refs import open_refs
 from icefloe.storage import LocalStorage, Storage, storage_from_url
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from icefloe.dependencies import Dependencies
+    from icefloe.repository import Repository
+    from icefloe.virtual_refs import VirtualRef
 
 app = typer.Typer(
     name="icefloe",
@@ -39,18 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A transactional, versioned store for Zarr arrays, in the format of Icechunk.",
 )
-
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_Repository = Annotated[
-    str,
-    typer.Argument(
-        metavar="REPOSITORY",
-        help="A directory, or a URL such as s3://bucket/prefix, gs://, az://, https://.",
-    ),
-]
-_Ref = Annotated[
-    str, typer.Option("--ref", "-r", metavar="NAME", help="A branch, a tag or a snapshot id.")
-]
+app.add_typer(pipeline_commands.commands)
 
 
 def run() -> None:
@@ -71,8 +70,9 @@ def run() -> None:
 
 
 def _fail(message: str) -> None:
+    lines = "\n".join(map(printable, message.split("\n")))
     Console(stderr=True).print(
-        f"[bold red]error:[/] {escape(_printable(message))}", soft_wrap=True, highlight=False
+        f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
     )
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has no reader
     sys.exit(1)
@@ -117,21 +117,21 @@ def inspect(
     """
     storage, name = _split(file)
     data = fetch_metadata_file(storage, name, file)
-    _print_json(describe_file(data, file, refs=refs))
+    print_json(describe_file(data, file, refs=refs))
 
 
 @app.command(epilog="Example:  icefloe history s3://bucket/weather --ref main --limit 20")
 def history(
-    repository: _Repository,
+    repository: RepositoryPlace,
     *,
-    ref: _Ref = "main",
+    ref: Ref = "main",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 100,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
     entries = islice(fetch_history(open_refs(storage_from_url(repository)).at_opening, ref), limit)
     if as_json:
-        _print_json(
+        print_json(
             describe_snapshot_info(entry.info)
             | {"branches": list(entry.branches), "tags": list(entry.tags)}
             for entry in entries
@@ -141,39 +141,200 @@ def history(
     for column in ("snapshot", "written at (UTC)", "refs", "message"):
         table.add_column(column)
     for entry in entries:
-        names = [Text(_printable(name), "green") for name in entry.branches]
-        names += [Text(_printable(name), "yellow") for name in entry.tags]
+        names = [Text(printable(name), "green") for name in entry.branches]
+        names += [Text(printable(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(_printable(entry.info.message)),
+            Text(printable(entry.info.message)),
         )
-    _print(table)
+    print_out(table)
 
 
 @app.command(epilog="Example:  icefloe tree weather --ref v1.0")
-def tree(repository: _Repository, *, ref: _Ref = "main", as_json: _AsJson = False) -> None:
+def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
     snapshot = fetch_snapshot(storage, open_refs(storage).at_opening, ref)
     if as_json:
-        _print_json(describe_node(node) for node in snapshot.nodes)
+        print_json(describe_node(node) for node in snapshot.nodes)
         return
-    root = Tree(Text(_printable(f"{repository} at {ref}"), "bold"))
+    root = Tree(Text(printable(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in snapshot.nodes:
         if node.path.is_root:
             continue
         # A hierarchy may lack the groups in between: then a node hangs from what there is.
         above = branches.get(str(node.path.parent), root)
-        label = Text(_printable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else "")
+        label = Text(printable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else "")
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {_printable(node_summary(node))}", "dim")
+            label.append(f"  {printable(node_summary(node))}", "dim")
         branches[str(node.path)] = above.add(label)
     if not snapshot.nodes:
         root.add(Text("(nothing in it yet)", "dim"))
-    _print(root)
+    print_out(root)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  icefloe dependencies s3://bucket/weather\n\n"
+    "  icefloe dependencies weather --ref v1.0 --files --json | jq -r .files[].location"
+)
+def dependencies(
+    repository: RepositoryPlace,
+    *,
+    ref: Annotated[
+        str | None,
+        typer.Option(
+            "--ref",
+            "-r",
+            metavar="NAME",
+            help="Only of a branch, a tag or a snapshot id; else of all history.",
+        ),
+    ] = None,
+    files: Annotated[
+        bool, typer.Option("--files", help="List every file, not only containers.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the files outside a repository that its virtual chunks are in, and their containers.
+
+    Those files are not read. A range of a file counts once, however many chunks refer to it.
+    """
+    found = _dependencies(repository, ref)
+    if as_json:
+        described: dict[str, object] = {
+            "num_files": found.num_files,
+            "num_chunks": found.num_chunks,
+            "num_arrays": found.num_arrays,
+            "num_bytes": found.num_bytes,
+            "containers": [asdict(one) for one in found.containers],
+        }
+        if files:
+            described["files"] = map(asdict, found.files())
+        print_json(described)
+        return
+    columns = ("files", "chunks", "arrays", "bytes")
+    if files:
+        rows = (
+            (one.location, one.num_chunks, one.num_arrays, one.num_bytes) for one in found.files()
+        )
+        print_rows(("location", *columns[1:]), rows)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("container")
+    for column in columns:
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for one in found.containers:
+        table.add_row(
+            Text(printable(container_name(one)), "cyan" if one.url_prefix else "dim"),
+            *(f"{count:,}" for count in (one.num_files, one.num_chunks, one.num_arrays)),
+            sized(one.num_bytes),
+            Text("" if one.is_authorized or one.url_prefix is None else "not authorised", "yellow"),
+        )
+    if found.containers:
+        print_out(table)
+    else:
+        print_out(Text("no virtual chunks", "dim"))
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  icefloe dependents weather s3://archive/2019.nc\n\n"
+    "  icefloe dependents weather s3://archive/2019/ && aws s3 rm --recursive s3://archive/2019/"
+)
+def dependents(
+    repository: RepositoryPlace,
+    location: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOCATION", help="The URL of a file, or with / at the end a folder."
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show who refers to a file outside the repository: whether it may be deleted.
+
+    Every snapshot that a branch or a tag has in its history counts. Exits with 0 if nobody refers
+    to the file, and with 3 if somebody does.
+    """
+    found = _open(repository).find_dependents(location)
+    if as_json:
+        print_json(
+            {
+                "location": found.location,
+                "may_delete": found.may_delete,
+                "snapshots": [
+                    asdict(one) | {"written_at": one.written_at.isoformat()}
+                    for one in found.snapshots
+                ],
+            }
+        )
+    elif found.may_delete:
+        print_out(Text(f"nobody refers to {printable(location)}"))
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("snapshot", "written at (UTC)", "refs", "message", "arrays"):
+            table.add_column(column)
+        for one in found.snapshots:
+            table.add_row(
+                Text(one.id, "cyan"),
+                f"{one.written_at:%Y-%m-%d %H:%M:%S}",
+                Text(printable(" ".join([*one.branches, *one.tags])), "green"),
+                Text(printable(one.message)),
+                Text(printable(", ".join(one.arrays))),
+            )
+        print_out(table)
+    if not found.may_delete:
+        raise typer.Exit(3)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  icefloe locations weather --prefix s3://archive/2019/\n\n"
+    "  icefloe locations weather --array t2m --glob '*.nc' --json"
+)
+def locations(
+    repository: RepositoryPlace,
+    *,
+    ref: Ref = "main",
+    array: Annotated[
+        str | None, typer.Option("--array", metavar="PATH", help="An array, or a group of arrays.")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="URL", help="What the location begins with.")
+    ] = None,
+    glob: Annotated[
+        str | None, typer.Option("--glob", help="What it looks like: *, ? and […] as in a shell.")
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option("--regex", help="A regular expression that is found in it.")
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", metavar="NAME", help="A container, or its prefix.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every chunk with its range, as JSON.")
+    ] = False,
+) -> None:
+    """List the locations of virtual chunks, each once."""
+    opened = _open(repository)
+    session = opened.readonly_session(snapshot_id=_snapshot_id(repository, ref))
+    query = {
+        "array_path": array,
+        "prefix": prefix,
+        "glob": glob,
+        "regex": regex,
+        "container": container,
+    }
+    if as_json:
+        print_json(map(_described_ref, session.virtual_refs(**query)))
+        return
+    for location in sorted(session.virtual_locations(**query)):
+        sys.stdout.write(printable(location) + "\n")
 
 
 def _split(file: str) -> tuple[Storage, str]:
@@ -198,26 +359,27 @@ def _split(file: str) -> tuple[Storage, str]:
     return LocalStorage(folder or slash or ".", follow_symlinks=True), name
 
 
-def _print(renderable: RenderableType) -> None:
-    # A pipe has no width: what a program reads is neither folded nor padded.
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    for line in captured.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")
+def _open(repository: str) -> Repository:
+    # It brings zarr along, which takes longer to load than most commands run.
+    from icefloe.repository import Repository  # noqa: PLC0415
+
+    return Repository.open(storage_from_url(repository))
 
 
-def _print_json(value: object) -> None:
-    for piece in stream_json(value):
-        sys.stdout.write(piece)
-    sys.stdout.write("\n")
+def _dependencies(repository: str, ref: str | None) -> Dependencies:
+    opened = _open(repository)
+    if ref is None:
+        return opened.dependencies()
+    return opened.dependencies(snapshot_id=_snapshot_id(repository, ref))
 
 
-def _printable(text: str) -> str:
-    """Spell out control characters: a commit message must not steer the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
+def _snapshot_id(repository: str, ref: str) -> str:
+    return str(resolve_ref(open_refs(storage_from_url(repository)).at_opening, ref))
+
+
+def _described_ref(ref: VirtualRef) -> dict[str, object]:
+    time = ref.last_modified
+    return asdict(ref) | {
+        "index": list(ref.index),
+        "last_modified": None if time is None else time.isoformat(),
+    }

@@ -7,6 +7,16 @@ sheet, no script and nothing from the network, and read in light and dark.
 
 from icefloe.display.commit_graph import Commit, CommitGraph, lay_out
 from icefloe.display.config import config_html
+from icefloe.display.dependencies import (
+    container_name,
+    dependencies_html,
+    dependencies_summary,
+    dependencies_text,
+    dependents_html,
+    dependents_summary,
+    dependents_text,
+    sized,
+)
 from icefloe.display.diff import diff_html, diff_summary, diff_text
 from icefloe.display.graph_svg import graph_svg
 from icefloe.display.graph_text import graph_text
@@ -20,6 +30,13 @@ __all__ = [
     "Commit",
     "CommitGraph",
     "config_html",
+    "container_name",
+    "dependencies_html",
+    "dependencies_summary",
+    "dependencies_text",
+    "dependents_html",
+    "dependents_summary",
+    "dependents_text",
     "diff_html",
     "diff_summary",
     "diff_text",
@@ -34,4 +51,5 @@ __all__ = [
     "repository_html",
     "session_html",
     "short_time",
+    "sized",
 ]

@@ -33,6 +33,7 @@ from icefloe.model.containers import (
     ObjectStoreConfig,
     S3Options,
     VirtualChunkContainer,
+    normalized_prefix,
 )
 from icefloe.model.manifest_config import (
     AnySplitDimCondition,
@@ -176,8 +177,9 @@ class RepositoryConfig(ConfigSection):
     """The configuration of a repository.
 
     A chunk of at most ``inline_chunk_threshold_bytes`` bytes is stored inside its manifest; 0
-    stores none there. ``virtual_chunk_containers`` maps URL prefixes to containers. Chunks are
-    packed only where ``packing`` is set.
+    stores none there. ``virtual_chunk_containers`` maps URL prefixes to containers; None means that
+    nobody said anything about containers, so that the default ones apply, and an empty mapping that
+    there are none. Chunks are packed only where ``packing`` is set.
     """
 
     inline_chunk_threshold_bytes: U16 | None = None
@@ -221,32 +223,42 @@ class RepositoryConfig(ConfigSection):
         return RepositoryConfig()
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
-        """Get the container with this URL prefix or this name, or None."""
+        """Get the container with this URL prefix or this name, or None.
+
+        Default containers are not part of a configuration, and are not found here.
+        """
         containers = self.virtual_chunk_containers or {}
-        # A name has no '/' and a prefix ends in one: no name hides a prefix.
+        # A name has no '/' and a prefix has '://': no name hides a prefix, but a bare scheme.
         named = (container for container in containers.values() if container.name == name)
-        return containers.get(name) or next(named, None)
+        found = containers.get(name) or next(named, None)
+        return found or containers.get(normalized_prefix(name))
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
-        """Add a container.
+        """Add a container, or edit one.
 
         It takes the place of the container with the same prefix and, where it has a name, of the
-        one with the same name: names are unique within a repository.
+        one with the same name: both are unique within a repository. With the first container the
+        default ones are gone.
         """
         if not isinstance(cont, VirtualChunkContainer):
             raise InvalidInputError(
                 f"a VirtualChunkContainer is needed, not a {type(cont).__qualname__}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
+        meant = normalized_prefix(cont.url_prefix)
         kept = {
             prefix: other
             for prefix, other in (self.virtual_chunk_containers or {}).items()
-            if cont.name is None or other.name != cont.name
+            if (cont.name is None or other.name != cont.name)
+            and normalized_prefix(other.url_prefix) != meant
         }
         self.virtual_chunk_containers = {**kept, cont.url_prefix: cont}
 
     def clear_virtual_chunk_containers(self) -> None:
-        """Say that there are no containers, also when this is laid over another configuration."""
+        """Say that there are no containers, not even default ones.
+
+        That holds also when this is laid over another configuration, and when it is saved.
+        """
         self.virtual_chunk_containers = {}
 
     def usable_containers(self) -> list[VirtualChunkContainer]:

@@ -2,7 +2,7 @@
 
 Seed `002` introduces them. A container names a URL prefix and how to reach the store behind it,
 never a credential. A virtual chunk is read from the container with the longest matching prefix,
-and only where the user authorised that prefix.
+and only where that is the repository's own platform or the user authorised the container.
 """
 
 import re
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.config_section import U32, Persisted, PersistedValue
+from icefloe.model.config_section import ABSENT_IF_UNSET, U32, Persisted, PersistedValue
 
 
 class ChecksumAlgorithm(Enum):
@@ -139,25 +139,99 @@ _STORES_OF_SCHEME: Final[Mapping[str, tuple[type[Persisted], ...]]] = {
     "file": (ObjectStoreConfig.LocalFileSystem,),
 }
 
+_STORES_WITH_BUCKETS: Final = (
+    ObjectStoreConfig.S3,
+    ObjectStoreConfig.S3Compatible,
+    ObjectStoreConfig.Tigris,
+    ObjectStoreConfig.Gcs,
+    ObjectStoreConfig.Azure,
+)
+"""Also those of a scheme that means nothing by itself, as ``modela``."""
+
+RELATIVE_SCHEME: Final = "vcc"
+"""``vcc://name/path`` names a container, so no container has this scheme."""
+
+_SCHEMES_THAT_NEED_A_HOST: Final = frozenset({"http", "https"})
+"""Whoever allows a container on the web must be able to see which servers it leads to."""
+
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
+_WITHOUT_COLON: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
+
+
+def normalized_prefix(url_prefix: str) -> str:
+    """Write a URL prefix in the one way that it is compared and persisted.
+
+    The seed's bare schemes become URLs (``s3`` is ``s3://``, ``models/dev`` is ``models://dev/``),
+    schemes are in lower case, and a bucket or host ends in ``/``. What is no prefix stays as it is.
+    """
+    bare = _WITHOUT_COLON.fullmatch(url_prefix)
+    if bare is not None:
+        url_prefix = f"{bare[1]}://{bare[2] or ''}"
+    parts = _URL.fullmatch(url_prefix)
+    if parts is None:
+        return url_prefix
+    scheme, host, path = parts[1].lower(), parts[2], parts[3]
+    # Only a host: no bucket has a name that goes on, so that nothing else can be meant.
+    return f"{scheme}://{host}{path}" if path or not host else f"{scheme}://{host}/"
+
+
+def is_bucket(name: str) -> bool:
+    """Whether a name can be that of a bucket.
+
+    Buckets become a part of host names, and neither a configuration nor a location is trusted: were
+    ``evil.example#`` a bucket, a signed request would leave for another server.
+    """
+    return _BUCKET.fullmatch(name) is not None
+
+
+def bucket_in(store: AnyObjectStoreConfig, authority: str) -> str:
+    """Tell the bucket that the authority of a URL names, without the user or host beside it."""
+    if isinstance(store, ObjectStoreConfig.Azure):
+        # abfs://container@account.dfs.core.windows.net/path
+        return authority.partition("@")[0]
+    return authority.rpartition("@")[2]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VirtualChunkContainer(PersistedValue):
     """A prefix of the URLs of virtual chunks, and the store that holds them.
 
+    A prefix holds what lies below it, in whole segments: ``s3://foo`` is the bucket ``foo`` and
+    never ``foobar``, ``s3://foo/bar.nc`` is that object, or what lies below a folder of that name,
+    and ``s3://``, for which ``s3`` may be written, is every bucket. A scheme that is not a
+    platform's own, such as ``modela://``, has the buckets of the store's platform.
+
+    Parameters
+    ----------
+    url_prefix
+        What the locations of the container's chunks begin with.
+    store
+        The platform, and how it is reached.
+    name
+        For people, for credentials and for ``vcc://name/path``; unique within a repository.
+    target_prefix
+        The URL that ``url_prefix`` stands for, if that is another one: with
+        ``gs://real-bucket/folder/`` as the target of ``modela://``, the location
+        ``modela://2024/x.nc`` is read from ``gs://real-bucket/folder/2024/x.nc``. Icechunk does not
+        know targets.
+
     Raises
     ------
     InvalidInputError
-        If the prefix does not end in ``/``, does not fit the store, or the name is not usable.
+        If the prefix does not fit the store, or the name is not usable.
     """
 
     url_prefix: str
     store: AnyObjectStoreConfig
     name: str | None = None
+    target_prefix: str | None = field(default=None, kw_only=True, metadata=ABSENT_IF_UNSET)
 
     def __post_init__(self) -> None:
         PersistedValue.__post_init__(self)
+        object.__setattr__(self, "url_prefix", normalized_prefix(self.url_prefix))
+        if self.target_prefix is not None:
+            object.__setattr__(self, "target_prefix", normalized_prefix(self.target_prefix))
         if self.problem is not None:
             raise InvalidInputError(self.problem, kind=ErrorKind.BAD_PREFIX)
 
@@ -167,10 +241,11 @@ class VirtualChunkContainer(PersistedValue):
         url_prefix: str,
         store: AnyObjectStoreConfig,
         name: str | None = None,
+        target_prefix: str | None = None,
         *,
         unknown: Mapping[str, object],
     ) -> Self:
-        """Make a container without checking its rules.
+        """Make a container without checking its rules, from what somebody wrote.
 
         A bad container in a repository must not make the repository unreadable, and must survive
         a rewrite of the configuration; nothing is read through it, see `usable_containers`.
@@ -180,6 +255,7 @@ class VirtualChunkContainer(PersistedValue):
             ("url_prefix", url_prefix),
             ("store", store),
             ("name", name),
+            ("target_prefix", target_prefix),
             ("unknown", unknown),
         ):
             object.__setattr__(container, name_, value)
@@ -190,23 +266,39 @@ class VirtualChunkContainer(PersistedValue):
         """Why this container cannot be used, or None where it can."""
         if self.name is not None and (not self.name or "/" in self.name):
             return f"the name of a container is not empty and has no '/': {self.name!r}"
-        prefix = self.url_prefix
-        if not prefix.endswith("/"):
-            return f"the URL prefix of a container ends in '/': {prefix!r}"
-        parts = _URL.fullmatch(prefix)
-        if parts is None:
-            return f"the URL prefix of a container looks like 's3://bucket/': {prefix!r}"
-        scheme, host, path = parts[1].lower(), parts[2], parts[3]
-        if not isinstance(self.store, _STORES_OF_SCHEME.get(scheme, ())):
-            kind = type(self.store).__name__
-            return f"the URL prefix {prefix!r} does not fit a store of kind {kind}"
-        if scheme == "file":
-            if not host and len(path) < 2:
-                return f"the URL prefix of a local container includes a path: {prefix!r}"
-            if any(
-                segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")
-            ):
-                return f"the URL prefix of a local container has no '.' or '..': {prefix!r}"
-        elif not host:
-            return f"the URL prefix of a container includes a host or bucket: {prefix!r}"
-        return None
+        if self.target_prefix is None:
+            return _problem_with_prefix(self.url_prefix) or _problem_with_place(
+                self.url_prefix, self.store
+            )
+        target = normalized_prefix(self.target_prefix)
+        problem = _problem_with_prefix(self.url_prefix) or _problem_with_prefix(target)
+        if problem is None and target.endswith("://"):
+            problem = f"the target of a container includes a host or bucket: {target!r}"
+        return problem or _problem_with_place(target, self.store)
+
+
+def _problem_with_prefix(prefix: str) -> str | None:
+    parts = _URL.fullmatch(normalized_prefix(prefix))
+    if parts is None:
+        return f"the URL prefix of a container looks like 's3://bucket/': {prefix!r}"
+    scheme, host, path = parts[1].lower(), parts[2], parts[3]
+    if scheme == RELATIVE_SCHEME:
+        return f"vcc:// names containers, and cannot be the URL prefix of one: {prefix!r}"
+    if scheme == "file":
+        if not host and len(path) < 2:
+            return f"the URL prefix of a local container includes a path: {prefix!r}"
+        if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")):
+            return f"the URL prefix of a local container has no '.' or '..': {prefix!r}"
+    elif not host and (path or scheme in _SCHEMES_THAT_NEED_A_HOST):
+        return f"the URL prefix of a container includes a host or bucket: {prefix!r}"
+    return None
+
+
+def _problem_with_place(prefix: str, store: AnyObjectStoreConfig) -> str | None:
+    scheme, _, rest = normalized_prefix(prefix).partition("://")
+    if not isinstance(store, _STORES_OF_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
+        return f"the URL prefix {prefix!r} does not fit a store of kind {type(store).__name__}"
+    bucket = bucket_in(store, rest.partition("/")[0])
+    if rest and isinstance(store, _STORES_WITH_BUCKETS) and not is_bucket(bucket):
+        return f"the URL prefix of a container names a bucket, and {bucket!r} is none: {prefix!r}"
+    return None

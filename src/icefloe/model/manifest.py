@@ -144,8 +144,8 @@ class ChunkPayloads:
         """Put the rows of several payloads one behind the other; tables are merged."""
         if len(parts) == 1:
             return parts[0]
-        location, locations = _merge_codes([(part.location, part.locations) for part in parts])
-        etag, etags = _merge_codes([(part.etag, part.etags) for part in parts])
+        location, locations = merge_codes([(part.location, part.locations) for part in parts])
+        etag, etags = merge_codes([(part.etag, part.etags) for part in parts])
         inline_starts = np.cumsum([0, *(len(part.inline) for part in parts)])
         offsets = [
             np.where(part.kind == ChunkKind.INLINE, part.offset + np.uint64(start), part.offset)
@@ -314,9 +314,10 @@ def _allocated(column: NDArray[np.generic]) -> int:
     return 0 if len(column) and column.strides[0] == 0 else column.nbytes
 
 
-def _merge_codes(
+def merge_codes(
     parts: Sequence[tuple[NDArray[np.int32], Strings]],
 ) -> tuple[NDArray[np.int32], Strings]:
+    """Put coded columns one behind the other, with one table that has no string twice."""
     tables = [table for _, table in parts]
     counts = np.cumsum([0, *(len(table) for table in tables)])
     everything = Strings(
@@ -354,5 +355,5 @@ def _same_strings(
         return False
     if table == other_table:
         return np.array_equal(codes, other_codes)
-    merged, _ = _merge_codes([one, other])
+    merged, _ = merge_codes([one, other])
     return np.array_equal(merged[: len(codes)], merged[len(codes) :])

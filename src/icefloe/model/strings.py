@@ -7,6 +7,7 @@ turns such strings into codes into a table of distinct ones by vector arithmetic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,15 +45,17 @@ class Strings:
         InvalidInputError
             If one of them is not valid Unicode.
         """
-        try:
-            encoded = [value.encode() if isinstance(value, str) else value for value in values]
-        except UnicodeEncodeError as error:
-            raise InvalidInputError(
-                f"{error.object!r} has half a surrogate pair and cannot be stored as UTF-8"
-            ) from error
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(value) for value in encoded], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+        pieces: list[bytes] = []
+        lengths = np.zeros(len(values), np.int64)
+        # In blocks: all of it as one Python string would stand in memory beside the column.
+        for begin in range(0, len(values), _BLOCK_ROWS):
+            block = values[begin : begin + _BLOCK_ROWS]
+            encoded, block_lengths = _encoded(block)
+            pieces.append(encoded)
+            lengths[begin : begin + len(block)] = block_lengths
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -62,7 +65,23 @@ class Strings:
         return self.data[start:end].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        return (self[index] for index in range(len(self)))
+        for block in self._blocks():
+            yield from block
+
+    def tolist(self) -> list[str]:
+        """Return all of them as Python strings."""
+        return list(chain.from_iterable(self._blocks()))
+
+    def _blocks(self) -> Iterator[list[str]]:
+        for begin in range(0, len(self), _BLOCK_ROWS):
+            offsets = self.offsets[begin : begin + _BLOCK_ROWS + 1]
+            data = self.data[offsets[0] : offsets[-1]].tobytes()
+            ends = (offsets - offsets[0]).tolist()
+            if data.isascii():
+                text = data.decode("ascii")
+                yield [text[start:end] for start, end in pairwise(ends)]
+            else:
+                yield [data[start:end].decode() for start, end in pairwise(ends)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Strings):
@@ -93,6 +112,23 @@ class Strings:
     def unique(self) -> tuple[NDArray[np.int32], Strings]:
         """Find the distinct strings, and for each string its place among them."""
         return factorize(self.data, self.offsets[:-1], self.lengths)
+
+
+def _encoded(values: Sequence[str | bytes]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return the UTF-8 of some strings in one piece, and how long each is."""
+    try:
+        text = "".join(values)  # type: ignore[arg-type]
+    except TypeError:  # there are bytes among them
+        text = None
+    if text is not None and text.isascii():
+        return text.encode("ascii"), np.fromiter(map(len, values), np.int64, len(values))
+    try:
+        encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{error.object!r} has half a surrogate pair and cannot be stored as UTF-8"
+        ) from error
+    return b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded))
 
 
 EMPTY = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
@@ -127,6 +163,8 @@ def factorize(
     is_head = np.ones(len(starts), bool)
     # An empty string starts where the next one does, so lengths count as well.
     is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
+    if is_head.all():
+        return _factorize_places(data, starts, lengths)
     heads = np.flatnonzero(is_head)
     codes, table = _factorize_places(data, starts[heads], lengths[heads])
     return np.repeat(codes, np.diff(heads, append=len(starts))), table
@@ -184,6 +222,14 @@ def _factorize_one_length(
     for begin in range(0, len(heads), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
         hashes[block] = _hash(data, starts[heads[block]], length)
+    in_order = np.sort(hashes)
+    if (in_order[1:] != in_order[:-1]).all():
+        # Different hashes, different strings: nothing to number, as where every chunk is a file.
+        codes = np.arange(len(heads), dtype=np.int32)
+        if len(heads) == len(starts):
+            return codes, _gather(data, starts, length)
+        rows = _gather(data, starts[heads], length)
+        return np.repeat(codes, np.diff(heads, append=len(starts))), rows
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)  # first come, first numbered: the hash must not show
     rank = np.empty(len(order), np.int32)
@@ -240,6 +286,9 @@ def _windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np
 
 
 def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+    first = int(starts[0])
+    if (starts[1:] - starts[:-1] == length).all():
+        return data[first : first + len(starts) * length].reshape(len(starts), length)
     rows = _windows(data, np.dtype(f"V{length}"))[starts]
     return np.frombuffer(rows.tobytes(), np.uint8).reshape(len(starts), length)
 

@@ -35,17 +35,31 @@ class CoalescedRanges:
     slices: tuple[Slice, ...]
 
 
-def coalesce(ranges: Sequence[Bounded], max_gap_bytes: int = MAX_GAP_BYTES) -> CoalescedRanges:
+def coalesce(
+    ranges: Sequence[Bounded],
+    max_gap_bytes: int = MAX_GAP_BYTES,
+    *,
+    max_request_bytes: int | None = None,
+) -> CoalescedRanges:
     """Join ranges that overlap or lie at most ``max_gap_bytes`` apart.
 
-    None of the ranges may be empty. The slices are in the order of the ranges.
+    None of the ranges may be empty. The slices are in the order of the ranges. Ranges that together
+    take more than ``max_request_bytes`` are not joined; one that does so alone stays whole.
     """
     requests: list[Bounded] = []
     slices: dict[int, Slice] = {}
     for index in sorted(range(len(ranges)), key=lambda index: ranges[index].start):
         wanted = ranges[index]
-        if requests and wanted.start - requests[-1].end <= max_gap_bytes:
-            last = requests[-1]
+        last = requests[-1] if requests else None
+        if (
+            last is not None
+            and wanted.start - last.end <= max_gap_bytes
+            and (
+                max_request_bytes is None
+                or wanted.end <= last.end
+                or wanted.end - last.start <= max_request_bytes
+            )
+        ):
             requests[-1] = Bounded(last.start, max(last.end, wanted.end))
         else:
             requests.append(wanted)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.path import Path
     from icefloe.model.tree import Tree
+    from icefloe.transaction.adopted import AdoptedManifest
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.chunk_changes import ChunkChanges
 
@@ -42,15 +43,25 @@ class ChangeSet:
         of an array in here count for nothing: those of the base do.
     chunks
         The chunks written and deleted, for each array.
+    adopted
+        Manifests that others wrote for this transaction, for each array.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
     chunks: dict[NodeId, ChunkChanges] = field(default_factory=dict)
+    adopted: dict[NodeId, tuple[AdoptedManifest, ...]] = field(default_factory=dict)
+
+    def forget_chunks(self, node_id: NodeId) -> None:
+        """Drop what was done to the chunks of an array."""
+        self.chunks.pop(node_id, None)
+        self.adopted.pop(node_id, None)
 
     def copy(self) -> ChangeSet:
         """Return a change set that goes its own way from here."""
         return ChangeSet(
-            dict(self.edits), {node_id: changes.copy() for node_id, changes in self.chunks.items()}
+            dict(self.edits),
+            {node_id: changes.copy() for node_id, changes in self.chunks.items()},
+            dict(self.adopted),
         )
 
 

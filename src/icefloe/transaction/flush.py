@@ -15,6 +15,7 @@ from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData, NodeSnapshot
 from icefloe.model.snapshot import Snapshot
 from icefloe.model.tree import Tree
+from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.array_manifests import (
     ChangedArray,
     replace_manifests,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from icefloe.model.node import DimensionShape, ManifestRef
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.model.transaction_log import TransactionLog
+    from icefloe.transaction.adopted import LogWriter
     from icefloe.transaction.array_manifests import NewManifests
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
@@ -69,6 +71,7 @@ class Flusher:
     assets: Assets
     config: RepositoryConfig
     location_compression: LocationCompression | None = None
+    log_writer: LogWriter | None = None
     _written: dict[NodeId, tuple[_Source, tuple[ManifestRef, ...]]] = field(default_factory=dict)
     _infos: dict[ManifestId, ManifestFileInfo] = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ class Flusher:
             else:
                 nodes[path] = node
         infos = {info.id: info for info in base.snapshot.manifest_files} | self._infos
+        infos |= {one.info.id: one.info for refs in changes.adopted.values() for one in refs}
         manifests, planned, changed = self._look_at(base, nodes.values(), changes, rewrite=rewrite)
         files: list[EncodedFile] = []
         made: list[Manifest] = []
@@ -133,7 +137,10 @@ class Flusher:
         log = transaction_log(snapshot.id, node_changes(base, changes), columns)
         if amended is not None:
             log = merge_logs(amended, log)
-        if with_log:
+        if with_log and changes.adopted and self.log_writer is not None:
+            self.log_writer(log, changes.adopted)
+        elif with_log:
+            log = complete_log(log, changes.adopted, self.assets) if changes.adopted else log
             files.append(self.assets.encode_transaction_log(log))
         snapshot_file = self.assets.encode_snapshot(snapshot)
         if durable:
@@ -166,6 +173,7 @@ class Flusher:
             before = base.by_id.get(node.id)
             was = None if before is None else before.node_data
             old = was.manifests if isinstance(was, ArrayNodeData) else ()
+            old += tuple([one.ref for one in changes.adopted.get(node.id, ())])
             chunk_changes = changes.chunks.get(node.id)
             grid = tuple([dimension.num_chunks for dimension in data.shape])
             is_same_grid = was is data or (

@@ -56,6 +56,8 @@ def merge_changes(
     SessionStateError
         If both sides contradict each other; nothing was taken over then.
     """
+    if changes.adopted:
+        raise _failed("the fork adopted manifests, which only the session that commits can")
     edits, renamed = _plan_nodes(into, fork_point, changes)
     _require_places(into, fork_point, edits)
     columns = {}

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from icefloe.model.chunk_index_columns import is_sorted
-from icefloe.model.chunk_payload import ChunkKind, ETag, LastModified
-from icefloe.model.columns import constant
+from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
-from icefloe.model.strings import Strings
 from icefloe.transaction.row_order import row_keys
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.model.chunk_payload import Checksum
+    from icefloe.model.strings import Strings
 
 DELETED: Final = 0
 """The kind of a change that deletes its chunk; no manifest file has it."""
@@ -85,8 +83,8 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
     if not len(changes):
         return base
     if not len(base):
-        kept = np.flatnonzero(changes.payloads.kind != DELETED)
-        return select(changes, kept)
+        is_kept = changes.payloads.kind != DELETED
+        return changes if is_kept.all() else select(changes, np.flatnonzero(is_kept))
     keys, changed_keys = row_keys([base.coords, changes.coords])
     places = np.searchsorted(keys, changed_keys)
     is_there = places < len(keys)
@@ -119,18 +117,6 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
 def select(refs: ArrayManifest, rows: NDArray[np.int64] | slice) -> ArrayManifest:
     """Take some rows, in their order."""
     return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
-
-
-def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPayloads:
-    """Give all virtual chunks the same checksum."""
-    match checksum:
-        case ETag(value):
-            rows = len(payloads)
-            return replace(payloads, etag=constant(0, rows, np.int32), etags=Strings.of([value]))
-        case LastModified(seconds):
-            return replace(payloads, last_modified=constant(seconds, len(payloads), np.uint32))
-        case _:
-            return payloads
 
 
 def inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
@@ -176,6 +162,13 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
 def _used(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
     if not len(table):
         return codes, table
+    if len(codes) < len(table) // 8:
+        # A small part of a large table: what it costs must not depend on the table, because a
+        # large array is cut into many such parts.
+        found, back = np.unique(codes, return_inverse=True)
+        is_code = found != NO_CODE
+        renumber = np.where(is_code, np.cumsum(is_code) - 1, NO_CODE).astype(np.int32)
+        return renumber[back], table.take(found[is_code].astype(np.int64))
     is_used = np.zeros(len(table) + 1, bool)
     is_used[codes] = True  # NO_CODE lands on the spare entry at the end
     is_used[-1] = False

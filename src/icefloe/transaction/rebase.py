@@ -61,10 +61,15 @@ def rebase(
     dropped: dict[NodeId, Conflict] = {}
     for node_id, conflict in _conflicts(base, changes, theirs):
         decision = solver.decide(conflict)
-        if decision is VersionSelection.UseOurs and conflict.conflict_type in _CAN_USE_OURS:
+        if (
+            decision is VersionSelection.UseOurs
+            and node_id not in changes.adopted
+            and conflict.conflict_type in _CAN_USE_OURS
+        ):
             continue
         if (
             decision is VersionSelection.UseTheirs
+            and node_id not in changes.adopted  # a file of somebody else: taken whole or not
             and conflict.conflict_type is ConflictType.ChunkDoubleUpdate
             and node_id is not None
         ):
@@ -156,10 +161,11 @@ def _chunks(
     log = theirs.log
     # Arrays that this transaction created are not in the base, and nobody else can have touched
     # them.
+    changed = {node_id for node_id, columns in changes.chunks.items() if columns}
     paths = {
         node_id: str(base.by_id[node_id].path)
-        for node_id, changed in changes.chunks.items()
-        if changed and node_id in base.by_id
+        for node_id in changed | changes.adopted.keys()
+        if node_id in base.by_id
     }
     ordered = sorted(paths, key=lambda node_id: paths[node_id])
     for node_id in ordered:
@@ -173,10 +179,17 @@ def _chunks(
         position = log.updated_chunks.position(node_id)
         if position is None:
             continue
-        mine = changes.chunks[node_id].columns().coords
-        rows, _ = common_rows(mine, log.updated_chunks.matrix(position))
-        if len(rows):
-            chunks = mine[rows].tolist()
+        written = log.updated_chunks.matrix(position)
+        chunks: list[list[int]] = []
+        if node_id in changed:
+            mine = changes.chunks[node_id].columns().coords
+            rows, _ = common_rows(mine, written)
+            chunks += mine[rows].tolist()
+        for one in changes.adopted.get(node_id, ()):
+            # Which chunks of its box a manifest has is not known here: all of them, to be safe.
+            box = np.array(one.ref.extents.ranges, np.int64).reshape(-1, 2)
+            chunks += written[np.all((box[:, 0] <= written) & (written < box[:, 1]), 1)].tolist()
+        if chunks:
             yield node_id, Conflict(ConflictType.ChunkDoubleUpdate, paths[node_id], chunks)
 
 
@@ -242,4 +255,4 @@ def _replayed(
             kept = ~overlay.is_among(columns.coords, theirs.reshape(-1, columns.coords.shape[1]))
             changed = ChunkChanges.of(overlay.select(columns, np.flatnonzero(kept)))  # noqa: PLW2901
         chunks[node_id] = changed
-    return ChangeSet(edits, chunks)
+    return ChangeSet(edits, chunks, dict(changes.adopted))

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+    from icefloe.model.node import ManifestExtents
     from icefloe.model.ref_finder import RefFinder
     from icefloe.model.tree import Tree
+    from icefloe.transaction.adopted import AdoptedManifest
     from icefloe.transaction.change_set import NodeChanges
 
 
@@ -70,14 +72,22 @@ class Part:
 class _OpenArray:
     """An array as the transaction sees it now, made ready for many chunks."""
 
-    __slots__ = ("index", "node", "num_chunks")
+    __slots__ = ("index", "manifests", "node", "num_chunks")
 
-    def __init__(self, node: NodeSnapshot, data: ArrayNodeData, base: ArrayNodeData | None) -> None:
+    def __init__(
+        self,
+        node: NodeSnapshot,
+        data: ArrayNodeData,
+        base: ArrayNodeData | None,
+        adopted: tuple[AdoptedManifest, ...],
+    ) -> None:
         self.node = node
         self.num_chunks = tuple(dimension.num_chunks for dimension in data.shape)
         # With another number of dimensions than before, an array has none of its chunks any more.
         fits = base is not None and len(base.shape) == len(data.shape)
-        self.index = ManifestIndex(base.manifests if base and fits else (), len(data.shape))
+        self.manifests = base.manifests if base and fits else ()
+        self.manifests += tuple(one.ref for one in adopted)
+        self.index = ManifestIndex(self.manifests, len(data.shape))
 
     def has(self, indices: tuple[int, ...]) -> bool:
         if len(indices) != len(self.num_chunks):
@@ -139,7 +149,7 @@ class Transaction:
     def has_changes(self) -> bool:
         """Whether a commit would record anything."""
         changes = self.changes
-        if any(changes.chunks.values()):
+        if changes.adopted or any(changes.chunks.values()):
             return True
         if not changes.edits:
             return False
@@ -240,7 +250,7 @@ class Transaction:
         with self.lock:
             present = self.get_node(node.path)
             if present is not None and present.id != node.id:
-                self.changes.chunks.pop(present.id, None)
+                self.changes.forget_chunks(present.id)
             self._edit(node.path, node)
 
     def drop_node(self, path: Path) -> None:
@@ -248,7 +258,7 @@ class Transaction:
         with self.lock:
             present = self.get_node(path)
             if present is not None:
-                self.changes.chunks.pop(present.id, None)
+                self.changes.forget_chunks(present.id)
                 self._edit(path, None)
 
     def move_node(self, source: Path, target: Path) -> None:
@@ -345,6 +355,24 @@ class Transaction:
         """Add changes of an array's chunks, deletions among them."""
         with self.lock:
             self._chunk_changes(node).add(columns)
+
+    def adopt_manifests(self, path: Path, manifests: tuple[AdoptedManifest, ...]) -> None:
+        """Take over manifests of an array that others wrote, where it has no chunks yet.
+
+        Raises
+        ------
+        InvalidInputError
+            If one reaches outside the array, or over chunks that are there.
+        """
+        with self.lock:
+            array = self._require_open(path)
+            present = [ref.extents for ref in array.manifests]
+            for one in manifests:
+                _require_room(array, one.ref.extents, present)
+                present.append(one.ref.extents)
+            adopted = self.changes.adopted
+            adopted[array.node.id] = (*adopted.get(array.node.id, ()), *manifests)
+            self._arrays.clear()
 
     def delete_chunk(self, path: Path, indices: tuple[int, ...]) -> None:
         """Delete a chunk; what is not there is no error."""
@@ -446,17 +474,22 @@ class Transaction:
             return self.assets.fetch_chunk(part.payload)
         return self.assets.fetch_chunk_part(part.payload, part.start, part.length)
 
-    def chunk_refs(self, path: Path) -> Iterator[ArrayManifest]:
-        """Yield the references of all chunks of an array, part by part, each chunk once."""
+    def chunk_refs(
+        self, path: Path, *, within: ManifestExtents | None = None
+    ) -> Iterator[ArrayManifest]:
+        """Yield the references of all chunks of an array, part by part, each chunk once.
+
+        Only the manifests that have chunks ``within`` a box are fetched; others in them come along.
+        """
         node = self.require_array(path)
         array = self._require_open(path)
         with self.lock:
             changes = self.changes.chunks.get(node.id)
             columns = changes.columns() if changes else None
-        base = self.base.by_id.get(node.id)
-        old = None if base is None else base.node_data
-        manifests = old.manifests if isinstance(old, ArrayNodeData) else ()
-        for manifest_id in dict.fromkeys(ref.id for ref in manifests):
+        wanted = (
+            ref.id for ref in array.manifests if within is None or ref.extents.overlaps(within)
+        )
+        for manifest_id in dict.fromkeys(wanted):
             refs = self.assets.fetch_manifest(manifest_id).array(node.id)
             if refs is None:
                 continue
@@ -500,7 +533,7 @@ class Transaction:
         self._arrays.clear()
         changed = None if node is None else self.changes.chunks.get(node.id)
         if node is not None and changed is not None and changed.ndim != _ndim(node):
-            del self.changes.chunks[node.id]
+            self.changes.forget_chunks(node.id)
 
     def _open(self, path: Path) -> _OpenArray | None:
         """Return an array made ready, None if no array is there."""
@@ -514,7 +547,10 @@ class Transaction:
             before = self.base.by_id.get(node.id)
             base = before.node_data if before is not None else None
             array = _OpenArray(
-                node, node.node_data, base if isinstance(base, ArrayNodeData) else None
+                node,
+                node.node_data,
+                base if isinstance(base, ArrayNodeData) else None,
+                self.changes.adopted.get(node.id, ()),
             )
             self._arrays[path.value] = array
             return array
@@ -591,6 +627,20 @@ class Transaction:
                 "delete the chunk instead",
                 kind=ErrorKind.ZERO_LENGTH_CHUNK,
             )
+
+
+def _require_room(
+    array: _OpenArray, extents: ManifestExtents, present: list[ManifestExtents]
+) -> None:
+    fits = len(extents.ranges) == len(array.num_chunks) and all(
+        box.stop <= count for box, count in zip(extents.ranges, array.num_chunks, strict=True)
+    )
+    if not fits or any(extents.overlaps(one) for one in present):
+        raise InvalidInputError(
+            f"a manifest for chunks {extents} of {array.node.path} cannot be adopted: "
+            f"{'other manifests have chunks there' if fits else 'the array ends before'}",
+            kind=ErrorKind.INVALID_CHUNK_INDEX,
+        )
 
 
 def _ndim(node: NodeSnapshot) -> int:

@@ -6,17 +6,25 @@ they may.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.containers import ObjectStoreConfig, VirtualChunkContainer
+from icefloe.model.containers import (
+    ObjectStoreConfig,
+    VirtualChunkContainer,
+    is_bucket,
+    normalized_prefix,
+)
 from icefloe.storage.urls import redacted_url
 from icefloe.virtual.locations import (
     Location,
     is_relative,
+    malformed,
     parse_location,
     parse_prefix,
+    require_object,
     split_relative,
 )
 
@@ -31,23 +39,75 @@ _MAX_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """A container and what its prefix means."""
+    """A container and what its prefix means.
+
+    Attributes
+    ----------
+    prefix
+        What its locations begin with.
+    target
+        What the prefix stands for, where that is another place.
+    """
 
     container: VirtualChunkContainer
     prefix: Location
+    target: Location | None = None
+
+    @classmethod
+    def of(cls, container: VirtualChunkContainer) -> KnownContainer | None:
+        """Read the prefixes of a container; None where nothing can be read through it."""
+        if container.problem is not None:
+            return None
+        target = container.target_prefix
+        try:
+            known = cls(
+                container,
+                parse_prefix(container.url_prefix),
+                None if target is None else parse_prefix(target),
+            )
+            for place in (known.prefix, known.root):
+                if place.path:
+                    require_object(_below(place, "x"), container.url_prefix)
+        except InvalidInputError:
+            return None
+        return known
+
+    @property
+    def root(self) -> Location:
+        """Where everything in the container lies: its target, or else its prefix."""
+        return self.prefix if self.target is None else self.target
 
     def holds(self, location: Location) -> bool:
         """Whether a location lies in the container.
 
         Compared part by part, as the parts are what is fetched: with the whole text an encoded
-        slash in a host could pass for the end of it.
+        slash in a host could pass for the end of it. And in whole segments: who opens
+        ``s3://bucket/a`` does not mean ``s3://bucket/all-the-rest``.
         """
         prefix = self.prefix
-        return (
-            location.scheme == prefix.scheme
-            and location.authority == prefix.authority
-            and location.path.startswith(prefix.path)
+        if location.scheme != prefix.scheme:
+            return False
+        if not prefix.path:
+            return True  # every bucket
+        return location.authority == prefix.authority and (
+            location.path == prefix.path
+            or location.path.startswith(prefix.path.removesuffix("/") + "/")
         )
+
+    def place_of(self, location: Location, url: str) -> Location:
+        """Tell where the file of a location lies; ``url`` is how it was said, for errors."""
+        place = location
+        if self.target is not None:
+            place = _below(self.target, self._rest(location))
+            require_object(place, url)
+        if not self.root.path and not is_bucket(place.authority):
+            raise malformed(url, "what stands for the bucket cannot be the name of one")
+        return place
+
+    def _rest(self, location: Location) -> str:
+        if not self.prefix.path:
+            return f"{location.authority}{location.path}"
+        return location.path[len(self.prefix.path) :]
 
     @property
     def shown(self) -> str:
@@ -56,9 +116,22 @@ class KnownContainer:
         return prefix if self.container.name is None else f"{prefix} ({self.container.name})"
 
 
+def _below(place: Location, rest: str) -> Location:
+    path = place.path
+    if rest:
+        path = f"{path.removesuffix('/')}/{rest.removeprefix('/')}"
+    return Location(place.scheme, place.authority, path)
+
+
 @dataclass(frozen=True, slots=True)
 class VirtualFile:
-    """A file that virtual chunks lie in, and the container that it is in."""
+    """A file that virtual chunks lie in, and the container that it is in.
+
+    Attributes
+    ----------
+    location
+        Where it is fetched from.
+    """
 
     known: KnownContainer
     location: Location
@@ -75,17 +148,20 @@ class ContainerTable:
     """
 
     def __init__(self, containers: Iterable[VirtualChunkContainer]) -> None:
-        known = [
-            KnownContainer(container, parse_prefix(container.url_prefix))
-            for container in containers
-            if container.problem is None and _has_readable_prefix(container)
-        ]
+        # Of two with one prefix, which only a careless writer can have made, one is left out.
+        ordered = sorted(containers, key=lambda one: one.url_prefix, reverse=True)
+        read = (KnownContainer.of(container) for container in ordered)
+        known = list({one.prefix.text: one for one in read if one is not None}.values())
         # Compared as they are matched, decoded: of two prefixes of one location the longer one is
         # then always the more specific. Equal lengths are ordered so that no run differs.
         known.sort(key=lambda one: (-len(one.prefix.text), one.container.url_prefix))
         self.known: Final = tuple(known)
-        self._by_name: Final = {
-            one.container.name: one for one in known if one.container.name is not None
+        names = Counter(one.container.name for one in known)
+        # A name that a careless writer gave twice stands for neither, rather than for any.
+        self.by_name: Final = {
+            one.container.name: one
+            for one in known
+            if one.container.name is not None and names[one.container.name] == 1
         }
 
     def find(self, location: str) -> VirtualFile:
@@ -100,7 +176,10 @@ class ContainerTable:
         absolute = parse_location(self.expand(location))
         for known in self.known:
             if known.holds(absolute):
-                return VirtualFile(known, absolute, redacted_url(location))
+                place, shown = known.place_of(absolute, location), redacted_url(location)
+                if known.target is not None:
+                    shown = f"{shown} (that is, {redacted_url(place.text)})"
+                return VirtualFile(known, place, shown)
         raise self._no_container(
             f"no virtual chunk container holds {redacted_url(location)}", absolute
         )
@@ -110,20 +189,25 @@ class ContainerTable:
         if not is_relative(location):
             return location
         name, path = split_relative(location)
-        known = self._by_name.get(name)
+        known = self.by_name.get(name)
         if known is None:
             raise self._no_container(
                 f"{redacted_url(location)}: no virtual chunk container is named {name!r}", None
             )
-        return f"{known.container.url_prefix}{path}"
+        prefix = normalized_prefix(known.container.url_prefix)
+        return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
     def named(self, name_or_prefix: str) -> KnownContainer | None:
         """Get a container by its name or its URL prefix, with or without ``/`` at the end."""
-        by_name = self._by_name.get(name_or_prefix)
+        by_name = self.by_name.get(name_or_prefix)
         if by_name is not None:
             return by_name
-        prefix = name_or_prefix if name_or_prefix.endswith("/") else f"{name_or_prefix}/"
-        return next((one for one in self.known if one.container.url_prefix == prefix), None)
+        asked = normalized_prefix(name_or_prefix)
+        for prefix in (asked, f"{asked}/"):
+            for one in self.known:
+                if normalized_prefix(one.container.url_prefix) == prefix:
+                    return one
+        return None
 
     def listed(self) -> str:
         """Name the containers that there are, for messages."""
@@ -140,14 +224,6 @@ class ContainerTable:
             "with it",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
-
-
-def _has_readable_prefix(container: VirtualChunkContainer) -> bool:
-    try:
-        parse_prefix(container.url_prefix)
-    except InvalidInputError:
-        return False
-    return True
 
 
 _SOME_CONTAINER: Final = "VirtualChunkContainer('s3://bucket/', s3_store(), name='…')"

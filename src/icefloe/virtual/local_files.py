@@ -17,6 +17,9 @@ from icefloe.errors import ErrorKind, StorageError
 from icefloe.virtual.checksums import holds, modified
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from icefloe.model.byte_range import Bounded
     from icefloe.model.chunk_payload import Checksum
     from icefloe.virtual.container_table import VirtualFile
 
@@ -30,7 +33,7 @@ class LocalFiles:
     Parameters
     ----------
     folder
-        Absolute; it may be a link itself.
+        Absolute; it may be a link itself, and the one file of a container that holds no more.
     """
 
     answers_at_once = True
@@ -58,6 +61,18 @@ class LocalFiles:
     ) -> bytes:
         """Do as `fetch`; a disk answers before a thread could be asked."""
         return self.fetch(file, start, length, checksum)
+
+    async def fetch_many_async(
+        self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
+    ) -> list[bytes | memoryview | Exception]:
+        """Read several ranges of a file; where one cannot be had its error is the answer."""
+        answers: list[bytes | memoryview | Exception] = []
+        for one in ranges:
+            try:
+                answers.append(self.fetch(file, one.start, one.end - one.start, checksum))
+            except StorageError as error:
+                answers.append(error)
+        return answers
 
     def _read(
         self, fd: int, file: VirtualFile, start: int, length: int, checksum: Checksum | None
@@ -95,7 +110,8 @@ class LocalFiles:
             )
 
     def _holds(self, real: str) -> bool:
-        return real.startswith(f"{self._real_folder.rstrip('/')}/")
+        folder = self._real_folder.rstrip("/")
+        return real == folder or real.startswith(f"{folder}/")
 
 
 def too_short(file: VirtualFile, start: int, length: int, size_bytes: int) -> StorageError:

@@ -25,6 +25,13 @@ _SPECIAL: Final = np.zeros(256, np.bool_)
 _SPECIAL[[*range(0x20), 0x7F, *b"%?#\\@"]] = True
 """Bytes that make a location mean something other than what it says."""
 
+_ALPHANUMERIC: Final = np.zeros(256, np.bool_)
+_ALPHANUMERIC[[*range(0x30, 0x3A), *range(0x41, 0x5B), *range(0x61, 0x7B)]] = True
+_OF_BUCKETS: Final = _ALPHANUMERIC.copy()
+_OF_BUCKETS[list(b"._-")] = True
+"""Bytes that the name of a bucket can hold, whatever it begins with."""
+_MAX_BUCKET_BYTES: Final = 255
+
 _SLASH, _DOT = b"/."
 _BLOCK_ROWS: Final = 1 << 15
 """Locations looked at at once: the temporaries are several times as large as they."""
@@ -53,31 +60,73 @@ def _find_plain(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Tell which locations are plain and held, and which are plain."""
     starts, ends = offsets[:-1], offsets[1:]
-    prefixes = _prefixes(table)
     slash = data[:-1] == _SLASH
     special = _running_count(_SPECIAL[data])
     dots = _running_count(slash & (data[1:] == _DOT))
     slashes = _running_count(slash & (data[1:] == _SLASH))
     plain = _count(special, starts, ends) + _count(dots, starts, ends - 1) == 0
     plain &= _has_plain_scheme(table, data, starts, ends)
-    # Short enough for a key also behind the prefix that a name stands for.
-    plain &= ends - starts <= MAX_KEY_BYTES - max(len(prefix) for prefix in prefixes)
+    # Short enough for a key also behind the prefix that a name or a prefix stands for.
+    plain &= ends - starts <= MAX_KEY_BYTES - _longest_prefix(table)
+    for prefix in _before_buckets(table):
+        among = _start_with(data, starts, ends, prefix)
+        plain &= ~among | _has_plain_bucket(data, starts + len(prefix), ends, slash)
     held = np.zeros(len(starts), np.bool_)
-    for prefix in prefixes:
+    for prefix in _prefixes(table):
         found = _start_with(data, starts, ends, prefix) & plain
         # The prefix ends in '/', so a second one would begin an empty segment.
         found &= _count(slashes, starts + len(prefix) - 1, ends - 1) == 0
         found[found] = data[ends[found] - 1] != _SLASH
         held |= found
+    for text in _whole_locations(table):
+        same = (ends - starts == len(text)) & plain
+        held |= same & _start_with(data, starts, ends + 1, text)
     return held, plain
 
 
 def _prefixes(table: ContainerTable) -> list[bytes]:
-    prefixes = [known.prefix.text for known in table.known]
+    """Write what held locations begin with; all end in '/'."""
     # A name in '%' or other odd bytes is never that of a plain location.
-    names = [known.container.name for known in table.known]
-    prefixes += [f"{RELATIVE_SCHEME}{name}/" for name in names if name is not None]
-    return [prefix.encode() for prefix in prefixes]
+    prefixes = [known.prefix.text for known in table.known]
+    prefixes += [f"{RELATIVE_SCHEME}{name}" for name in table.by_name]
+    return [f"{prefix.removesuffix('/')}/".encode() for prefix in prefixes]
+
+
+def _whole_locations(table: ContainerTable) -> list[bytes]:
+    """Prefixes that are locations themselves, as ``s3://foo/bar.nc``."""
+    texts = [known.prefix.text for known in table.known if known.prefix.path]
+    return [text.encode() for text in texts if not text.endswith("/") and _is_held(table, text)]
+
+
+def _before_buckets(table: ContainerTable) -> list[bytes]:
+    """Prefixes of which the location itself names the bucket."""
+    prefixes = [known.prefix.text for known in table.known if not known.prefix.path]
+    names = [name for name, known in table.by_name.items() if not known.prefix.path]
+    return [one.encode() for one in (*prefixes, *(f"{RELATIVE_SCHEME}{name}/" for name in names))]
+
+
+def _longest_prefix(table: ContainerTable) -> int:
+    lengths = [
+        len(one.text.encode()) for known in table.known for one in (known.prefix, known.root)
+    ]
+    return max(lengths)
+
+
+def _has_plain_bucket(
+    data: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    slash: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Tell of which locations a plain bucket and a slash stand at ``begins``."""
+    positions = np.append(np.flatnonzero(slash), len(data))
+    bucket_ends = positions[np.searchsorted(positions, np.minimum(begins, len(data)))]
+    odd = _running_count(~_OF_BUCKETS[data])
+    found = (begins < bucket_ends) & (bucket_ends < ends)
+    found &= bucket_ends - begins <= _MAX_BUCKET_BYTES
+    found &= _count(odd, begins, bucket_ends) == 0
+    found[found] = _ALPHANUMERIC[data[begins[found]]]
+    return found
 
 
 def _is_held(table: ContainerTable, location: str) -> bool:

@@ -13,10 +13,11 @@ from typing import Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model import containers
 from icefloe.storage.keys import MAX_KEY_BYTES
 from icefloe.storage.urls import redacted_url
 
-RELATIVE_SCHEME: Final = "vcc://"
+RELATIVE_SCHEME: Final = f"{containers.RELATIVE_SCHEME}://"
 """``vcc://name/path`` is the path below the URL prefix of the container with that name."""
 
 # A query or fragment is stored with a location but is not part of the object's key, as in Icechunk.
@@ -37,9 +38,10 @@ class Location:
     scheme
         In lower case.
     authority
-        A bucket, container or host, with its port; empty for files of this machine.
+        A bucket, container or host, with its port; empty for files of this machine, and in the
+        prefix of all buckets.
     path
-        With a ``/`` at the start.
+        With a ``/`` at the start; empty in the prefix of all buckets.
     """
 
     scheme: str
@@ -70,15 +72,26 @@ def split_relative(location: str) -> tuple[str, str]:
 
 def parse_location(url: str) -> Location:
     """Read an absolute location; raises `InvalidInputError` where it cannot name an object."""
-    location = parse_prefix(url)
-    problem = _problem_with_path(location)
-    if problem is not None:
-        raise malformed(url, problem)
+    location = _parse(url)
+    if not location.authority and location.scheme != "file":
+        raise malformed(url, "it names no bucket or host")
+    require_object(location, url)
     return location
 
 
-def parse_prefix(url: str) -> Location:
-    """Read the URL prefix of a container, which names a place and not an object."""
+def require_object(location: Location, url: str) -> None:
+    """Raise `InvalidInputError` where a location, written as ``url``, cannot name an object."""
+    problem = _problem_with_path(location)
+    if problem is not None:
+        raise malformed(url, problem)
+
+
+def parse_prefix(url_prefix: str) -> Location:
+    """Read the URL prefix of a container, which names a place, or all places of a scheme."""
+    return _parse(containers.normalized_prefix(url_prefix))
+
+
+def _parse(url: str) -> Location:
     if _FILE_WITHOUT_AUTHORITY.match(url):
         url = f"file://{url[len('file:') :]}"
     parts = _URL.fullmatch(url)
@@ -89,7 +102,7 @@ def parse_prefix(url: str) -> Location:
         if authority.lower() not in {"", "localhost"}:
             raise malformed(url, "a file URL has three slashes, as in file:///data/a.nc")
         authority, path = "", _without_dot_segments(path)
-    elif not authority:
+    elif not authority and path:
         raise malformed(url, "it names no bucket or host")
     try:
         return Location(scheme, unquote(authority, errors="strict"), unquote(path, errors="strict"))

@@ -12,12 +12,16 @@ from icefloe.errors import (
     PreconditionFailedError,
     StorageError,
 )
+from icefloe.storage.coalescing import coalesce
 from icefloe.virtual.checksums import condition_of, holds, modified
 from icefloe.virtual.request_plan import plan_requests
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from icefloe.model.byte_range import Bounded
     from icefloe.model.chunk_payload import Checksum
+    from icefloe.storage.coalescing import Slice
     from icefloe.storage.interface import Fetched, ObjectInfo
     from icefloe.storage.object_store import ObjectStorage
     from icefloe.virtual.container_table import VirtualFile
@@ -88,6 +92,40 @@ class RemoteFiles:
             )
         raise _explained(file, checksum, failure, found) from failure
 
+    async def fetch_many_async(
+        self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
+    ) -> list[bytes | memoryview | Exception]:
+        """Read several ranges of one file, as `fetch_async` reads one; neighbours share a request.
+
+        What is joined is at most as large as a request should be, so that nothing waits for much
+        more than itself. Where a range cannot be had its error is the answer for it. None of the
+        ranges may be empty.
+        """
+        plan = coalesce(ranges, max_request_bytes=self._ideal_bytes)
+        found = await asyncio.gather(*(self._fetched(file, one, checksum) for one in plan.requests))
+        # A range that reaches past the end of the file fails for its neighbours as well: those are
+        # asked for again, by themselves. Other errors would only come again.
+        alone = [
+            number
+            for number, part in enumerate(plan.slices)
+            if _is_too_short(found[part.request]) and plan.requests[part.request] != ranges[number]
+        ]
+        again = await asyncio.gather(
+            *(self._fetched(file, ranges[number], checksum) for number in alone)
+        )
+        answers = [_part(found[part.request], part) for part in plan.slices]
+        for number, answer in zip(alone, again, strict=True):
+            answers[number] = answer
+        return answers
+
+    async def _fetched(
+        self, file: VirtualFile, wanted: Bounded, checksum: Checksum | None
+    ) -> bytes | memoryview | Exception:
+        try:
+            return await self.fetch_async(file, wanted.start, wanted.end - wanted.start, checksum)
+        except (StorageError, InvalidInputError) as error:
+            return error
+
     def _plan(self, file: VirtualFile, start: int, length: int) -> list[Bounded]:
         if start + length > _MAX_END:
             raise StorageError(
@@ -121,6 +159,18 @@ class RemoteFiles:
             return self.storage.head(file.location.key)
         except StorageError:
             return None  # only for a message, which then says less
+
+
+def _is_too_short(answer: bytes | memoryview | Exception) -> bool:
+    return isinstance(answer, StorageError) and answer.kind is ErrorKind.INVALID_OBJECT_SIZE
+
+
+def _part(answer: bytes | memoryview | Exception, part: Slice) -> bytes | memoryview | Exception:
+    if isinstance(answer, Exception):
+        return answer
+    if part.start == 0 and part.end == len(answer):
+        return answer
+    return memoryview(answer)[part.start : part.end]
 
 
 def _checked(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:

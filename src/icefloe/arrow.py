@@ -1,0 +1,131 @@
+"""Arrow data in and out, as columns of numpy; pyarrow is loaded when it is first needed.
+
+Whatever speaks Arrow's PyCapsule interface is understood: tables of pyarrow, polars, pandas and
+DuckDB. Nothing here loops over rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.manifest import NO_CODE
+from icefloe.model.strings import Strings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def load_pyarrow() -> Any:
+    """Import pyarrow, or say how to install it."""
+    try:
+        import pyarrow  # noqa: ICN001, PLC0415 - optional
+        import pyarrow.compute  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            "Arrow tables need pyarrow, which is not installed: pip install 'icefloe[virtual]'",
+            kind=ErrorKind.UNIMPLEMENTED,
+        ) from error
+    return pyarrow
+
+
+def is_arrow(value: object) -> bool:
+    """Whether a value offers itself as Arrow data."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def arrow_table(value: object) -> Any:
+    """Make a pyarrow table of anything that offers itself as one, without copying."""
+    if not is_arrow(value):
+        raise InvalidInputError(
+            f"a {type(value).__qualname__} is no Arrow table: pass a table or record batch of "
+            "pyarrow, or anything with __arrow_c_stream__",
+            kind=ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    pa = load_pyarrow()
+    try:
+        return pa.table(value)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"a {type(value).__qualname__} is no Arrow table: {error}",
+            kind=ErrorKind.INVALID_VIRTUAL_REF,
+        ) from error
+
+
+def arrow_column(value: object) -> Any:
+    """Make a chunked array of anything that offers itself as an Arrow array."""
+    pa = load_pyarrow()
+    if isinstance(value, pa.ChunkedArray):
+        return value
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.chunked_array(value)
+    return pa.chunked_array([pa.array(value)])
+
+
+def string_codes(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
+    """Read a column of strings: a code for each row, `NO_CODE` for nulls, and the strings.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no column of strings, or they are no UTF-8.
+    """
+    pa = load_pyarrow()
+    kind = column.type
+    is_dictionary = pa.types.is_dictionary(kind)
+    values = kind.value_type if is_dictionary else kind
+    if pa.types.is_null(kind):
+        return np.full(len(column), NO_CODE, np.int32), Strings.of([])
+    if not (
+        pa.types.is_string(values)
+        or pa.types.is_large_string(values)
+        or pa.types.is_string_view(values)
+    ):
+        raise InvalidInputError(
+            f"column {name!r} holds {kind}: strings are needed, plain or dictionary-encoded",
+            kind=ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    if pa.types.is_string_view(values):
+        column = column.cast(pa.large_string())
+        is_dictionary = False
+    encoded = column if is_dictionary else column.dictionary_encode()
+    combined = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):  # without any chunk
+        return np.zeros(0, np.int32), Strings.of([])
+    codes = combined.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False).astype(np.int32)
+    table = combined.dictionary.cast(pa.large_string())
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"column {name!r} holds strings that are no UTF-8: {error}",
+            kind=ErrorKind.INVALID_VIRTUAL_REF,
+        ) from error
+    is_null = table.is_null().to_numpy(zero_copy_only=False)
+    # Others may repeat an entry, or have null as one.
+    renumber, distinct = strings_of(table).unique()
+    renumber = np.append(np.where(is_null, NO_CODE, renumber), NO_CODE).astype(np.int32)
+    return renumber[codes], distinct
+
+
+def strings_of(array: Any) -> Strings:
+    """View an Arrow array of large strings as `Strings`, without copying."""
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return Strings.of([])
+    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Strings(content[ends[0] : ends[-1]], ends - ends[0])
+
+
+def dictionary_array(codes: NDArray[np.int32], table: Strings) -> Any:
+    """Make a dictionary-encoded Arrow array; `NO_CODE` becomes null."""
+    pa = load_pyarrow()
+    buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
+    values = pa.LargeStringArray.from_buffers(len(table), buffers[1], buffers[2])
+    if len(table.data) < 2**31:
+        values = values.cast(pa.string())  # what most tools expect
+    indices = pa.array(codes, mask=codes == NO_CODE)
+    return pa.DictionaryArray.from_arrays(indices, values)

@@ -1,0 +1,105 @@
+"""One job of a command: Spark, a bar while it works, what it did, and what went wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from icefloe.cli.output import print_json, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from icefloe.pipeline import JobFailedError, Plan, Report
+    from icefloe.spark.progress import Progress as Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Who does the work: a Spark session, or this process."""
+
+    master: str | None
+    remote: str | None
+    spark: bool
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession | None]:
+        """Start Spark, or use the session that runs; what was started is stopped."""
+        if not self.spark:
+            yield None
+            return
+        from icefloe.spark.local import is_running, spark_session  # noqa: PLC0415 - slow
+
+        before = is_running()
+        session = spark_session(self.master, self.remote)
+        try:
+            yield session
+        finally:
+            if not before:
+                session.stop()
+
+
+def run_job(
+    engine: Engine,
+    job: Callable[[SparkSession | None, Listener], Plan | Report],
+    *,
+    as_json: bool,
+) -> None:
+    """Run a job and print its report or plan; all failures are listed, with exit code 1."""
+    from icefloe.pipeline import JobFailedError  # noqa: PLC0415 - brings zarr along
+
+    # About codecs that files have and Zarr's specification has not: nobody here can change that.
+    warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
+    try:
+        with _bar() as listener, engine.session() as spark:
+            done = job(spark, listener)
+    except JobFailedError as error:
+        _list_failures(error, as_json=as_json)
+        raise typer.Exit(1) from error
+    if as_json:
+        print_json(done.to_json())
+        return
+    for line in str(done).split("\n"):
+        sys.stdout.write(printable(line) + "\n")
+
+
+@contextmanager
+def _bar() -> Iterator[Listener]:
+    # Not where nobody looks at it: Spark has a log of its own.
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    hidden = not console.is_terminal or "CI" in os.environ
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def listen(done: int, total: int) -> None:
+            bar.update(task, description="working", completed=done, total=total or None)
+
+        yield listen
+
+
+def _list_failures(error: JobFailedError, *, as_json: bool) -> None:
+    text = error.in_full().replace('on_error="skip"', "--on-error skip")
+    lines = "\n".join(map(printable, text.split("\n")))
+    Console(stderr=True).print(
+        f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
+    )
+    if as_json:
+        failures = [{"source": one.source, "reason": one.reason} for one in error.failures]
+        print_json({"job": error.job, "snapshot_id": None, "failures": failures})

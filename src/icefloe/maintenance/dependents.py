@@ -1,0 +1,192 @@
+"""What a whole repository depends on, and who in it depends on a file (seed `002`, requirement 3).
+
+All snapshots that branches and tags have in their history are read, and every manifest that they
+name once, within limits of memory. Virtual data is never read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.dependencies import Dependencies, DependencyCount, Dependents, DependentSnapshot
+from icefloe.maintenance.reading import RepositoryReader
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.node import ArrayNodeData
+from icefloe.model.snapshot import ManifestFileInfo
+from icefloe.virtual.locations import parse_location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from icefloe.assets import Assets
+    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.model.ids import ManifestId, NodeId, SnapshotId
+    from icefloe.model.manifest import Manifest
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.model.strings import Strings
+    from icefloe.refs.interface import Refs
+    from icefloe.virtual import VirtualChunks
+
+# Snapshots fetched at the same time.
+_SNAPSHOTS_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ReachableHistory:
+    """All snapshots that branches and tags lead to, and where those point."""
+
+    infos: Mapping[SnapshotId, SnapshotInfo]
+    branches: Mapping[str, SnapshotId]
+    tags: Mapping[str, SnapshotId]
+
+    @classmethod
+    def fetch(cls, refs: Refs) -> ReachableHistory:
+        """Fetch it, each snapshot once."""
+        refs = refs.pinned()
+        branches, tags = refs.fetch_branches(), refs.fetch_tags()
+        found: dict[SnapshotId, SnapshotInfo] = {}
+        for tip in {*branches.values(), *tags.values()}:
+            for info in refs.fetch_ancestry(tip):
+                if info.id in found:
+                    break
+                found[info.id] = info
+        return cls(found, branches, tags)
+
+
+def count_dependencies(
+    refs: Refs, assets: Assets, virtual: VirtualChunks, limits: ReadLimits | None = None
+) -> Dependencies:
+    """Count what all of history depends on."""
+    history = ReachableHistory.fetch(refs)
+    wanted, infos = _fetch_manifests(assets, history.infos)
+    count = DependencyCount()
+    reader = RepositoryReader(assets.storage, assets.spec_version, limits)
+    for manifest in reader.read_manifests(infos, lambda manifest: manifest):
+        for node_id in sorted(wanted[manifest.id]):
+            refs_of_array = manifest.array(node_id)
+            if refs_of_array is not None:
+                count.add(node_id, refs_of_array.payloads)
+    return count.finish(virtual)
+
+
+def find_dependents(
+    location: str,
+    refs: Refs,
+    assets: Assets,
+    virtual: VirtualChunks,
+    limits: ReadLimits | None = None,
+) -> Dependents:
+    """Find who refers to a file, or to anything below a prefix that ends in ``/``."""
+    history = ReachableHistory.fetch(refs)
+    wanted, infos = _fetch_manifests(assets, history.infos)
+    asked = _Asked.of(location, virtual)
+    reader = RepositoryReader(assets.storage, assets.spec_version, limits)
+
+    def referring(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
+        nodes = asked.find_in(manifest, virtual)
+        return [(manifest.id, node) for node in nodes if node in wanted[manifest.id]]
+
+    hits = {hit for found in reader.read_manifests(infos, referring) for hit in found}
+    if not hits:
+        return Dependents(location, ())
+    dependents = []
+    for snapshot in _fetch_snapshots(assets, history.infos):
+        paths = {
+            str(node.path)
+            for node in snapshot.nodes
+            if isinstance(node.node_data, ArrayNodeData)
+            and any((ref.id, node.id) in hits for ref in node.node_data.manifests)
+        }
+        if paths:
+            info = history.infos[snapshot.id]
+            dependents.append(
+                DependentSnapshot(
+                    str(info.id),
+                    info.flushed_at,
+                    info.message,
+                    _names(history.branches, info.id),
+                    _names(history.tags, info.id),
+                    tuple(sorted(paths)),
+                )
+            )
+    dependents.sort(key=lambda one: one.written_at, reverse=True)
+    return Dependents(location, tuple(dependents))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The names that a file, or a folder, can have in references."""
+
+    names: frozenset[str]
+    is_folder: bool
+
+    @classmethod
+    def of(cls, location: str, virtual: VirtualChunks) -> _Asked:
+        """Read a location; raises `InvalidInputError` where it can name neither."""
+        is_folder = location.endswith("/")
+        name = "x" if is_folder else ""
+        parsed = parse_location(location + name)
+        names = {location, parsed.text.removesuffix(name)}
+        place = virtual.place(location + name)
+        if place is not None:
+            names.add(place.removesuffix(name))
+        return cls(frozenset(names), is_folder)
+
+    def find_in(self, manifest: Manifest, virtual: VirtualChunks) -> list[NodeId]:
+        """Find the arrays of a manifest that refer to it."""
+        payloads = manifest.payloads
+        matches = self._matches(payloads.locations)
+        places = virtual.place_many(payloads.locations).places
+        if places is not payloads.locations:
+            matches |= self._matches(places)
+        if not matches.any():
+            return []
+        rows = (payloads.kind == ChunkKind.VIRTUAL) & np.append(matches, False)[payloads.location]
+        owners = np.searchsorted(manifest.indices.splits, np.flatnonzero(rows), side="right") - 1
+        nodes = list(manifest.indices.nodes())
+        return [nodes[number] for number in np.unique(owners).tolist()]
+
+    def _matches(self, locations: Strings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        found = np.zeros(len(locations), bool)
+        for name in self.names:
+            size = len(name.encode())
+            lengths = locations.lengths
+            # Few have the right length, or the right last byte.
+            likely = np.flatnonzero(lengths >= size if self.is_folder else lengths == size)
+            if len(likely):
+                last = locations.data[locations.offsets[likely] + size - 1]
+                likely = likely[last == name.encode()[-1]]
+            for row in likely.tolist():
+                text = locations[row]
+                found[row] |= text.startswith(name) if self.is_folder else text == name
+        return found
+
+
+def _fetch_manifests(
+    assets: Assets, snapshot_ids: Iterable[SnapshotId]
+) -> tuple[dict[ManifestId, set[NodeId]], list[ManifestFileInfo]]:
+    """Find the manifests of all snapshots, and the arrays that they are read for."""
+    wanted: dict[ManifestId, set[NodeId]] = {}
+    infos: dict[ManifestId, ManifestFileInfo] = {}
+    for snapshot in _fetch_snapshots(assets, snapshot_ids):
+        infos.update((info.id, info) for info in snapshot.manifest_files)
+        for node in snapshot.nodes:
+            if isinstance(node.node_data, ArrayNodeData):
+                for ref in node.node_data.manifests:
+                    wanted.setdefault(ref.id, set()).add(node.id)
+    return wanted, [infos.get(one, ManifestFileInfo(one, 0, 0)) for one in wanted]
+
+
+def _fetch_snapshots(assets: Assets, snapshot_ids: Iterable[SnapshotId]) -> Iterator[Snapshot]:
+    ids = list(snapshot_ids)
+    for begin in range(0, len(ids), _SNAPSHOTS_AT_ONCE):
+        yield from assets.all_at_once(
+            assets.fetch_snapshot, ids[begin : begin + _SNAPSHOTS_AT_ONCE]
+        )
+
+
+def _names(refs: Mapping[str, SnapshotId], target: SnapshotId) -> tuple[str, ...]:
+    return tuple(sorted(name for name, found in refs.items() if found == target))

@@ -1,0 +1,370 @@
+"""What a snapshot holds, for those who do not read repositories: plain Zarr, or Parquet.
+
+Chunks that stay as they are go byte for byte; others block by block. Metadata is written last, so
+that a Zarr store that was left half done never looks like a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
+from icefloe.pipeline.boxes import boxes
+from icefloe.pipeline.chunk_bytes import fetch_chunks, pieces_of
+from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece, doing
+from icefloe.pipeline.nodes import arrays_below, path_of
+from icefloe.pipeline.plain_store import open_plain_store
+from icefloe.pipeline.rechunk import box_bytes, fitting, is_coordinate, plan_array_copy, shown
+from icefloe.pipeline.report import Plan, Report, shown_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from zarr.abc.store import Store
+
+    from icefloe.pipeline.array_metadata import ArrayDocument, ChunkSpec
+    from icefloe.pipeline.boxes import Box
+    from icefloe.pipeline.report import Failure
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+    from icefloe.spark.progress import Progress
+
+_FORMATS: Final = ("zarr", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """A block of an array that goes into other chunks."""
+
+    source: str
+    target: ArrayDocument
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """Chunks that go as they are."""
+
+    source: str
+    target: ArrayDocument
+    coords: Any
+
+
+def export(
+    spark: SparkSession | None,
+    repository: Repository,
+    target: str | Store,
+    *,
+    format: str = "zarr",  # noqa: A002 - Spark's word for it
+    group: str = "/",
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    variables: Sequence[str] | None = None,
+    chunks: ChunkSpec | None = None,
+    shards: ChunkSpec | bool | None = None,
+    codecs: Sequence[Any] | None = None,
+    sel: Mapping[str, Any] | None = None,
+    isel: Mapping[str, Any] | None = None,
+    task_bytes: int = TASK_BYTES,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Plan | Report:
+    """Write a group or an array of a snapshot to a place outside of repositories.
+
+    Parameters
+    ----------
+    spark, repository
+        Who works, and on what.
+    target
+        A directory or a URL, or a Zarr store that pickles; it must be empty.
+    format
+        ``zarr``: a Zarr version 3 store. ``parquet``: rows, with a column for each dimension, of
+        its coordinates, and one for each variable.
+    group
+        What to export: a group, with all that is below it, or an array.
+    branch, tag, snapshot_id
+        Which snapshot; the tip of main if none is given.
+    variables
+        The names of the arrays, all if not given; coordinates of their dimensions go along.
+    chunks, shards, codecs
+        As for `rechunk`, for the arrays that have such a dimension (Zarr only).
+    sel, isel
+        Selections by label and by index (Parquet only).
+    task_bytes, dry_run, progress
+        As for `rechunk`.
+
+    Returns
+    -------
+        A report whose snapshot is the one that was exported.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If there is something at the target.
+    JobFailedError
+        If blocks failed. What was written lies at the target, without metadata.
+    """
+    if format not in _FORMATS:
+        raise InvalidInputError(
+            f"format is one of {', '.join(_FORMATS)}, not {format!r}", kind=ErrorKind.STORAGE_CONFIG
+        )
+    if branch is None and tag is None and snapshot_id is None:
+        branch = "main"
+    session = repository.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
+    if format == "parquet":
+        if chunks is not None or shards is not None or codecs is not None:
+            raise InvalidInputError(
+                "chunks, shards and codecs are for Zarr: Parquet has rows",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
+        options = {"group": group, "variables": variables, "sel": sel, "isel": isel}
+        return _parquet(spark, repository, session, target, options, dry_run=dry_run)
+    if sel is not None or isel is not None:
+        raise InvalidInputError(
+            "sel and isel are for Parquet: Zarr is exported in whole arrays",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    run = JobRun(
+        "export", spark, repository, branch or "", session, None, int(task_bytes), progress
+    )
+    store = open_plain_store(target)
+    sync(_require_empty(store))
+    documents, pieces, steps = _find(run, group, variables, (chunks, shards, codecs))
+    size = sum(piece.size_bytes for piece in pieces)
+    if dry_run:
+        return Plan(
+            "export",
+            str(store),
+            tuple(steps),
+            len(run.grouped(pieces)),
+            bytes_read=size,
+            bytes_written=size,
+            task_bytes=max((piece.size_bytes for piece in pieces), default=0),
+        )
+    counts = run.run(run.grouped(pieces), _exported_by(run.reader(), store))
+    sync(_write_metadata(store, documents))
+    return Report(
+        "export",
+        session.snapshot_id,
+        is_new=True,
+        chunks=sum(count for count, _ in counts),
+        bytes_written=sum(written for _, written in counts),
+        seconds=time.monotonic() - run.started,
+    )
+
+
+def _find(
+    run: JobRun,
+    group: str,
+    variables: Sequence[str] | None,
+    layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
+) -> tuple[dict[str, bytes], list[Piece], list[str]]:
+    """Return metadata by key, root last; pieces of work; and what happens, in words."""
+    session, root = run.session, path_of(group)
+    chosen = _chosen(arrays_below(session, group), variables, group)
+    documents: dict[str, bytes] = {}
+    pieces: list[Piece] = []
+    steps: list[str] = []
+    for source in chosen:
+        place = source.path[len(root.value.rstrip("/")) :] or "/"
+        changed = _relaid(source, layout).at(place)
+        documents[_metadata_key(place)] = changed.to_bytes()
+        if changed.document == source.document:
+            how = "byte for byte"
+            for part in session.transaction.chunk_refs(path_of(source.path)):
+                rows = np.arange(len(part), dtype=np.int64)
+                for piece in pieces_of(source.path, part, rows):
+                    value = _Chunks(source.path, changed, piece.value[1])
+                    pieces.append(Piece(piece.what, piece.size_bytes, value))
+        else:
+            how = f"in chunks of {'x'.join(map(str, changed.chunks))}"
+            pieces += _block_pieces(run, source, changed)
+        steps.append(f"{source.path} {how}, {shown_bytes(source.nbytes)} in memory")
+    groups = [node for node in session.transaction.nodes_below(root) if not node.is_array]
+    for node in sorted(groups, key=lambda one: one.path, reverse=True):
+        place = node.path.value[len(root.value.rstrip("/")) :]
+        if variables is None or any(key.startswith(f"{place[1:]}/") for key in documents):
+            documents[_metadata_key(place)] = node.user_data
+    top = session.transaction.require_node(root)
+    if not top.is_array:
+        documents.pop(_metadata_key("/"), None)
+        documents[_metadata_key("/")] = top.user_data
+    return documents, pieces, steps
+
+
+def _block_pieces(run: JobRun, source: ArrayDocument, target: ArrayDocument) -> list[Piece]:
+    copy = plan_array_copy(run, source, target).copy
+    if copy is None:
+        return []
+    # A store has no place to hide a stage in: where two passes would do, chunks are read again.
+    found = boxes(source.shape, copy.write)
+    return [
+        Piece(
+            shown(source.path, box),
+            box_bytes(box, source.item_bytes),
+            _Blocks(source.path, target, box),
+        )
+        for box in found
+    ]
+
+
+def _chosen(
+    arrays: Sequence[ArrayDocument], variables: Sequence[str] | None, group: str
+) -> list[ArrayDocument]:
+    if variables is None:
+        return list(arrays)
+    names = {path_of(one.path).name for one in arrays}
+    for wanted in variables:
+        if wanted not in names:
+            raise InvalidInputError(
+                f"{group} has no array {wanted!r}; it has {', '.join(sorted(names)) or 'none'}",
+                kind=ErrorKind.NODE_NOT_FOUND,
+            )
+    data = [one for one in arrays if path_of(one.path).name in variables]
+    dimensions = {name for one in data for name in one.dimension_names}
+    return [
+        one
+        for one in arrays
+        if one in data or (is_coordinate(one) and one.dimension_names[0] in dimensions)
+    ]
+
+
+def _relaid(
+    source: ArrayDocument,
+    layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
+) -> ArrayDocument:
+    chunks, shards, codecs = layout
+    if chunks is None and shards is None and codecs is None:
+        return source
+    if is_coordinate(source):
+        return source
+
+    def own(spec: Any) -> Any:
+        if isinstance(spec, dict):
+            return {name: spec[name] for name in source.dimension_names if name in spec}
+        return spec
+
+    return source.with_chunks(own(chunks), own(shards), codecs)
+
+
+def _exported_by(
+    reader: Session, store: Store
+) -> Callable[[tuple[Piece, ...]], tuple[int, int] | Failure]:
+    def write(task: tuple[Piece, ...]) -> tuple[int, int] | Failure:
+        counts: list[tuple[int, int]] = []
+
+        def copy(value: _Blocks | _Chunks) -> None:
+            if isinstance(value, _Blocks):
+                counts.append(_copy_block(reader, store, value))
+            else:
+                counts.append(_copy_chunks(reader, store, value))
+
+        failure = doing(task, copy)
+        if failure is not None:
+            return failure
+        return sum(count for count, _ in counts), sum(written for _, written in counts)
+
+    return write
+
+
+def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int]:
+    source = zarr.open_array(reader.store, path=value.source.strip("/"), mode="r")
+    place = StorePath(store, value.target.path.strip("/"))
+    # From its metadata, which is not at the target yet.
+    target = zarr.Array(zarr.AsyncArray(metadata=value.target.parsed(), store_path=place))
+    data = fitting(source[value.box], target.dtype)
+    target[value.box] = data
+    unit = value.target.write_unit
+    written = [
+        -(-part.stop // step) - part.start // step
+        for part, step in zip(value.box, unit, strict=True)
+    ]
+    return int(np.prod(written)), int(np.asarray(data).nbytes)
+
+
+def _copy_chunks(reader: Session, store: Store, value: _Chunks) -> tuple[int, int]:
+    metadata = value.target.parsed()
+    prefix = value.target.path.strip("/")
+    buffer = default_buffer_prototype().buffer
+    found = {
+        f"{prefix}/{metadata.encode_chunk_key(indices)}".lstrip("/"): data
+        for indices, data in fetch_chunks(reader, value.source, value.coords)
+    }
+
+    async def put_all() -> None:
+        await asyncio.gather(
+            *(store.set(key, buffer.from_bytes(data)) for key, data in found.items())
+        )
+
+    sync(put_all())
+    return len(found), sum(map(len, found.values()))
+
+
+async def _require_empty(store: Store) -> None:
+    try:
+        async for key in store.list_prefix(""):
+            raise AlreadyExistsError(
+                f"{store} is not empty (there is {key!r}): choose another place, or delete what is "
+                "there",
+                kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
+    except FileNotFoundError:
+        return
+
+
+async def _write_metadata(store: Store, documents: Mapping[str, bytes]) -> None:
+    buffer = default_buffer_prototype().buffer
+    for key, document in documents.items():
+        await store.set(key, buffer.from_bytes(document))
+
+
+def _metadata_key(path: str) -> str:
+    return f"{path.strip('/')}/zarr.json".lstrip("/")
+
+
+def _parquet(
+    spark: SparkSession | None,
+    repository: Repository,
+    session: Session,
+    target: str | Store,
+    options: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> Plan | Report:
+    if not isinstance(target, str):
+        raise InvalidInputError(
+            "Parquet files go to a directory or a URL that Spark can write to",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    if spark is None:
+        raise InvalidInputError(
+            "Parquet is written by Spark: pass a session", kind=ErrorKind.STORAGE_CONFIG
+        )
+    import icefloe.spark  # noqa: PLC0415 - its tables need PySpark
+
+    read = getattr(icefloe.spark, "read", None)
+    if read is None:
+        raise SessionStateError(
+            "this version of icefloe cannot show groups as tables yet, which Parquet is written "
+            "from: export to Zarr",
+            kind=ErrorKind.UNIMPLEMENTED,
+        )
+    started = time.monotonic()
+    given = {name: value for name, value in options.items() if value is not None}
+    frame = read(spark, repository, snapshot=session.snapshot_id, **given)
+    if dry_run:
+        columns = ", ".join(frame.columns)
+        return Plan("export", target, (f"rows of {columns} become Parquet files",), 1)
+    frame.write.mode("error").parquet(target)
+    return Report("export", session.snapshot_id, is_new=True, seconds=time.monotonic() - started)

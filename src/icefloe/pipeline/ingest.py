@@ -1,0 +1,405 @@
+"""Files copied into a repository: parsed, combined, and written in chunks of one's own choice.
+
+First the files become a virtual dataset, as `virtualize` makes it, in a snapshot that no branch
+shows. Then its arrays are copied as `rechunk` copies arrays: whole source chunks are read, once,
+and whole target chunks written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.array_metadata import ArrayDocument
+from icefloe.pipeline.boxes import boxes
+from icefloe.pipeline.file_job import FileJob, OnError, Order
+from icefloe.pipeline.job_run import TASK_BYTES, Piece
+from icefloe.pipeline.nodes import arrays_below, create_array, path_of
+from icefloe.pipeline.packed_values import Packing, unpacked
+from icefloe.pipeline.rechunk import box_bytes, fitting, plan_array_copy, shown, stage_arrays
+from icefloe.pipeline.virtualize import build_manifests
+from icefloe.virtual.files.agreement import Disagreement, raise_if_any
+from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
+from icefloe.virtual_writer import append as append_dataset
+from icefloe.virtual_writer import write as write_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from icefloe.pipeline.array_metadata import ChunkSpec
+    from icefloe.pipeline.boxes import Box
+    from icefloe.pipeline.file_job import Combined
+    from icefloe.pipeline.job_run import Bench, JobRun
+    from icefloe.pipeline.rechunk import ArrayCopy
+    from icefloe.pipeline.report import Plan, Report
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+    from icefloe.spark.progress import Progress
+    from icefloe.virtual.files.dataset import AnyArray
+
+_CODECS = (
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+)
+"""What native chunks are written with, unless somebody says otherwise: files have other codecs."""
+
+_SOURCE: Final = "/source"
+"""Where references are in the snapshot that no branch shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """One array on its way into the repository.
+
+    Parameters
+    ----------
+    copy
+        From the snapshot of references to the array as it will be.
+    axis, start, pad
+        Where it goes: from step ``start`` along ``axis``. Boxes are laid out as if there were
+        ``pad`` steps before the first, so that they begin and end with target chunks.
+    packing
+        How its numbers stand for values, if they are to be unpacked.
+    """
+
+    copy: ArrayCopy
+    axis: int
+    start: int
+    pad: int
+    packing: Packing | None
+
+    def boxes(self) -> list[tuple[Box, Box]]:
+        """Return what to read, and where to write it."""
+        plan = self.copy.copy
+        if plan is None:
+            return []
+        if not self.copy.source.shape:
+            return [((), ())]
+        shape = list(self.copy.source.shape)
+        shape[self.axis] += self.pad
+        found = []
+        for box in boxes(shape, plan.write):
+            along = box[self.axis]
+            read = slice(max(0, along.start - self.pad), along.stop - self.pad)
+            if read.start < read.stop:
+                write = slice(read.start + self.start, read.stop + self.start)
+                found.append((self._with(box, read), self._with(box, write)))
+        return found
+
+    def _with(self, box: Box, along: slice) -> Box:
+        return (*box[: self.axis], along, *box[self.axis + 1 :])
+
+
+def ingest(
+    spark: SparkSession | None,
+    repository: Repository,
+    sources: Any,
+    *,
+    dims: str | Sequence[str] = "time",
+    group: str = "/",
+    branch: str = "main",
+    append: bool = False,
+    chunks: ChunkSpec | None = None,
+    shards: ChunkSpec | None = None,
+    codecs: Sequence[Any] | None = None,
+    unpack: bool = False,
+    dtype: Any = None,
+    order: Order | None = None,
+    on_error: OnError = "raise",
+    parse_options: Mapping[str, Any] | None = None,
+    task_bytes: int = TASK_BYTES,
+    transaction_id: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Plan | Report:
+    """Copy files into a repository as one dataset, and commit it once.
+
+    Parameters
+    ----------
+    spark, repository
+        Who works (this process alone, if None), and on what. The repository has containers that
+        cover the files.
+    sources
+        Paths, URLs or patterns of them, or a table; see `find_sources`.
+    dims, order
+        The dimensions along which files are combined, and in which order; see `virtualize`.
+    group
+        The group that gets the arrays; a new one, or with ``append`` one that has them.
+    branch
+        Gets the commit.
+    append
+        Whether to go on where the group ends, along the first of ``dims``; chunks, codecs and
+        data types are then those that it has. Files that earlier commits brought into the group
+        are left alone.
+    chunks, shards
+        The shapes of chunks and shards, by dimension name; chunks are the files' own if not given,
+        and -1 is a whole dimension.
+    codecs
+        The chain of codecs of a chunk; Zstandard if not given.
+    unpack
+        Whether numbers that stand for values by ``scale_factor`` and ``add_offset`` are stored as
+        those values, missing ones as NaN; else they stay as they are, with their attributes.
+    dtype
+        The data type of unpacked values: float32 or float64; the smallest that fits if not given.
+    on_error, parse_options
+        As for `virtualize`.
+    task_bytes
+        What a task may hold in memory.
+    transaction_id
+        The name of this job: if it is on the branch already, nothing is done.
+    message, metadata
+        What the commit records besides.
+    dry_run
+        Whether to return the plan, and touch nothing.
+    progress
+        Hears how far Spark is.
+
+    Raises
+    ------
+    InvalidInputError, AlreadyExistsError, NodeNotFoundError
+        If the arguments do not fit the repository. Nothing was written.
+    JobFailedError
+        If files are damaged, or do not fit together. Nothing was committed.
+    """
+    names = (dims,) if isinstance(dims, str) else tuple(dims)
+    wanted = _Wanted(chunks, shards, codecs, unpack, dtype)
+    job = FileJob(
+        name="ingest",
+        spark=spark,
+        repository=repository,
+        sources=sources,
+        dims=names,
+        group=group,
+        branch=branch,
+        append=append,
+        order=order,
+        on_error=on_error,
+        parse_options=parse_options,
+        task_bytes=task_bytes,
+        transaction_id=transaction_id,
+        message=message,
+        metadata=metadata,
+        progress=progress,
+    )
+
+    def write(run: JobRun, found: Combined) -> None:
+        copied = _create(run, found, wanted, group=group, dim=names[0], append=append)
+        scratch = run.scratch()
+        write_dataset(found.dataset, scratch, group=_SOURCE, validate_containers=False)
+        build_manifests(run, scratch, found, _SOURCE, names[0])
+        run.chunks = run.bytes_written = 0  # those were references
+        _fill(run, scratch.fork(), copied)
+
+    how = "as they are" if chunks is None else f"into chunks of {_spec_shown(chunks)}"
+    return job.do(write, last_step=f"copy their chunks {how} to {path_of(group)}", dry_run=dry_run)
+
+
+def _spec_shown(chunks: ChunkSpec) -> str:
+    if isinstance(chunks, Mapping):
+        return ", ".join(f"{name} {length}" for name, length in chunks.items())
+    return " x ".join(map(str, chunks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How arrays are to be stored."""
+
+    chunks: ChunkSpec | None
+    shards: ChunkSpec | None
+    codecs: Sequence[Any] | None
+    unpack: bool
+    dtype: Any
+
+    def applied(self, source: ArrayDocument) -> tuple[ArrayDocument, Packing | None]:
+        """Return an array as it will be, and how its numbers are to be unpacked."""
+        document, packing = source, None
+        if self.unpack:
+            document, packing = unpacked(source, self.dtype)
+        is_number = document.dtype.kind in "biufcmM"
+        codecs = self.codecs or (_CODECS if is_number else None)
+        return (
+            document.with_chunks(_named(self.chunks, source), _named(self.shards, source), codecs),
+            packing,
+        )
+
+
+def _named(spec: ChunkSpec | None, source: ArrayDocument) -> ChunkSpec | None:
+    """Take what is about an array from lengths by dimension."""
+    if not isinstance(spec, Mapping):
+        return spec
+    found = {
+        name: spec[name] for name in source.dimension_names if name is not None and name in spec
+    }
+    return found or None
+
+
+def _create(
+    run: JobRun,
+    found: Combined,
+    wanted: _Wanted,
+    *,
+    group: str,
+    dim: str,
+    append: bool,
+) -> list[_Copied]:
+    """Make the arrays in the session of the commit, or let them grow; coordinates get values."""
+    loaded: dict[str, AnyArray] = {}
+    sources: dict[str, ArrayDocument] = {}
+    for path, array in found.dataset.arrays.items():
+        if isinstance(array, VirtualArray):
+            sources[path] = ArrayDocument(f"{_SOURCE}/{path}", array.metadata)
+        else:
+            loaded[path] = array
+    coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
+    base = path_of(group).value.rstrip("/")
+    if isinstance(wanted.chunks, Mapping):
+        _require_dimensions(found.dataset, wanted.chunks)
+    if append:
+        stored = {
+            one.path.removeprefix(f"{base}/"): one for one in arrays_below(run.session, group)
+        }
+        raise_if_any(_differences(stored, found.dataset, sources, dim), f"appending to {group}")
+        if loaded:
+            append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
+        return [
+            _grow(run, source, stored[path], source.dimension_names.index(dim))
+            for path, source in sources.items()
+            if dim in source.dimension_names
+        ]
+    write_dataset(coordinates, run.session, group=group)
+    copied = []
+    for path, source in sources.items():
+        target, packing = wanted.applied(source)
+        target = target.at(f"{base}/{path}")
+        axis = source.dimension_names.index(dim) if dim in source.dimension_names else 0
+        create_array(run.session, target)
+        copied.append(_Copied(plan_array_copy(run, source, target), axis, 0, 0, packing))
+    return copied
+
+
+def _grow(run: JobRun, source: ArrayDocument, target: ArrayDocument, axis: int) -> _Copied:
+    """Let an array grow for what comes behind it."""
+    _, packing = _as_stored(source, target)
+    start = target.shape[axis]
+    shape = list(target.shape)
+    shape[axis] += source.shape[axis]
+    grown = target.with_shape(shape)
+    run.session.transaction.set_metadata(path_of(target.path), grown.to_bytes())
+    pad = start % target.write_unit[axis]
+    padded = list(source.shape)
+    padded[axis] += pad
+    # Laid out by the grid of the target, in which the first step is `pad` steps into a chunk.
+    plan = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded))
+    return _Copied(replace(plan, source=source, target=grown), axis, start, pad, packing)
+
+
+def _as_stored(
+    source: ArrayDocument, target: ArrayDocument
+) -> tuple[ArrayDocument, Packing | None]:
+    """Unpack an array if the one that it goes to was unpacked."""
+    has = [
+        {"scale_factor", "add_offset"} & one.document.get("attributes", {}).keys()
+        for one in (source, target)
+    ]
+    return unpacked(source, target.dtype) if has[0] and not has[1] else (source, None)
+
+
+def _differences(
+    stored: Mapping[str, ArrayDocument],
+    dataset: VirtualDataset,
+    sources: Mapping[str, ArrayDocument],
+    dim: str,
+) -> Iterator[Disagreement]:
+    """Find what keeps files from being appended: all arrays along a dimension grow, or none."""
+    missing = [
+        path
+        for path, array in stored.items()
+        if dim in array.dimension_names and path not in dataset.arrays
+    ]
+    if missing:
+        text = f"has no {', '.join(missing)}, as the repository does"
+        yield Disagreement(dataset.shown, "", "variables", text)
+    extra = [path for path in dataset.arrays if path not in stored]
+    if extra:
+        text = f"has {', '.join(extra)}, which the repository has not; drop_variables={extra} helps"
+        yield Disagreement(dataset.shown, "", "variables", text)
+    for path, source in sources.items():
+        if path in stored and not _is_alike(source, stored[path], dim):
+            text = f"is {_told(source)}, and {_told(stored[path])} in the repository"
+            yield Disagreement(dataset.shown, path, "dtype", text)
+
+
+def _is_alike(source: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
+    expected, _ = _as_stored(source, target)
+    lengths = [
+        [size for name, size in zip(one.dimension_names, one.shape, strict=True) if name != dim]
+        for one in (source, target)
+    ]
+    return (
+        expected.dimension_names == target.dimension_names
+        and lengths[0] == lengths[1]
+        and expected.dtype == target.dtype
+        and _meaning(expected) == _meaning(target)
+    )
+
+
+def _meaning(array: ArrayDocument) -> dict[str, Any]:
+    attributes = array.document.get("attributes", {})
+    named = ("scale_factor", "add_offset", "units")
+    return {name: attributes[name] for name in named if name in attributes}
+
+
+def _told(array: ArrayDocument) -> str:
+    dims = ", ".join(
+        f"{name}: {size}" for name, size in zip(array.dimension_names, array.shape, strict=True)
+    )
+    meaning = "".join(f", {name} {value}" for name, value in _meaning(array).items())
+    return f"{array.dtype} ({dims}){meaning}"
+
+
+def _require_dimensions(dataset: VirtualDataset, chunks: Mapping[str, int]) -> None:
+    known = {name for array in dataset.arrays.values() for name in array.dimension_names}
+    for name in chunks:
+        if name not in known:
+            raise InvalidInputError(
+                f"chunks names the dimension {name!r}; the files have "
+                f"{', '.join(sorted(str(one) for one in known))}",
+                kind=ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
+def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
+    staged, stages = stage_arrays(run, [one.copy for one in copied if not one.pad], reader)
+
+    def copy(bench: Bench, value: tuple[str, str, Box, Box, bool, Packing | None]) -> None:
+        source, target, read, write, is_staged, packing = value
+        session = staged if is_staged and staged is not None else reader
+        values = np.asarray(bench.source(session, source)[read])
+        into = bench.target(target)
+        into[write] = fitting(values if packing is None else packing.values(values), into.dtype)
+
+    pieces = [
+        Piece(
+            shown(one.copy.target.path, write),
+            box_bytes(read, max(one.copy.source.item_bytes, one.copy.target.item_bytes)),
+            (
+                stages.get(one.copy.source.path, one.copy.source.path),
+                one.copy.target.path,
+                read,
+                write,
+                one.copy.source.path in stages,
+                one.packing,
+            ),
+        )
+        for one in copied
+        for read, write in one.boxes()
+    ]
+    run.write(run.session, pieces, copy)

@@ -1,0 +1,53 @@
+"""Functions that a command names as ``module:name``, and their way to executors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import a function by its name, from the current directory or from what is installed.
+
+    A module of the current directory travels to executors with its functions, because they do not
+    have that directory; what it imports must be installed there.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such module or function.
+    """
+    module_name, separator, function_name = name.partition(":")
+    if not module_name or not separator or not function_name:
+        raise _bad(f"{name!r} is not of the form module:name, as in mymodule:anomaly")
+    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise _bad(
+            f"{name!r}: {error}; modules are looked for in the current directory and among what is "
+            "installed"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise _bad(f"{name!r}: the module {module_name} has no function {function_name!r}")
+    if find_spec("pyspark") is not None and (module.__file__ or "").startswith(here):
+        from pyspark import cloudpickle  # noqa: PLC0415 - an extra
+
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    found: Callable[..., Any] = function
+    return found
+
+
+def _bad(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)

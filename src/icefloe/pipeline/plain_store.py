@@ -1,0 +1,150 @@
+"""A plain Zarr store at a path or a URL, for exports: no commits, no history.
+
+Directories are Zarr's own store. Everything remote goes through icefloe's storages, which find
+credentials in the environment, as repositories do, and need no package besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
+from zarr.storage import LocalStore
+
+from icefloe.errors import ObjectNotFoundError
+from icefloe.model.byte_range import Bounded, ByteRange, From, Last
+from icefloe.storage import storage_from_url
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from zarr.core.buffer import Buffer, BufferPrototype
+
+    from icefloe.storage import Storage
+
+
+def open_plain_store(target: str | Store) -> Store:
+    """Open the Zarr store at a path or a URL; a store stays what it is."""
+    if isinstance(target, Store):
+        return target
+    if "://" not in target:
+        return LocalStore(target)
+    return PlainStore(storage_from_url(target))
+
+
+class PlainStore(Store):
+    """Keys of Zarr as objects of a storage."""
+
+    def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
+        super().__init__(read_only=read_only or storage.read_only)
+        self.storage = storage
+
+    def with_read_only(self, read_only: bool = False) -> PlainStore:  # noqa: FBT001, FBT002
+        """Return a store of the same place that takes no writes, or does."""
+        return PlainStore(self.storage, read_only=read_only)
+
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, PlainStore) and value.storage.url == self.storage.url
+
+    def __hash__(self) -> int:
+        return hash(self.storage.url)
+
+    def __str__(self) -> str:
+        return self.storage.url
+
+    def __reduce__(self) -> Any:
+        return _plain_store, (self.storage, self.read_only)
+
+    @property
+    def supports_writes(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def supports_deletes(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def supports_listing(self) -> bool:
+        """True."""
+        return True
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the value of a key, None if it has none."""
+        try:
+            found = await asyncio.to_thread(self.storage.get, key, _byte_range(byte_range))
+        except ObjectNotFoundError:
+            return None
+        return prototype.buffer.from_bytes(found.data)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return parts of the values of several keys."""
+        wanted = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
+        return list(await asyncio.gather(*wanted))
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key has a value."""
+        try:
+            await asyncio.to_thread(self.storage.head, key)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Set the value of a key."""
+        self._check_writable()
+        await asyncio.to_thread(self.storage.put, key, value.to_bytes())
+
+    async def delete(self, key: str) -> None:
+        """Delete a key; one without a value is no error."""
+        self._check_writable()
+        await asyncio.to_thread(self.storage.delete_many, [key])
+
+    async def list(self) -> AsyncIterator[str]:
+        """List all keys."""
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """List the keys below a prefix."""
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        for info in await asyncio.to_thread(lambda: list(self.storage.list(below))):
+            yield info.key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List the names right below a prefix."""
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        names: set[str] = set()
+        async for key in self.list_prefix(prefix):
+            name = key[len(below) :].split("/")[0]
+            if name not in names:
+                names.add(name)
+                yield name
+
+
+def _plain_store(storage: Storage, read_only: bool) -> PlainStore:  # noqa: FBT001 - pickle calls it
+    return PlainStore(storage, read_only=read_only)
+
+
+def _byte_range(request: ByteRequest | None) -> ByteRange | None:
+    match request:
+        case RangeByteRequest(start, end):
+            return Bounded(start, end)
+        case OffsetByteRequest(offset):
+            return From(offset)
+        case SuffixByteRequest(suffix):
+            return Last(suffix)
+        case _:
+            return None

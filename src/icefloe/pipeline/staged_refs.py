@@ -1,0 +1,199 @@
+"""Parsed files between two stages of a job: their references wait in an object of the repository.
+
+The driver must know how files fit together before anybody knows the place of a chunk, but never
+needs the references themselves. So whoever parses files writes their references away, and passes on
+what is left: metadata, loaded coordinates, and one *marker* for each array, a reference to nothing
+whose location is the file's number. Combining moves markers as it would have moved references, and
+so tells where each file's chunks go.
+
+The objects have names of chunks that nothing refers to: what a job leaves behind when it dies is
+garbage that collection finds.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import zstandard
+
+from icefloe.format.keys import chunk_key
+from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
+from icefloe.model.ids import ChunkId
+from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.pipeline.report import Failure
+from icefloe.spark.tasks import told
+from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
+from icefloe.virtual.files.parsing import parse_at
+from icefloe.virtual.files.sources import Sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from icefloe.connection import Connection
+    from icefloe.virtual.files.dataset import AnyArray
+
+_MARKED_BYTES: Final = 2**48
+"""Divides into as many pieces as an array in one piece may be cut into."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """A file whose references wait elsewhere.
+
+    Parameters
+    ----------
+    dataset
+        Without references.
+    staged
+        The object that has them, and the file's place in it.
+    num_refs
+        How many there are.
+    """
+
+    dataset: VirtualDataset
+    staged: tuple[ChunkRef, int]
+    num_refs: int
+
+    @property
+    def url(self) -> str:
+        """The file."""
+        return self.dataset.shown
+
+    def marked(self, number: int) -> VirtualDataset:
+        """Return the dataset with a marker in each array, that says which file it is."""
+        return _with_refs(self.dataset, lambda array: _marker(len(array.shape), number))
+
+
+class AlikeFiles:
+    """Keeps once what many files have in common: all but times, in most archives.
+
+    Ten thousand files with the same coordinates and metadata then take little more memory than
+    one, in the answers of workers as in the driver.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Any] = {}
+
+    def add(self, file: ParsedFile) -> ParsedFile:
+        """Return a file that shares what is equal with those before it."""
+        dataset = file.dataset
+        arrays = {path: self._array(array) for path, array in dataset.arrays.items()}
+        groups = {path: self._shared(found, found) for path, found in dataset.groups.items()}
+        return replace(file, dataset=replace(dataset, arrays=arrays, groups=groups))
+
+    def _array(self, array: AnyArray) -> AnyArray:
+        # References are elsewhere: an array without them is its metadata.
+        key = array.metadata if isinstance(array, VirtualArray) else (array.metadata, array.values)
+        shared: AnyArray = self._shared(key, array)
+        return shared
+
+    def _shared(self, key: Any, value: Any) -> Any:
+        return self._known.setdefault(pickle.dumps(key, protocol=5), value)
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFiles:
+    """What a worker does with some files: parse them, and put their references away.
+
+    Parameters
+    ----------
+    connection
+        To the repository, with what is needed to reach the files.
+    options
+        Passed on to `parse`.
+    """
+
+    connection: Connection
+    options: Mapping[str, Any]
+
+    def __call__(self, urls: tuple[str, ...]) -> list[ParsedFile | Failure]:
+        """Parse files; one that cannot be parsed is told of, and does not keep the others."""
+        sources = Sources.of(self.connection.virtual)
+        found: list[VirtualDataset | Failure] = []
+        for url in urls:
+            try:
+                found.append(self._parse(url, sources))
+            except Exception as error:  # noqa: BLE001 - told, with all others
+                found.append(Failure(url, told(error)))
+        parsed = [one for one in found if isinstance(one, VirtualDataset)]
+        staged = self._stage([_refs(one) for one in parsed])
+        numbers = iter(range(len(parsed)))
+        alike = AlikeFiles()
+        return [
+            one
+            if isinstance(one, Failure)
+            else alike.add(
+                ParsedFile(
+                    _with_refs(one, lambda array: _none(len(array.shape))),
+                    (staged, next(numbers)),
+                    one.num_refs,
+                )
+            )
+            for one in found
+        ]
+
+    def _parse(self, url: str, sources: Sources) -> VirtualDataset:
+        dataset = parse_at(url, sources, **self.options)
+        for refs in _refs(dataset).values():
+            held = self.connection.virtual.validate_many(refs.payloads.locations)
+            if not held.all():
+                bad = int(np.flatnonzero(~held)[0])
+                self.connection.virtual.validate(refs.payloads.locations[bad])
+        return dataset
+
+    def _stage(self, files: list[dict[str, ArrayManifest]]) -> ChunkRef:
+        data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
+        chunk_id = ChunkId.random()
+        self.connection.assets.write_chunk(chunk_id, data)
+        return ChunkRef(chunk_id, 0, len(data))
+
+
+def load_staged(connection: Connection, staged: ChunkRef) -> list[dict[str, ArrayManifest]]:
+    """Return the references of the files that one worker parsed, by array."""
+    data = connection.assets.fetch_chunk(staged)
+    # Written by this job under a name that only it knows.
+    found: list[dict[str, ArrayManifest]] = pickle.loads(  # noqa: S301
+        zstandard.decompress(bytes(data))
+    )
+    return found
+
+
+def delete_staged(connection: Connection, files: Iterable[ParsedFile | Failure]) -> None:
+    """Delete what only this job knew of, after its commit."""
+    ids = dict.fromkeys(file.staged[0].id for file in files if isinstance(file, ParsedFile))
+    connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
+
+
+def file_number(marker: str) -> int:
+    """Tell which file a marker stands for, by its location."""
+    return int(marker)
+
+
+def _marker(ndim: int, number: int) -> ArrayManifest:
+    ref = VirtualChunkRef(str(number), 0, _MARKED_BYTES)
+    return ArrayManifest(np.zeros((1, ndim), np.uint32), ChunkPayloads.of([ref]))
+
+
+def _none(ndim: int) -> ArrayManifest:
+    return ArrayManifest(np.zeros((0, ndim), np.uint32), ChunkPayloads.of([]))
+
+
+def _refs(dataset: VirtualDataset) -> dict[str, ArrayManifest]:
+    return {
+        path: array.refs
+        for path, array in dataset.arrays.items()
+        if isinstance(array, VirtualArray)
+    }
+
+
+def _with_refs(dataset: VirtualDataset, refs: Any) -> VirtualDataset:
+    arrays = {
+        path: VirtualArray(array.metadata, refs(array))
+        if isinstance(array, VirtualArray)
+        else array
+        for path, array in dataset.arrays.items()
+    }
+    return replace(dataset, arrays=arrays)

@@ -1,0 +1,27 @@
+"""Spark: groups as tables, streams of commits, and the sessions that the commands make.
+
+``pip install 'icefloe[spark]'``. Nothing here runs before it is asked for: importing icefloe does
+not import PySpark, and importing this does not import Arrow and xarray.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icefloe.spark.executor import SparkExecutor
+from icefloe.spark.local import spark_session
+
+if TYPE_CHECKING:
+    from icefloe.spark.reading import read, register
+    from icefloe.spark.writing import write
+
+__all__ = ["SparkExecutor", "read", "register", "spark_session", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"read", "register"}:
+        return getattr(import_module("icefloe.spark.reading"), name)
+    if name == "write":
+        return import_module("icefloe.spark.writing").write
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,163 @@
+"""Commits that happen once, however often they are tried.
+
+A job or a stream has an *application* name and counts its *versions*: micro-batches, or a single
+one for a job that somebody gave a transaction id. A commit records both, and carries along the last
+version of every application that came before it, so that the nearest commit of the pipeline tells
+all of them, also after older ones expired. Whoever is about to commit looks there first, and again
+after each conflict: the conflict may be with itself, a commit whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from icefloe.conflicts import ConflictDetector
+from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from icefloe.storage.backoff import pause_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from icefloe.conflicts import ConflictSolver
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+
+METADATA_KEY: Final = "icefloe"
+"""Where the metadata of a commit says what the pipeline did."""
+
+_MAX_APPLICATIONS: Final = 1000
+"""How many applications are carried along; those that committed longest ago fall out."""
+
+_TRIES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JobId:
+    """Which commit this is: version ``version`` of an application's commits."""
+
+    application: str
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is in the history.
+
+    Parameters
+    ----------
+    snapshot_id
+        Its snapshot; None if it is known to have been there and has expired since.
+    is_new
+        Whether it was made now, rather than found.
+    """
+
+    snapshot_id: str | None
+    is_new: bool
+
+
+def find_committed(repository: Repository, branch: str, job: JobId) -> Committed | None:
+    """Look whether a branch has a commit already, or one of a later version."""
+    is_known = False
+    for info in repository.ancestry(branch=branch):
+        record = _record(info.metadata)
+        if record is None:
+            continue
+        if record.get("application") == job.application and record.get("version") == job.version:
+            return Committed(info.id, is_new=False)
+        if not is_known:
+            last = record.get("applications", {}).get(job.application)
+            if last is None or last < job.version:
+                return None
+            is_known = True  # somewhere below; only for its id
+    return Committed(None, is_new=False) if is_known else None
+
+
+def commit_once(
+    repository: Repository,
+    session: Session,
+    message: str,
+    job: JobId | None,
+    *,
+    about: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    solver: ConflictSolver | None = None,
+) -> Committed:
+    """Commit a session, unless the job's commit is on the branch already.
+
+    Parameters
+    ----------
+    repository, session
+        The session's branch gets the commit; what others committed since is rebased over.
+    message, metadata
+        As for every commit.
+    job
+        Which commit it is. Without it a commit whose answer is lost cannot be recognised.
+    about
+        What the pipeline says of it: the kind of job, its sources, what was left out.
+    solver
+        Who decides about conflicts; any conflict fails if not given.
+
+    Raises
+    ------
+    RebaseFailedError
+        If others changed the same chunks or nodes. Nothing was committed.
+    """
+    branch = session.branch
+    if branch is None:
+        raise SessionStateError(
+            "only a writable session commits: take repository.writable_session(branch)",
+            kind=ErrorKind.READ_ONLY_SESSION,
+        )
+    for attempt in range(_TRIES):
+        if job is not None:
+            found = find_committed(repository, branch, job)
+            if found is not None:
+                return found
+        record = {**(about or {}), **_carried(repository, session.snapshot_id, job)}
+        try:
+            made = session.commit(message, {**(metadata or {}), METADATA_KEY: record})
+        except RebaseFailedError:
+            raise
+        except ConflictError:
+            if attempt + 1 == _TRIES:
+                raise
+        else:
+            return Committed(made, is_new=True)
+        if attempt:
+            time.sleep(pause_s(attempt, 0.05, 5.0))
+        try:
+            session.rebase(solver or ConflictDetector())
+        except ConflictError:
+            # Perhaps with the same commit, made by another attempt: then all is well.
+            found = None if job is None else find_committed(repository, branch, job)
+            if found is None:
+                raise
+            return found
+    raise AssertionError("the last try raises or returns")
+
+
+def _carried(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
+    """Tell what a commit records of its own job and of those before it."""
+    applications: dict[str, int] = {}
+    for info in repository.ancestry(snapshot_id=base):
+        record = _record(info.metadata)
+        if record is not None:
+            applications = dict(record.get("applications", {}))
+            break
+    if job is None:
+        return {"applications": applications}
+    applications.pop(job.application, None)  # the last to commit goes to the end
+    applications[job.application] = job.version
+    kept = list(applications.items())[-_MAX_APPLICATIONS:]
+    return {
+        "application": job.application,
+        "version": job.version,
+        "applications": dict(kept),
+    }
+
+
+def _record(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    record = metadata.get(METADATA_KEY)
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,62 @@
+"""Metadata tables in SQL: ``SELECT * FROM icefloe_history('s3://bucket/weather', tag => 'v1')``.
+
+Each is one task that yields Arrow batches. ``option("table", "chunks")`` shares the manifests of a
+large repository among many tasks, which a table function cannot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.functions import arrow_udtf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icefloe.spark.metadata_tables import METADATA_TABLES
+from icefloe.spark.options import PLACE_OPTIONS, ReadOptions, invalid, nearest, options_for
+from icefloe.spark.source import Source, open_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+PREFIX = "icefloe_"
+
+
+def register_table_functions(spark: SparkSession) -> None:
+    """Make ``icefloe_snapshots`` and the others known to a session."""
+    for name, table in METADATA_TABLES.items():
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+        function: Any = arrow_udtf(_handler(name), returnType=schema)
+        spark.udtf.register(PREFIX + name, function)
+
+
+def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """Read a whole metadata table."""
+    known = {*PLACE_OPTIONS, *options_for(name)}
+    for option in given:
+        if option not in known:
+            raise invalid(f"{PREFIX}{name} has no argument {option!r}: {nearest(option, known)}")
+    options = ReadOptions.parse({"table": name, **given})
+    source = Source.pinned(open_repository(options.place), options)
+    table = METADATA_TABLES[name]
+    for task in table.tasks(source):
+        yield from table.read(source, options, task)
+
+
+def _handler(name: str) -> type:
+    """Make the class that Spark calls; it is pickled whole, so it imports nothing of its own."""
+
+    class Handler:
+        def eval(self, path: Any, **given: Any) -> Iterator[pa.Table]:
+            texts = {"path": path, **given}
+            options = {
+                option: str(value[0].as_py())
+                for option, value in texts.items()
+                if value[0].as_py() is not None
+            }
+            for batch in read_table(name, options):
+                yield pa.Table.from_batches([batch])
+
+    return Handler

@@ -1,0 +1,22 @@
+"""The obstore client of a storage, for libraries that read files through obstore themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from obstore.store import LocalStore
+
+from icefloe.storage.object_store.clients import open_clients
+from icefloe.storage.object_store.storage import ObjectStorage
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from icefloe.storage.interface import Storage
+
+
+def reading_store(storage: Storage) -> ObjectStore:
+    """Make a client that reads what a storage holds; files of this machine by absolute path."""
+    if isinstance(storage, ObjectStorage):
+        return open_clients(storage.place, storage.settings).reader
+    return LocalStore()

@@ -1,0 +1,197 @@
+"""Times as the CF conventions store them: numbers of a unit since a reference. Pure, no I/O.
+
+Files of one archive count from different references, each from its own first day. Their times are
+brought to common units by whole-number arithmetic, which a round trip through floating point or
+through dates would not be. Calendars that no clock uses count as well: all that is asked of one is
+how many days lie between two references.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_NANOSECONDS: Final = {
+    "nanoseconds": 1,
+    "microseconds": 1_000,
+    "milliseconds": 1_000_000,
+    "seconds": 1_000_000_000,
+    "minutes": 60 * 1_000_000_000,
+    "hours": 3600 * 1_000_000_000,
+    "days": 86400 * 1_000_000_000,
+}
+_ALIASES: Final = {
+    **{name: name for name in _NANOSECONDS},
+    **{name.removesuffix("s"): name for name in _NANOSECONDS},
+    **dict.fromkeys(("d",), "days"),
+    **dict.fromkeys(("h", "hr", "hrs"), "hours"),
+    **dict.fromkeys(("min", "mins"), "minutes"),
+    **dict.fromkeys(("s", "sec", "secs"), "seconds"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millisec", "millisecs"), "milliseconds"),
+    **dict.fromkeys(("us", "microsec", "microsecs"), "microseconds"),
+    **dict.fromkeys(("ns", "nanosec", "nanosecs"), "nanoseconds"),
+}
+_CALENDARS: Final = {
+    "standard": "standard",
+    "gregorian": "standard",
+    "proleptic_gregorian": "proleptic_gregorian",
+    "julian": "julian",
+    "noleap": "noleap",
+    "365_day": "noleap",
+    "all_leap": "all_leap",
+    "366_day": "all_leap",
+    "360_day": "360_day",
+}
+_UNITS: Final = re.compile(r"\s*(?P<unit>[a-z]+)\s+since\s+(?P<reference>.+?)\s*", re.IGNORECASE)
+_REFERENCE: Final = re.compile(
+    r"(?P<year>-?\d{1,4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+    r"(?:[T\s]+(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2}(?:\.\d*)?))?)?)?"
+    r"\s*(?:Z|UTC|GMT|(?P<sign>[+-])(?P<zone_hour>\d{1,2}):?(?P<zone_minute>\d{2})?)?",
+    re.IGNORECASE,
+)
+_MONTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnits:
+    """Units of a time coordinate.
+
+    Parameters
+    ----------
+    unit
+        In the plural.
+    reference
+        As it was written.
+    calendar
+        By its first name.
+    epoch_ns
+        The reference in nanoseconds since some day that all references of a calendar share.
+    """
+
+    unit: str
+    reference: str
+    calendar: str
+    epoch_ns: int
+
+    @property
+    def step_ns(self) -> int:
+        """How long one of the units is."""
+        return _NANOSECONDS[self.unit]
+
+    @property
+    def text(self) -> str:
+        """The ``units`` attribute."""
+        return f"{self.unit} since {self.reference}"
+
+
+def time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
+    """Read the units of a time coordinate; None if they are not of time, or cannot be read."""
+    units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
+    if not isinstance(units, str) or not isinstance(calendar, str):
+        return None
+    found = _UNITS.fullmatch(units)
+    unit = _ALIASES.get(found["unit"].lower()) if found else None
+    kind = _CALENDARS.get(calendar.lower())
+    reference = _REFERENCE.fullmatch(found["reference"]) if found else None
+    if found is None or unit is None or kind is None or reference is None:
+        return None
+    epoch = _epoch_ns(reference, kind)
+    return None if epoch is None else TimeUnits(unit, found["reference"], kind, epoch)
+
+
+def convert(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> NDArray[Any] | None:
+    """Express times in other units; None if whole numbers cannot, or calendars differ."""
+    if not _share_a_calendar(values, given, wanted):
+        return None
+    offset_ns = given.epoch_ns - wanted.epoch_ns
+    if values.dtype.kind == "f":
+        if given.step_ns == wanted.step_ns and not offset_ns:
+            return values
+        return values * (given.step_ns / wanted.step_ns) + offset_ns / wanted.step_ns
+    shared = math.gcd(given.step_ns, offset_ns, wanted.step_ns)
+    step, offset, divisor = (one // shared for one in (given.step_ns, offset_ns, wanted.step_ns))
+    largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
+    # Python's numbers where 64 bits do not hold the steps between.
+    exact = values.astype(object if largest * step + abs(offset) >= 2**62 else np.int64)
+    total = exact * step + offset
+    if (total % divisor != 0).any():
+        return None
+    quotient = total // divisor
+    limits = np.iinfo(np.int64)
+    if quotient.dtype == object and any(not limits.min <= one <= limits.max for one in quotient):
+        return None
+    return np.asarray(quotient, np.int64)
+
+
+def common_units(
+    parts: Sequence[tuple[NDArray[Any], TimeUnits]],
+) -> tuple[TimeUnits, list[NDArray[Any]]] | None:
+    """Bring times of several files to the units of the first, or finer ones if need be.
+
+    None if their calendars differ, or no unit is fine enough.
+    """
+    first = parts[0][1]
+    finer = [name for name, step in _NANOSECONDS.items() if step < first.step_ns]
+    for unit in [first.unit, *reversed(finer)]:
+        wanted = TimeUnits(unit, first.reference, first.calendar, first.epoch_ns)
+        converted = [convert(values, units, wanted) for values, units in parts]
+        exact = [one for one in converted if one is not None]
+        if len(exact) == len(parts):
+            return wanted, exact
+    return None
+
+
+def _share_a_calendar(values: NDArray[Any], one: TimeUnits, other: TimeUnits) -> bool:
+    if one.calendar == other.calendar:
+        return True
+    if {one.calendar, other.calendar} != {"standard", "proleptic_gregorian"}:
+        return False
+    # The two are one since the reform of 1582, and xarray writes the one where it read the other.
+    earliest = float(values.min(initial=0)) * one.step_ns + one.epoch_ns
+    return earliest >= _REFORM_NS and other.epoch_ns >= _REFORM_NS
+
+
+def _epoch_ns(found: re.Match[str], calendar: str) -> int | None:
+    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+    if not 1 <= month <= 12 or not 1 <= day <= 31:
+        return None
+    seconds = int(found["hour"] or 0) * 3600 + int(found["minute"] or 0) * 60
+    whole, _, fraction = (found["second"] or "0").partition(".")
+    seconds += int(whole)
+    if found["sign"]:
+        zone = int(found["zone_hour"]) * 3600 + int(found["zone_minute"] or 0) * 60
+        seconds -= zone if found["sign"] == "+" else -zone
+    nanoseconds = int(fraction[:9].ljust(9, "0")) if fraction else 0
+    days = _days(year, month, day, calendar)
+    return (days * 86400 + seconds) * 1_000_000_000 + nanoseconds
+
+
+def _days(year: int, month: int, day: int, calendar: str) -> int:
+    """Count the days since some day of the calendar."""
+    if calendar == "360_day":
+        return year * 360 + (month - 1) * 30 + day
+    if calendar in {"noleap", "all_leap"}:
+        leap = calendar == "all_leap"
+        before = sum(_MONTHS[: month - 1]) + (leap and month > 2)
+        return year * (365 + leap) + before + day
+    # The number of the Julian day: the two real calendars on one scale.
+    shifted = (14 - month) // 12
+    years, months = year + 4800 - shifted, month + 12 * shifted - 3
+    julian = day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083
+    gregorian = julian - years // 100 + years // 400 + 38
+    if calendar == "proleptic_gregorian":
+        return gregorian
+    is_before_reform = (year, month, day) < (1582, 10, 15)
+    return julian if calendar == "julian" or is_before_reform else gregorian
+
+
+_REFORM_NS: Final = _days(1582, 10, 15, "standard") * _NANOSECONDS["days"]

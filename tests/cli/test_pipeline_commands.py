@@ -1,0 +1,161 @@
+"""The commands that start jobs: what they do, print and refuse; mostly without Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zarr
+
+from cli.test_commands import icefloe
+from icefloe.pipeline import open_repository
+from icefloe.pipeline.opening import container_for, folder_of
+from pipeline.netcdf_files import write_file, write_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = "--no-spark"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    write_files(tmp_path / "archive")
+    return tmp_path / "archive"
+
+
+def values(repository: Path, path: str, archive: Path) -> Any:
+    """Read an array at the tip of main."""
+    opened = open_repository(repository, sources=[archive / "*.nc"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # HDF5's filters are in no specification of Zarr
+        store = opened.readonly_session("main").store
+        return np.asarray(zarr.open_array(store, path=path, mode="r")[...])
+
+
+def messages(repository: Path) -> list[str]:
+    """List the messages of main's commits, newest first, without the first of all."""
+    return [one.message for one in open_repository(repository).ancestry(branch="main")][:-1]
+
+
+def test_from_files_to_exports(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, files = tmp_path / "repository", f"{archive}/part-00[0-2].nc"
+    done = icefloe("virtualize", repository, files, "--create", "--container", archive, HERE)
+    assert done.stdout.startswith("virtualize: committed ")
+    assert "3 files" in done.stdout
+    assert "append: committed" in icefloe("append", repository, f"{archive}/*.nc", HERE).stdout
+    assert (
+        icefloe("append", repository, f"{archive}/*.nc", HERE).stdout == "append: nothing to do\n"
+    )
+
+    chunks = ("--chunks", "time=4,lat=-1")
+    icefloe("ingest", repository, files, "-g", "maps", *chunks, "-m", "maps", HERE)
+    told = icefloe("append", repository, f"{archive}/*.nc", "-g", "maps", HERE, "--json").stdout
+    assert json.loads(told)["files"] == 1
+    expected = values(repository, "t2m", archive)
+    assert expected.shape == (8, 6, 8)
+    np.testing.assert_array_equal(values(repository, "maps/t2m", archive), expected)
+
+    icefloe("rechunk", repository, "maps", "--chunks", "time=-1,lat=1", "--target", "series", HERE)
+    np.testing.assert_array_equal(values(repository, "series/t2m", archive), expected)
+    icefloe("materialize", repository, "t2m", "rain", "--container", archive, HERE)
+    icefloe("compact", repository, HERE)
+    icefloe("pyramid", repository, "maps/rain", "levels", "--levels", "1", HERE)
+    assert values(repository, "levels/1/rain", archive).shape == (8, 3, 4)
+    icefloe("export", repository, tmp_path / "out", "-g", "maps/rain", "--chunks", "8,6,8", HERE)
+    exported = np.asarray(zarr.open_array(tmp_path / "out", mode="r")[:])
+    np.testing.assert_array_equal(exported, values(repository, "rain", archive))
+
+    (tmp_path / "some_functions.py").write_text("def twice(wet):\n    return wet * 2\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    icefloe("compute", repository, "some_functions:twice", "-i", "wet=rain", "-o", "twice", HERE)
+    np.testing.assert_array_equal(values(repository, "twice", archive), exported * 2)
+    assert messages(repository)[0] == "computed /twice"
+    assert "maps" in messages(repository)
+
+
+def test_on_spark(archive: Path, tmp_path: Path) -> None:
+    """A session is started, and stopped again."""
+    pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+    master = ("--master", "local[2]")
+    for place, engine in (("spark", master), ("here", (HERE,))):
+        icefloe("ingest", tmp_path / place, f"{archive}/*.nc", "--create", *engine)
+    for path in ("t2m", "rain", "time"):
+        np.testing.assert_array_equal(
+            values(tmp_path / "spark", path, archive), values(tmp_path / "here", path, archive)
+        )
+
+
+def test_a_plan_touches_nothing(archive: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    arguments = (repository, f"{archive}/*.nc", "--create", "--dry-run", HERE)
+    plan = icefloe("ingest", *arguments).stdout
+    assert "parse 4 files" in plan
+    assert not repository.exists()
+    assert json.loads(icefloe("ingest", *arguments, "--json").stdout)["tasks"] > 0
+    assert not repository.exists()
+
+
+def test_a_transaction_id_commits_once(archive: Path, tmp_path: Path) -> None:
+    arguments = (tmp_path / "repository", f"{archive}/*.nc", "--create", HERE)
+    first = icefloe("ingest", *arguments, "--transaction-id", "nightly", "--json").stdout
+    again = icefloe("ingest", *arguments, "--transaction-id", "nightly", "--json").stdout
+    assert json.loads(first)["snapshot_id"] == json.loads(again)["snapshot_id"]
+    assert not json.loads(again)["is_new"]
+
+
+def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Path) -> None:
+    for number in range(30):
+        (archive / f"bad-{number:02}.nc").write_bytes(b"no file of any kind")
+    write_file(archive / "part-009.nc", 18, dtype="f4")
+    arguments = ("ingest", tmp_path / "repository", f"{archive}/*.nc", "--create", HERE)
+    failed = icefloe(*arguments, "--json", code=1)
+    assert failed.stderr.count("\n  file://") == 31
+    assert "--on-error skip" in failed.stderr
+    assert len(json.loads(failed.stdout)["failures"]) == 31
+    assert messages(tmp_path / "repository") == []
+    told = json.loads(icefloe(*arguments, "--on-error", "skip", "--json").stdout)
+    assert told["files"] == 4
+    assert len(told["left_out"]) == 31
+
+
+def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) -> None:
+    repository, files = tmp_path / "repository", f"{archive}/*.nc"
+    assert "--create" in icefloe("ingest", repository, files, HERE, code=1).stderr
+    refused = icefloe("virtualize", repository, files, "--create", HERE, code=1)
+    assert f"--container {archive.as_uri()}/" in refused.stderr
+    assert not repository.exists()
+    icefloe("ingest", repository, files, "--create", HERE)
+    assert (
+        "dimension 'level'"
+        in icefloe("append", repository, files, "-d", "level", HERE, code=1).stderr
+    )
+    assert "256MB" in icefloe("compact", repository, "--task-bytes", "much", HERE, code=2).stderr
+    assert "time=365" in icefloe("rechunk", repository, "t2m", "--chunks", "a=b", code=2).stderr
+    missing = ("compute", repository, "nowhere:f", "-i", "t2m", "-o", "x", HERE)
+    assert "No module named 'nowhere'" in icefloe(*missing, code=1).stderr
+    assert (
+        "not both"
+        in icefloe(
+            "compact", repository, "--master", "local[1]", "--remote", "sc://x", code=1
+        ).stderr
+    )
+
+
+def test_containers_are_made_of_prefixes_and_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+    assert folder_of("s3://bucket/a/b/*.nc") == "s3://bucket/"
+    assert folder_of(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
+    for prefix in ("s3://bucket/", "gs://bucket/", "az://container/", "https://example.com/a/"):
+        assert container_for(prefix).url_prefix == prefix
+    assert "127.0.0.1:9000" in str(container_for("s3://bucket/").store.options.endpoint_url)  # type: ignore[union-attr]

@@ -1,0 +1,113 @@
+"""The jobs where users run them: what one process writes, chunk by chunk."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pickle
+import sys
+import uuid
+from pathlib import Path
+from subprocess import run
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import icefloe
+from clusters import jobs
+from clusters.standalone import standalone_cluster
+from icefloe.errors import InvalidInputError
+from icefloe.spark.java import ensure_java
+from pipeline.netcdf_files import assert_same_chunks, write_files
+
+if TYPE_CHECKING:
+    from icefloe.storage import Storage
+    from servers import S3Server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs() -> None:
+    pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+    try:
+        ensure_java()
+    except InvalidInputError as error:
+        pytest.skip(f"SPARK IS NOT TESTED ON THIS MACHINE: {error}")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(archive: Path) -> tuple[icefloe.Repository, list[Any]]:
+    """Do everything in this process."""
+    repository = jobs.create(icefloe.in_memory_storage(), archive)
+    reports = jobs.run_jobs(None, repository, archive)
+    return repository, [[one.job, one.files, one.chunks, one.is_new] for one in reports]
+
+
+def run_there(kind: str, url: str, storage: Storage, archive: Path, folder: Path) -> dict[str, Any]:
+    """Run the jobs in a process of its own: classic sessions and Connect do not mix in one."""
+    place = folder / "storage.pickle"
+    place.write_bytes(pickle.dumps(storage))
+    tests = str(Path(__file__).parents[1])
+    done = run(
+        [sys.executable, jobs.__file__, kind, url, str(place), str(archive)],
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("grpc") is None or importlib.util.find_spec("grpc_status") is None,
+    reason="SPARK CONNECT IS NOT TESTED ON THIS MACHINE: pip install 'pyspark[connect]'",
+)
+def test_spark_connect(
+    reference: tuple[icefloe.Repository, list[Any]], archive: Path, tmp_path: Path
+) -> None:
+    storage = icefloe.local_filesystem_storage(str(tmp_path / "repository"))
+    told = run_there("remote", "local[2]", storage, archive, tmp_path)
+    assert told["is_connect"]
+    assert told["reports"] == reference[1]
+    assert_same_chunks(icefloe.Repository.open(storage), reference[0])
+
+
+def test_a_cluster_whose_processes_die(
+    reference: tuple[icefloe.Repository, list[Any]],
+    archive: Path,
+    tmp_path: Path,
+    s3_server: S3Server,
+) -> None:
+    """An executor is killed in the middle of one job, a worker with its executor in another."""
+    storage = icefloe.s3_storage(
+        bucket=s3_server.bucket,
+        prefix=f"clusters/{uuid.uuid4()}",
+        endpoint_url=s3_server.endpoint_url,
+        allow_http=True,
+        force_path_style=True,
+        region="us-east-1",
+        access_key_id=s3_server.access_key_id,
+        secret_access_key=s3_server.secret_access_key,
+    )
+    with standalone_cluster(tmp_path / "cluster") as master:
+        told = run_there("master", master, storage, archive, tmp_path)
+    assert (tmp_path / "executor").exists()
+    assert (tmp_path / "worker").exists()
+    assert not told["is_connect"]
+    assert told["reports"] == reference[1]
+    assert_same_chunks(icefloe.Repository.open(storage), reference[0])

@@ -1,0 +1,143 @@
+"""Exporting: whoever knows nothing of repositories reads the same arrays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zarr
+
+import icefloe
+from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
+from icefloe.pipeline.export import export
+from icefloe.pipeline.plain_store import PlainStore
+from icefloe.pipeline.report import JobFailedError, Report
+from pipeline.array_repositories import chunk_bytes, write_every_dtype, write_weather
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_a_group_goes_byte_for_byte(repository: icefloe.Repository, tmp_path: Path) -> None:
+    values = write_weather(repository)
+    report = export(None, repository, str(tmp_path / "out"))
+    assert isinstance(report, Report)
+    assert report.snapshot_id == repository.lookup_branch("main")
+    found = zarr.open_group(str(tmp_path / "out"), mode="r")
+    assert dict(found.attrs) == {"title": "weather"}
+    np.testing.assert_array_equal(found["air"][:], values)  # type: ignore[index]
+    for indices, data in chunk_bytes(repository, "air").items():
+        assert (tmp_path / "out/air/c" / "/".join(map(str, indices))).read_bytes() == data
+
+
+def test_other_chunks(repository: icefloe.Repository, tmp_path: Path) -> None:
+    values = write_weather(repository)
+    export(None, repository, str(tmp_path / "out"), chunks={"time": 20, "lat": 2}, task_bytes=4_000)
+    found: Any = zarr.open_group(str(tmp_path / "out"), mode="r")
+    assert (found["air"].chunks, found["mask"].chunks) == ((20, 2, 6), (2, 17))
+    assert found["lat"].chunks == (13,)
+    np.testing.assert_array_equal(found["air"][:], values)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+def test_every_kind_of_array(repository: icefloe.Repository, tmp_path: Path) -> None:
+    arrays = write_every_dtype(repository)
+    export(None, repository, str(tmp_path / "out"))
+    found: Any = zarr.open_group(str(tmp_path / "out"), mode="r")
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name][...], values, err_msg=name)
+
+
+def test_one_array_of_an_older_snapshot_into_a_storage(
+    repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    values = write_weather(repository)
+    repository.create_tag("v1", repository.lookup_branch("main"))
+    with repository.transaction("main", message="newer") as store:
+        zarr.open_array(store, path="air")[:] = 0
+    storage = icefloe.local_filesystem_storage(str(tmp_path / "out"))
+    export(None, repository, PlainStore(storage), group="air", tag="v1", chunks=(4, 4, 4))
+    found = zarr.open_array(PlainStore(storage), mode="r")
+    np.testing.assert_array_equal(found[:], values)
+
+
+def test_a_notebook_may_export(repository: icefloe.Repository, tmp_path: Path) -> None:
+    """Where an event loop runs in the thread of the caller already."""
+    write_weather(repository)
+
+    async def cell() -> None:
+        export(None, repository, str(tmp_path / "out"))
+
+    asyncio.run(cell())
+    assert "air" in zarr.open_group(str(tmp_path / "out"), mode="r")
+
+
+def test_variables_bring_their_coordinates_along(
+    repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    write_weather(repository)
+    export(None, repository, str(tmp_path / "out"), variables=["mask"])
+    found = zarr.open_group(str(tmp_path / "out"), mode="r")
+    assert sorted(found.array_keys()) == ["lat", "lon", "mask"]
+
+
+def test_an_export_that_failed_does_not_look_like_one(
+    repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    write_weather(repository)
+    session = repository.readonly_session("main")
+    (part,) = session.transaction.chunk_refs(session.path("air"))
+    (tmp_path / "repo" / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+    with pytest.raises(JobFailedError, match="/air"):
+        export(None, repository, str(tmp_path / "out"), chunks={"time": 20})
+    with pytest.raises(FileNotFoundError):
+        zarr.open_group(str(tmp_path / "out"), mode="r")
+
+
+def test_a_dry_run_writes_nothing(
+    repository: icefloe.Repository, tmp_path: Path, files: Callable[[], set[str]]
+) -> None:
+    write_weather(repository)
+    before = files()
+    plan = export(None, repository, str(tmp_path / "out"), dry_run=True)
+    assert "/air byte for byte" in str(plan)
+    assert files() == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, error, says",
+    [
+        ({"format": "csv"}, InvalidInputError, "format is one of zarr, parquet"),
+        ({"group": "none"}, NodeNotFoundError, "no group or array at /none"),
+        ({"variables": ["depth"]}, InvalidInputError, "has no array 'depth'; it has air"),
+        ({"chunks": {"time": 0}}, InvalidInputError, "must be positive"),
+        ({"sel": {"time": 1}}, InvalidInputError, "sel and isel are for Parquet"),
+        ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "are for Zarr"),
+        ({"format": "parquet"}, InvalidInputError, "written by Spark"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    repository: icefloe.Repository,
+    tmp_path: Path,
+    arguments: dict[str, Any],
+    error: type[Exception],
+    says: str,
+) -> None:
+    write_weather(repository)
+    with pytest.raises(error, match=says):
+        export(None, repository, str(tmp_path / "out"), **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_with_something_in_it_is_refused(
+    repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    write_weather(repository)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("data")
+    with pytest.raises(AlreadyExistsError, match="precious"):
+        export(None, repository, str(tmp_path / "out"))

@@ -1,0 +1,244 @@
+"""Files copied into chunks of one's own choice: xarray's values, each source chunk read once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import icefloe
+from icefloe.pipeline.ingest import ingest
+from icefloe.pipeline.report import JobFailedError, Plan, Report
+from icefloe.virtual.local_files import LocalFiles
+from pipeline.array_repositories import array
+from pipeline.netcdf_files import (
+    LONGITUDES,
+    arrays,
+    assert_icechunk_agrees,
+    assert_same,
+    assert_same_chunks,
+    create,
+    dataset,
+    files_dataset,
+    refs,
+    write_file,
+    write_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
+    return create(tmp_path / "repo", folder)
+
+
+@pytest.fixture
+def reference(tmp_path: Path, folder: Path) -> icefloe.Repository:
+    return create(tmp_path / "reference", folder)
+
+
+def test_spark_and_one_process_make_what_xarray_and_icechunk_read(
+    spark: Any, folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 5)
+    chunks = {"time": 4, "lat": 2, "lon": 8}
+    options: dict[str, Any] = {"chunks": chunks, "task_bytes": 2_000, "unpack": True}
+    report = ingest(spark, repository, paths, **options)
+    ingest(None, reference, paths, **options)
+    assert isinstance(report, Report)
+    assert (report.files, report.is_new) == (5, True)
+    assert_same_chunks(repository, reference)
+    assert array(repository, "t2m").chunks == (4, 2, 8)
+    found, expected = dataset(repository), files_dataset(paths)
+    np.testing.assert_allclose(found["t2m"], expected["t2m"], rtol=1e-6)
+    assert_same(found.drop_vars("t2m"), expected.drop_vars("t2m"))
+    assert_icechunk_agrees(repository, folder)
+
+
+def test_nothing_refers_to_the_files_afterwards(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 3)
+    expected = files_dataset(paths)
+    ingest(None, repository, paths)
+    for path in paths:
+        path.unlink()
+    assert_same(dataset(repository), expected)
+    assert all(
+        isinstance(one, bytes)
+        for path in arrays(repository)
+        for one in refs(repository, path).values()
+    )
+
+
+def test_files_of_a_grid(folder: Path, repository: icefloe.Repository) -> None:
+    paths = [
+        write_file(folder / f"{first}-{start}.nc", first, lats=slice(start, start + 3))
+        for first in (0, 2)
+        for start in (0, 3)
+    ]
+    ingest(None, repository, paths, dims=("time", "lat"), chunks={"time": 3, "lat": 4})
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+@pytest.mark.parametrize("source", [(1, 3, 4), (2, 6, 8), None])
+def test_source_chunks_are_read_once(
+    folder: Path,
+    repository: icefloe.Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    source: tuple[int, int, int] | None,
+) -> None:
+    """Where target chunks cut across all source chunks, and no task holds the whole array."""
+    paths = write_files(folder, 4, chunks=source)
+    expected = files_dataset(paths)
+    read: Counter[tuple[str, int, int]] = Counter()
+    fetch, fetch_many = LocalFiles.fetch, LocalFiles.fetch_many_async
+
+    def counted(self: LocalFiles, file: Any, start: int, length: int, checksum: Any) -> Any:
+        read[file.location.path, start, length] += 1
+        return fetch(self, file, start, length, checksum)
+
+    async def counted_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
+        read.update((file.location.path, one.start, one.end - one.start) for one in ranges)
+        return await fetch_many(self, file, ranges, checksum)
+
+    monkeypatch.setattr(LocalFiles, "fetch", counted)
+    monkeypatch.setattr(LocalFiles, "fetch_many_async", counted_many)
+    ingest(None, repository, paths, chunks={"time": 8, "lat": 1, "lon": 3}, task_bytes=2_000)
+    assert set(read.values()) == {1}
+    assert_same(dataset(repository), expected)
+
+
+def test_shards_and_codecs(folder: Path, repository: icefloe.Repository) -> None:
+    paths = write_files(folder, 4)
+    codecs = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "gzip", "configuration": {"level": 2}},
+    ]
+    ingest(
+        None,
+        repository,
+        paths,
+        chunks={"time": 2, "lat": 3},
+        shards={"time": 4, "lat": 6},
+        codecs=codecs,
+    )
+    rain = array(repository, "rain")
+    assert (rain.chunks, rain.shards) == ((2, 3, 4), (4, 6, 4))
+    assert [type(one).__name__ for one in rain.compressors] == ["GzipCodec"]
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+@pytest.mark.parametrize("dtype", [None, "f4", "f8"])
+def test_unpacked_values_are_those_of_xarray(
+    folder: Path, repository: icefloe.Repository, dtype: str | None
+) -> None:
+    paths = write_files(folder, 3)
+    ingest(None, repository, paths, unpack=True, dtype=dtype)
+    found, expected = dataset(repository)["t2m"], files_dataset(paths)["t2m"]
+    assert found.dtype == (dtype or "f4")
+    assert np.isnan(expected).any()
+    np.testing.assert_allclose(found, expected, rtol=0 if dtype == "f8" else 1e-6)
+    assert found.attrs == {"units": "K"}
+    assert not {"scale_factor", "add_offset"} & dict(array(repository, "t2m").attrs).keys()
+
+
+def test_packed_values_stay_packed_unless_told(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 2)
+    ingest(None, repository, paths)
+    assert array(repository, "t2m").dtype == np.int16
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repository) -> None:
+    odd = write_file(folder / "a-first.nc", 50, longitudes=LONGITUDES + 1)
+    paths = write_files(folder, 3)
+    (folder / "broken.nc").write_bytes(b"no file of arrays")
+    sources = [odd, *paths, folder / "broken.nc"]
+    with pytest.raises(JobFailedError) as caught:
+        ingest(None, repository, sources)
+    assert len(caught.value.failures) == 2
+    report = ingest(None, repository, sources, on_error="skip")
+    assert isinstance(report, Report)
+    assert {one.source for one in report.left_out} == {
+        odd.as_uri(),
+        (folder / "broken.nc").as_uri(),
+    }
+    info = next(iter(repository.ancestry(branch="main")))
+    assert len(info.metadata["icefloe"]["left_out"]) == 2
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+def test_a_file_that_is_damaged_inside_fails_the_job(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    """Its metadata can be read and its chunks cannot: nothing is committed."""
+    paths = write_files(folder, 2)
+    ingest(None, repository, paths, group="good")
+    some = next(iter(refs_of_file(repository, paths[1])))
+    data = bytearray(paths[1].read_bytes())
+    data[some[0] : some[0] + some[1]] = bytes(some[1])
+    paths[1].write_bytes(data)
+    with pytest.raises(JobFailedError, match=r"/(t2m|rain) \["):
+        ingest(None, repository, paths, group="bad")
+    assert len(list(repository.ancestry(branch="main"))) == 2
+
+
+def refs_of_file(repository: icefloe.Repository, path: Path) -> list[tuple[int, int]]:
+    """Tell where the compressed chunks of a file are."""
+    parsed = icefloe.virtual.parse(path).arrays["t2m"]
+    assert isinstance(parsed, icefloe.virtual.VirtualArray)
+    payloads = parsed.refs.payloads
+    return list(zip(payloads.offset.tolist(), payloads.length.tolist(), strict=True))
+
+
+def test_bad_arguments_are_refused_and_nothing_is_committed(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 2)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"chunks": {"depth": 3}}, "'depth'; the files have"),
+        ({"chunks": {"time": 0}}, "positive"),
+        ({"chunks": {"time": 2}, "shards": {"time": 3}}, "whole chunks"),
+        ({"unpack": True, "dtype": "i4"}, "floating point"),
+        ({"task_bytes": 0}, "task_bytes"),
+        ({"dims": "depth"}, "no variable has the dimension 'depth'"),
+    ]
+    for options, text in wrong:
+        with pytest.raises(icefloe.InvalidInputError, match=text):
+            ingest(None, repository, paths, **options)
+    assert len(list(repository.ancestry(branch="main"))) == 1
+    ingest(None, repository, paths)
+    with pytest.raises(icefloe.AlreadyExistsError):
+        ingest(None, repository, paths)
+
+
+def test_a_dry_run_touches_nothing(
+    folder: Path, repository: icefloe.Repository, files: Callable[[], set[str]]
+) -> None:
+    paths = write_files(folder, 3)
+    before = files()
+    plan = ingest(None, repository, paths, chunks={"time": 3}, dry_run=True)
+    assert isinstance(plan, Plan)
+    assert "into chunks of time 3" in str(plan)
+    assert plan.has_work
+    assert files() == before
+
+
+def test_a_transaction_id_is_committed_once(folder: Path, repository: icefloe.Repository) -> None:
+    paths = write_files(folder, 2)
+    reports = [ingest(None, repository, paths, transaction_id="load") for _ in range(2)]
+    assert [isinstance(one, Report) and one.is_new for one in reports] == [True, False]
+    assert len(list(repository.ancestry(branch="main"))) == 2

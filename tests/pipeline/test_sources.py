@@ -1,0 +1,140 @@
+"""Which files are meant by names, patterns and tables, on disk and in object stores."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import icefloe
+from icefloe.errors import InvalidInputError
+from icefloe.pipeline.ingest import ingest
+from icefloe.pipeline.report import Report
+from icefloe.pipeline.sources import find_sources, known_sources, record_of
+from icefloe.pipeline.virtualize import virtualize
+from pipeline.netcdf_files import assert_same, create, dataset, files_dataset, write_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from servers import S3Server
+
+NAMES = ("a.nc", "b.nc", "c.txt", "deep/d.nc", "deep/er/e.nc", "odd [1].nc")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    for name in NAMES:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+@pytest.fixture
+def session(tmp_path: Path, folder: Path) -> icefloe.Session:
+    return create(tmp_path / "repo", folder).writable_session("main")
+
+
+PATTERNS = [
+    ("*.nc", ["a.nc", "b.nc", "odd [1].nc"]),
+    ("?.nc", ["a.nc", "b.nc"]),
+    ("[ac].*", ["a.nc", "c.txt"]),
+    ("[!ac].*", ["b.nc"]),
+    ("deep/*.nc", ["deep/d.nc"]),
+    ("**/*.nc", ["a.nc", "b.nc", "deep/d.nc", "deep/er/e.nc", "odd [1].nc"]),
+    ("*/d.nc", ["deep/d.nc"]),
+    ("deep?d.nc", None),
+    ("*d.nc", None),
+]
+
+
+@pytest.mark.parametrize("pattern, expected", PATTERNS)
+def test_patterns_on_disk(
+    folder: Path, session: icefloe.Session, pattern: str, expected: list[str] | None
+) -> None:
+    for start in (str(folder), f"file://{folder}"):
+        if expected is None:
+            with pytest.raises(InvalidInputError, match="finds no file"):
+                find_sources(f"{start}/{pattern}", session)
+        else:
+            found = find_sources(f"{start}/{pattern}", session)
+            assert found == [(folder / name).as_uri() for name in expected]
+
+
+def test_names_stay_in_order_and_come_once(folder: Path, session: icefloe.Session) -> None:
+    named = [folder / "b.nc", str(folder / "*.nc"), (folder / "a.nc").as_uri(), folder / "gone.nc"]
+    expected = ["b.nc", "a.nc", "odd [1].nc", "gone.nc"]
+    assert find_sources(named, session) == [(folder / name).as_uri() for name in expected]
+
+
+def test_a_name_may_look_like_a_pattern(folder: Path, session: icefloe.Session) -> None:
+    assert find_sources(folder / "odd [1].nc", session) == [(folder / "odd [1].nc").as_uri()]
+
+
+def test_nothing_is_no_source(session: icefloe.Session) -> None:
+    with pytest.raises(InvalidInputError, match="no sources"):
+        find_sources([], session)
+
+
+def test_tables_of_sources(spark: Any, folder: Path, session: icefloe.Session) -> None:
+    names = [str(folder / "b.nc"), str(folder / "a.nc")]
+    table = spark.createDataFrame([(1, name) for name in names], "id int, path string")
+    assert find_sources(table, session) == [f"file://{name}" for name in names]
+    with pytest.raises(InvalidInputError, match="columns id, file: name one of them"):
+        find_sources(table.withColumnRenamed("path", "file"), session)
+    with pytest.raises(InvalidInputError, match="rows without a name"):
+        find_sources(spark.createDataFrame([(None,)], "url string"), session)
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        ["s3://bucket/a/x.nc", "s3://bucket/a/y.nc"],
+        ["s3://bucket/a/x.nc", "s3://other/x.nc"],
+        ["s3://bucket/a", "s3://bucket/ab"],
+        ["file:///x.nc"],
+        ["s3://a/x", "https://b/y"],
+    ],
+)
+def test_what_a_commit_records_names_every_source(urls: list[str], tmp_path: Path) -> None:
+    repository = create(tmp_path / "recorded", tmp_path)
+    session = repository.writable_session("main")
+    record = {"job": "append", "group": "/g", "sources": record_of(urls)}
+    session.commit("work", {"icefloe": record}, allow_empty=True)
+    session = repository.writable_session("main")
+    assert known_sources(repository, session, "/g") == set(urls)
+    assert known_sources(repository, session, "/") == set()
+
+
+def test_files_on_the_platform_of_the_repository_need_no_configuration(
+    s3_server: S3Server, tmp_path: Path
+) -> None:
+    """Patterns are found, files parsed and chunks read with the repository's own credentials."""
+    prefix = uuid.uuid4().hex
+    options: dict[str, Any] = {
+        "bucket": s3_server.bucket,
+        "endpoint_url": s3_server.endpoint_url,
+        "region": "us-east-1",
+        "allow_http": True,
+        "force_path_style": True,
+        "access_key_id": s3_server.access_key_id,
+        "secret_access_key": s3_server.secret_access_key,
+    }
+    files = icefloe.s3_storage(prefix=f"{prefix}/files", **options)
+    paths = write_files(tmp_path / "local", 3)
+    for number, path in enumerate(paths):
+        files.put(f"{number % 2}/{path.name}", path.read_bytes())
+    files.put("0/readme.txt", b"no file of arrays")
+    storage = icefloe.s3_storage(prefix=f"{prefix}/repo", **options)
+    config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repository = icefloe.Repository.create(storage, config)
+    pattern = f"s3://{s3_server.bucket}/{prefix}/files/*/part-*.nc"
+    found = virtualize(None, repository, pattern, group="virtual")
+    assert isinstance(found, Report)
+    assert found.files == 3
+    ingest(None, repository, pattern, group="native", chunks={"time": 4})
+    for group in ("virtual", "native"):
+        assert_same(dataset(repository, group), files_dataset(paths))

@@ -1,0 +1,26 @@
+"""One Spark session that tries failed tasks again, and a repository for each test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.model.config import RepositoryConfig
+from icefloe.repository import Repository
+from icefloe.storage import local_filesystem_storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def repository(folder: Path) -> Repository:
+    """Create a repository that puts the smallest chunk into a file, as large ones are."""
+    config = RepositoryConfig(inline_chunk_threshold_bytes=0)
+    return Repository.create(local_filesystem_storage(folder), config)

@@ -1,0 +1,103 @@
+"""What Spark calls, in the order in which it calls it, with a copy for each of its processes."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import xarray as xr
+
+from icefloe.errors import InvalidInputError
+from icefloe.spark.options import encode_options
+from spark_streams.cells import NEW, SCHEMA, batch, expected, found, num_commits, write_rows
+
+pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from icefloe.spark.data_source import IcefloeDataSource
+from icefloe.spark.writers import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql.types import StructType
+
+    from icefloe.repository import Repository
+
+
+class AnswerLostError(Exception):
+    """The commit landed, and nobody heard of it."""
+
+
+def source(folder: Path, **given: Any) -> IcefloeDataSource:
+    return IcefloeDataSource(encode_options(path=str(folder), **given))
+
+
+def elsewhere(value: Any) -> Any:
+    """Go to another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - our own
+
+
+def columns(schema: pa.Schema = SCHEMA) -> StructType:
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+@pytest.mark.parametrize("coords", [None, {"time": ["2020-01-01"], "lat": [10, 20, 30]}])
+def test_a_commit_whose_answer_is_lost(
+    repository: Repository, folder: Path, coords: dict[str, Any] | None
+) -> None:
+    """Abort deletes nothing of it, and the same write again is found to be done."""
+    given = {**NEW, "coords": coords, "transaction_id": "load"}
+    for _ in range(2):
+        writer = source(folder, **given).writer(columns(), overwrite=False)
+        messages = [
+            elsewhere(elsewhere(writer).write(iter([batch([1])]))),
+            elsewhere(elsewhere(writer).write(iter([]))),
+        ]
+        with pytest.raises(AnswerLostError):
+            lose_answer(elsewhere(writer), messages)
+        elsewhere(writer).abort([messages[0], None])
+    assert num_commits(repository) == 1
+    xr.testing.assert_equal(found(repository), expected([1]))
+
+
+def lose_answer(writer: Any, messages: list[Any]) -> None:
+    writer.commit(messages)
+    raise AnswerLostError
+
+
+def test_a_commit_between_writer_and_commit(repository: Repository, folder: Path) -> None:
+    """The snapshot that the writer saw is the base: what came since is a conflict, not lost."""
+    write_rows(repository, batch([1]), **NEW)
+    writer = source(folder, append_dim="time").writer(columns(), overwrite=False)
+    message = elsewhere(elsewhere(writer).write(iter([batch([2])])))
+    write_rows(repository, batch([3]), append_dim="time")
+    with pytest.raises(Exception, match="conflicts with this session"):
+        elsewhere(writer).commit([message])
+    elsewhere(writer).abort([message])
+    xr.testing.assert_equal(found(repository), expected([1, 3]))
+
+
+def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: Path) -> None:
+    """Queries count for themselves; a batch of one is committed once."""
+    here = source(folder, append_dim="time", **NEW)
+    for query, number, one in [("a", 0, 1), ("a", 0, 1), ("b", 0, 2), ("a", 1, 3), ("a", 1, 3)]:
+        writer = here.streamWriter(columns(), overwrite=False)
+        put = elsewhere(writer).write(iter([batch([one])]))
+        message = elsewhere(Message(put.content, query))
+        # Made anew, as Spark does.
+        here.streamWriter(columns(), overwrite=False).commit([message, None], number)
+    assert num_commits(repository) == 3
+    xr.testing.assert_equal(found(repository), expected([1, 2, 3]))
+
+
+def test_columns_are_refused_before_tasks_run(repository: Repository, folder: Path) -> None:
+    write_rows(repository, batch([1]), **NEW)
+    wrong = columns(SCHEMA.set(2, pa.field("v", pa.float64())))
+    here = source(folder, append_dim="time")
+    for make in (here.writer, here.streamWriter):
+        with pytest.raises(InvalidInputError, match="'v' is double, and the variable holds float"):
+            make(wrong, overwrite=False)

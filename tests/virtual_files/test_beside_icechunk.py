@@ -1,0 +1,66 @@
+"""Repositories of files are the same to the real Icechunk; and those of VirtualiZarr are to us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icefloe.virtual import append, combine, parse
+from virtual_files import virtualizarr_and_icechunk
+from virtual_files.archives import (
+    Place,
+    from_file,
+    opened,
+    same,
+    simple,
+    write_rich_netcdf4,
+    written,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def run(python: Path | str, *arguments: str | Path) -> None:
+    script = Path(__file__).with_name("virtualizarr_and_icechunk.py")
+    done = subprocess.run([python, script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_wheel_reads_what_we_write(place: Place) -> None:
+    """Rich NetCDF4 files, combined and appended, through the wheel of this environment."""
+    paths = [
+        write_rich_netcdf4(place.folder / f"{number}.nc", first_day=4 * number)
+        for number in range(3)
+    ]
+    version = 1 if sys.version_info < (3, 12) else 2
+    repository = written(place, combine([parse(path) for path in paths[:2]], "time"), version)
+    session = repository.writable_session("main")
+    append(parse(paths[2]), session, dim="time")
+    session.commit("one more")
+    virtualizarr_and_icechunk.read(place.folder, "repository", paths)
+    same(opened(repository), from_file(paths))
+
+
+def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
+    """What VirtualiZarr and Icechunk 2.x write we read and append to, and they read the result."""
+    paths = [simple(place.folder / f"{number}.nc", first=2 * number) for number in range(3)]
+    run(icechunk2, "write", place.folder, "theirs", *paths[:2])
+    prefix = f"{place.folder.as_uri()}/"
+    import icefloe  # noqa: PLC0415
+
+    theirs = icefloe.Repository.open(
+        icefloe.local_filesystem_storage(str(place.folder / "theirs")),
+        authorize_virtual_chunk_access={prefix: icefloe.Credentials.LocalFileSystemAccess()},
+    )
+    found = opened(theirs)
+    expected = from_file(paths[:2])
+    for name in expected.variables:
+        assert (found[name].values == expected[name].values).all()
+    session = theirs.writable_session("main")
+    assert append(parse(paths[2]), session, dim="time") == 2
+    session.commit("ours behind theirs")
+    written(place, combine([parse(path) for path in paths], "time"), 2)
+    run(icechunk2, "read", place.folder, "theirs,repository", *paths)

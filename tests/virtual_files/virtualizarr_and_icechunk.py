@@ -1,0 +1,70 @@
+"""The other side: VirtualiZarr and the real Icechunk, in whatever environment has both.
+
+``python virtualizarr_and_icechunk.py write FOLDER REPOSITORY FILE …`` makes a repository that
+refers to NetCDF files, with VirtualiZarr's parser and writer; ``read FOLDER REPOSITORY FILE …``
+compares what a repository refers to with the files themselves, through xarray.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+
+def _opened(folder: Path, name: str, *, create: bool) -> Any:
+    icechunk: Any = import_module("icechunk")
+    prefix = f"{folder.as_uri()}/"
+    storage = icechunk.local_filesystem_storage(str(folder / name))
+    allowed = icechunk.containers_credentials(
+        {prefix: getattr(icechunk.Credentials, "LocalFileSystemAccess", lambda: None)()}
+    )
+    if not create:
+        return icechunk.Repository.open(storage, authorize_virtual_chunk_access=allowed)
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(folder)))
+    )
+    return icechunk.Repository.create(storage, config, allowed)
+
+
+def write(folder: Path, name: str, files: list[Path]) -> None:
+    registry = import_module("obspec_utils.registry").ObjectStoreRegistry(
+        {"file://": import_module("obstore.store").LocalStore()}
+    )
+    parser = import_module("virtualizarr.parsers").HDFParser()
+    open_virtual_dataset = import_module("virtualizarr").open_virtual_dataset
+    repository = _opened(folder, name, create=True)
+    for number, file in enumerate(files):
+        dataset = open_virtual_dataset(
+            url=file.as_uri(), registry=registry, parser=parser, loadable_variables=["time", "x"]
+        )
+        session = repository.writable_session("main")
+        dataset.vz.to_icechunk(session.store, append_dim="time" if number else None)
+        session.commit(f"file {number}")
+
+
+def read(folder: Path, name: str, files: list[Path]) -> None:
+    store = _opened(folder, name, create=False).readonly_session("main").store
+    found = xr.open_zarr(store, consolidated=False).load()
+    parts = [xr.load_dataset(file, engine="h5netcdf") for file in files]
+    for variable in parts[0].variables:
+        along = "time" in parts[0][variable].dims
+        values = [part[variable].values for part in parts]
+        expected = np.concatenate(values) if along else values[0]
+        np.testing.assert_array_equal(found[variable].values, expected, err_msg=str(variable))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    match sys.argv[1:]:
+        case ["write", folder, name, *files]:
+            write(Path(folder), name, [Path(file) for file in files])
+        case ["read", folder, names, *files]:
+            for one in names.split(","):
+                read(Path(folder), one, [Path(file) for file in files])
