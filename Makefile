@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test later check lint format types layers bench fuzz clean
+.PHONY: help demo test clusters later check lint format types layers bench fuzz clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,10 +21,13 @@ demo: $(READY) ## See it work: a year of NetCDF files on Spark, from files to a 
 	@MPLBACKEND=agg $(BIN)/python demo/demo.py
 
 test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --ignore tests/clusters
+
+clusters: $(READY) ## Run the pipeline on Spark Connect and on a standalone cluster, killing workers
+	$(BIN)/python -m pytest tests/clusters
 
 # What depends on the versions of Python, zarr and icechunk; the rest would only take as long again.
-LATER := tests/api tests/store tests/model tests/test_golden.py tests/test_errors.py
+LATER := tests/api tests/store tests/test_golden.py tests/test_errors.py
 
 later: $(READY) ## Run the tests that versions matter to with a later Python, where there is one
 	@$(BIN)/python tests/later_python.py -m pytest -n 2 $(LATER)

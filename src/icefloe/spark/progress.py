@@ -91,6 +91,7 @@ def _watched(spark: SparkSession, action: Callable[[], T], progress: Progress) -
     thread.join()
     if error:
         raise error[0]
+    progress(*_count(context, group))  # also of a job that was done before anybody looked
     return answer[0]
 
 
