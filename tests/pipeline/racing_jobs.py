@@ -13,7 +13,7 @@ from pathlib import Path
 import zarr
 
 import icefloe
-from icefloe.pipeline.exactly_once import JobId, commit_once
+from icefloe.spark.exactly_once import JobId, commit_once
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from racers import race

@@ -14,7 +14,7 @@ import zarr
 
 import icefloe
 from icefloe.errors import OutcomeUnknownError, RebaseFailedError
-from icefloe.pipeline.exactly_once import Committed, JobId, commit_once, find_committed
+from icefloe.spark.exactly_once import Committed, JobId, commit_once, find_committed
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from icefloe.errors import ErrorKind, InternalError, InvalidInputError
 from icefloe.model.config import PackingConfig, RepositoryConfig
-from icefloe.pipeline.exactly_once import JobId, commit_once, find_committed
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session
+from icefloe.spark.exactly_once import JobId, commit_once, find_committed
 from icefloe.spark.tasks import parallelism, run_tasks, told
 from icefloe.transaction import overlay
 from icefloe.transaction.change_set import ChangeSet
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from icefloe.conflicts import ConflictSolver
     from icefloe.model.ids import NodeId, SnapshotId
     from icefloe.model.manifest import ArrayManifest
-    from icefloe.pipeline.exactly_once import Committed
     from icefloe.repository import Repository
+    from icefloe.spark.exactly_once import Committed
     from icefloe.spark.progress import Progress
     from icefloe.spark.tasks import Outcome
 

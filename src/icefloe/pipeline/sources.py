@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.exactly_once import METADATA_KEY
+from icefloe.spark.exactly_once import METADATA_KEY
 from icefloe.virtual.files.sources import Sources
 
 if TYPE_CHECKING:
