@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icefloe import display
+from icefloe import codec_pipeline, display
 from icefloe.async_twins import async_twins
 from icefloe.conflicts import VersionSelection
 from icefloe.dependencies import DependencyCount
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from icefloe.virtual_refs import RefsPart, VirtualRef
 
 __all__ = ["ForkSession", "Session"]
+
+codec_pipeline.install()
 
 # Writers who meet again and again step aside for a moment, longer each time.
 _FIRST_PAUSE_S = 0.005

@@ -178,9 +178,14 @@ class IcechunkStore(Store):
         return False
 
     @property
+    def answers_directly(self) -> bool:
+        """Whether nothing is waited for that others could go on beside, as on this machine."""
+        return not self._may_wait
+
+    @property
     def _supports_sync_io(self) -> bool:
         """Whether Zarr's synchronous path may be used; requests should wait side by side."""
-        return not self._may_wait
+        return self.answers_directly
 
     # -- reading
 
