@@ -3,20 +3,23 @@
 ``python pipeline.py WORK FOLDER [COUNT]`` prints JSON. ``FOLDER`` is where the files are, made on
 first use, and where each work makes a repository. Java and Python start before the clock does.
 
-``ingest_icechunk``, ``ingest_single`` and ``ingest_spark`` copy the same files into the same
-chunks: xarray with dask and the icechunk wheel, one process of icefloe, and Spark on two cores.
-``virtualize_virtualizarr`` and ``virtualize_spark`` make references to many small files.
+``ingest_icechunk``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy the same files
+into the same chunks: xarray with dask and the icechunk wheel, one process of icefloe, one that has
+only one core, and Spark on two cores. ``virtualize_virtualizarr`` and ``virtualize_spark`` make
+references to many small files; ``nothing_to_do`` appends them when they are all there.
 ``driver_memory`` virtualizes a hundred files that nobody wrote, with ``COUNT`` references in all.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +28,9 @@ import h5netcdf
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-INGESTED, LATS, LONS, STEPS = 96, 361, 720, 4
+INGESTED, LATS, LONS, STEPS = 192, 361, 720, 4
 CHUNKS = {"time": 32, "lat": 91, "lon": 180}
 SMALL_FILES = 2_000
 MADE_UP_FILES = 100
@@ -137,13 +140,18 @@ def ingest_icechunk(folder: Path, count: int) -> dict[str, float]:
     return found
 
 
-def ingest_ours(folder: Path, count: int, *, on_spark: bool) -> dict[str, float]:
+def ingest_core(folder: Path, count: int) -> dict[str, float]:
+    """Ingest with icefloe in one process that has one core: codecs use threads where they can."""
+    os.sched_setaffinity(0, {0})
+    return ingest_ours(folder, count, on_spark=False, name="ingest-core")
+
+
+def ingest_ours(folder: Path, count: int, *, on_spark: bool, name: str) -> dict[str, float]:
     """Ingest with icefloe."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.ingest import ingest  # noqa: PLC0415
 
     paths = archive(folder / "files", count, (STEPS, LATS, LONS))
-    name = "ingest-spark" if on_spark else "ingest-single"
     repository = create(icefloe, folder / name, folder / "files")
     warm_python()
     spark = warm_spark() if on_spark else None
@@ -197,6 +205,23 @@ def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
     found: dict[str, float] = {}
     with measured(found):
         virtualize(spark, repository, paths)
+    return found
+
+
+def nothing_to_do(folder: Path, count: int) -> dict[str, float]:
+    """Append files that are all there already."""
+    import icefloe  # noqa: PLC0415
+    from icefloe.pipeline.append import append  # noqa: PLC0415
+    from icefloe.pipeline.virtualize import virtualize  # noqa: PLC0415
+
+    paths = archive(folder / "small", count, (1, 24, 48))
+    repository = create(icefloe, folder / "nothing-to-do", folder / "small")
+    spark = warm_spark()
+    virtualize(spark, repository, paths)
+    found: dict[str, float] = {}
+    with measured(found):
+        report: Any = append(spark, repository, paths)
+    assert not report.is_new
     return found
 
 
@@ -258,12 +283,14 @@ def driver_memory(folder: Path, count: int) -> dict[str, float]:
     return found
 
 
-WORK = {
+WORK: dict[str, tuple[Callable[[Path, int], dict[str, float]], int]] = {
     "ingest_icechunk": (ingest_icechunk, INGESTED),
-    "ingest_single": (lambda folder, count: ingest_ours(folder, count, on_spark=False), INGESTED),
-    "ingest_spark": (lambda folder, count: ingest_ours(folder, count, on_spark=True), INGESTED),
+    "ingest_single": (partial(ingest_ours, on_spark=False, name="ingest-single"), INGESTED),
+    "ingest_core": (ingest_core, INGESTED),
+    "ingest_spark": (partial(ingest_ours, on_spark=True, name="ingest-spark"), INGESTED),
     "virtualize_virtualizarr": (virtualize_virtualizarr, SMALL_FILES),
     "virtualize_spark": (virtualize_spark, SMALL_FILES),
+    "nothing_to_do": (nothing_to_do, SMALL_FILES),
     "driver_memory": (driver_memory, FEW_REFS),
 }
 

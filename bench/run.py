@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,19 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the report; ``goal`` is what the ratio or the amount must not exceed."""
+    """One line of the report; ``goal`` is what the ratio or the amount must not exceed, if any."""
 
     what: str
     icefloe: str
     icechunk: str
     measured: float
-    goal: float
+    goal: float | None
     unit: str
 
     @property
     def met(self) -> bool:
         """Whether the goal is met."""
-        return self.measured <= self.goal
+        return self.goal is None or self.measured <= self.goal
 
 
 def side(script: str, *arguments: str | Path) -> dict[str, Any]:
@@ -143,8 +144,9 @@ REFS_GOALS = [
     ("set_refs_of_files", "1,000,000 virtual refs, each into its own file", 0.4, 0.5, 1.0),
 ]
 
-FILES_WORK = ("ingest", "virtualize", "driver_memory")
+SPARK_WORK = ("ingest", "virtualize", "nothing_to_do", "driver_memory", "rows")
 FEW_REFS, MANY_REFS = 100_000, 10_000_000
+ROWS = 5_000_000
 
 WORK = [
     "manifest",
@@ -152,7 +154,7 @@ WORK = [
     *dict.fromkeys(goal[0] for goal in SESSION_GOALS),
     *(goal[0] for goal in REFS_GOALS),
     "append_refs",
-    *FILES_WORK,
+    *SPARK_WORK,
 ]
 
 
@@ -236,22 +238,42 @@ def append_refs(folder: Path) -> list[Result]:
     ]
 
 
-def files(folder: Path, work: str) -> list[Result]:
-    """Measure the jobs that bring files into a repository, on Spark with two cores."""
-    own = folder / work
+def on_spark(folder: Path, work: str) -> list[Result]:
+    """Measure jobs and tables on Spark with two cores."""
+    own = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
+    if work == "rows":
+        rates = side("spark_rows.py")["million_rows_per_second"]
+        return [
+            Result(
+                f"{ROWS:,} rows read into Spark by {what}",
+                f"{rates[way]:.1f} M/s",
+                f"({rates[f'{way}_ceiling']:.1f} M/s made ready)",
+                ROWS / 1e6 / rates[way],
+                1.0,
+                "s",
+            )
+            for way, what in (("read", "icefloe.spark.read"), ("format", 'format("icefloe")'))
+        ]
     if work == "driver_memory":
         few, many = (
             side("pipeline.py", work, own, str(n))["rss_mb"] for n in (FEW_REFS, MANY_REFS)
         )
         title = f"virtualize {MANY_REFS:,} references / {FEW_REFS:,}: peak memory of the driver"
         return [Result(title, f"{many:.0f} MB", f"({few:.0f} MB)", many / few, 1.2, "ratio")]
+    if work == "nothing_to_do":
+        seconds = side("pipeline.py", work, own)["seconds"]
+        title = "append 2,000 files that are all there, after Spark's start"
+        return [Result(title, f"{seconds:.2f} s", "", seconds, 1.0, "s")]
+    peers: list[tuple[str, str, float | None]]
     if work == "virtualize":
         peers = [("virtualizarr", "VirtualiZarr in one process", 1 / 1.5)]
         title = "virtualize 2,000 files"
     else:
         peers = [
             ("icechunk", "xarray with dask to icechunk", 1.0),
-            ("single", "one process of icefloe", 1 / 1.6),
+            ("core", "one process of icefloe with one core", 1 / 1.6),
+            # Its codecs run in threads: it has the same two cores, and nothing to start.
+            ("single", "one process of icefloe with all cores", None),
         ]
         title = "ingest files into other chunks"
     theirs = {peer: side("pipeline.py", f"{work}_{peer}", own)["seconds"] for peer, *_ in peers}
@@ -279,8 +301,8 @@ def measure(work: str, folder: Path) -> list[Result]:
         return virtual_refs(folder, work)
     if work == "append_refs":
         return append_refs(folder)
-    if work in FILES_WORK:
-        return files(folder, work)
+    if work in SPARK_WORK:
+        return on_spark(folder, work)
     return sessions(folder, work)
 
 
@@ -289,10 +311,14 @@ def main() -> None:
     folder, *asked = [argument for argument in sys.argv[1:] if argument != "--json"]
     if unknown := set(asked) - set(WORK):
         sys.exit(f"there is no work {', '.join(sorted(unknown))}; there is: {', '.join(WORK)}")
+    if not asked:
+        asked = [work for work in WORK if work not in SPARK_WORK or find_spec("pyspark")]
+        if len(asked) < len(WORK):
+            print("there is no Spark in this environment: its work is not measured here")
     results: list[Result] = []
     Path(folder).mkdir()
     with Console(stderr=True).status("") as status:
-        for work in asked or WORK:
+        for work in asked:
             status.update(f"{work.replace('_', ' ')} …")
             results += measure(work, Path(folder))
     if "--json" in sys.argv:
@@ -309,14 +335,16 @@ def show(results: list[Result]) -> None:
     for column in ("what", "icefloe", "icechunk", "measured", "goal", ""):
         table.add_column(column, justify="left" if column == "what" else "right")
     for result in results:
-        goal = f"≤ {result.goal:g} {result.unit if result.unit != 'ratio' else ''}".strip()
+        goal = "" if result.goal is None else f"≤ {result.goal:.3g}"
+        if result.goal is not None and result.unit != "ratio":
+            goal = f"{goal} {result.unit}"
         table.add_row(
             result.what,
             result.icefloe,
             result.icechunk,
             f"{result.measured:.2f}",
             goal,
-            "[green]met[/]" if result.met else "[bold red]missed[/]",
+            "" if not goal else "[green]met[/]" if result.met else "[bold red]missed[/]",
         )
     Console(width=None if sys.stdout.isatty() else 150).print(table)
 

@@ -1,6 +1,6 @@
 """Rows per second from a repository into Spark, beside what Spark takes of batches made ready.
 
-``python bench/spark_rows.py`` prints JSON: rates of ``icefloe.spark.read``, of
+``python spark_rows.py`` prints JSON: rates of ``icefloe.spark.read``, of
 ``spark.read.format("icefloe")``, and for each a ceiling: a function or a data source that has the
 same columns, one batch of them, and nothing to read or decode.
 """
@@ -167,7 +167,7 @@ def main() -> None:
         repository = make_weather(f"{folder}/weather")
         spark = icefloe.spark.spark_session("local[2]")
         try:
-            print(json.dumps(measure(spark, repository, f"{folder}/weather"), indent=2))
+            print(json.dumps(measure(spark, repository, f"{folder}/weather")))
         finally:
             spark.stop()
 
