@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SmallChunkPipeline", "install"]
 
-SMALL = 128 * 1024  # bytes; from here on a second thread is worth its price
+# In bytes. Up to here coding takes no longer than Zarr's threads take to hand a chunk over; where
+# nothing is compressed, it is a copy.
+SMALL = 32 * 1024
+SMALL_PLAIN = 1024 * 1024
 _CHUNKS_BETWEEN_TURNS = 64  # others who use the event loop wait for so many
 _SETTING = "codec_pipeline.path"
 _ZARRS_OWN = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
@@ -104,7 +107,8 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         dtype = spec.dtype.to_native_dtype()
         if dtype.hasobject or not all(map(_codes_directly, self)):
             return None
-        is_small = prod(spec.shape) * dtype.itemsize <= SMALL
+        limit = SMALL if self.bytes_bytes_codecs else SMALL_PLAIN
+        is_small = prod(spec.shape) * dtype.itemsize <= limit
         return store if is_small or zarr.config.get("threading.max_workers") == 1 else None
 
     def _decoded(self, encoded: Buffer, spec: ArraySpec) -> NDBuffer:
