@@ -124,24 +124,24 @@ def _worker(
         import zarr  # noqa: PLC0415 - in the worker
 
         # A task has one core: threads of its own would take turns with those of its neighbours.
-        zarr.config.set({"threading.max_workers": 1})
-        for batch in batches:
-            for index, task in zip(
-                batch["index"].to_pylist(), batch["task"].to_pylist(), strict=True
-            ):
-                result = error = None
-                try:
-                    result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
-                except Exception as problem:  # noqa: BLE001 - told, see above
-                    error = told(problem)
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([index], pa.int64()),
-                        pa.array([result], pa.binary()),
-                        pa.array([error], pa.string()),
-                    ],
-                    names=["index", "result", "error"],
-                )
+        with zarr.config.set({"threading.max_workers": 1}):
+            for batch in batches:
+                for index, task in zip(
+                    batch["index"].to_pylist(), batch["task"].to_pylist(), strict=True
+                ):
+                    result = error = None
+                    try:
+                        result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
+                    except Exception as problem:  # noqa: BLE001 - told, see above
+                        error = told(problem)
+                    yield pa.RecordBatch.from_arrays(
+                        [
+                            pa.array([index], pa.int64()),
+                            pa.array([result], pa.binary()),
+                            pa.array([error], pa.string()),
+                        ],
+                        names=["index", "result", "error"],
+                    )
 
     return do
 
