@@ -22,9 +22,11 @@ def write_day(folder: Path, day: np.datetime64) -> Path:
     rng = np.random.default_rng(number)
     season = np.cos(2 * np.pi * (number - 15) / 365.25)
     shape = (1, len(LATITUDES), len(LONGITUDES))
-    latitude = np.deg2rad(LATITUDES)[:, None]
-    temperature = 273.15 + 30 * np.cos(latitude) - 12 * season * np.sin(latitude)
-    temperature = temperature[None] + rng.normal(0, 1.5, shape)
+    latitude, longitude = np.deg2rad(LATITUDES)[:, None], np.deg2rad(LONGITUDES)
+    temperature = 253.15 + 45 * np.cos(latitude) - 12 * season * np.sin(latitude)
+    stands, moves = np.sin(2 * longitude + 1), np.sin(5 * longitude - number / 3)
+    temperature = temperature + 4 * np.cos(latitude) * (stands + moves)
+    temperature = temperature[None] + rng.normal(0, 1, shape)
     rain = np.maximum(0, rng.gamma(0.4, 4, shape) - 2).astype(np.float32)
     packed = np.round((temperature - 273.15) / 0.01).astype(np.int16)
     packed[:, :2, ::7] = -32768  # a satellite that does not see the pole everywhere

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from calendar import month_name
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,8 @@ def main() -> None:
     """
     months: Any = spark.sql(query).toPandas()
     warmest = months.loc[months.celsius.idxmax()]
-    tell(
-        "Spark SQL", f"{months.cells.sum():,.0f} cells north of 45°: warmest in {warmest.month:.0f}"
-    )
+    found = f"{month_name[int(warmest.month)]} is warmest, {warmest.celsius} °C"
+    tell("Spark SQL", f"of {months.cells.sum():,.0f} cells north of 45°, {found}")
 
     # Back in time: every commit can be read, by its tag, its id or its date.
     before = icefloe.spark.read(spark, repo, group="maps", variables=["time"], tag="a-year")
@@ -86,10 +86,25 @@ def main() -> None:
     tell("A picture", PICTURE.relative_to(OUTPUT.parent))
 
     history = "\n".join(f"- `{one.id}` {one.message}" for one in repo.ancestry(branch="main"))
-    table = "| after | step | what happened |\n|---|---|---|\n" + "\n".join(told)
-    lines = f"# A year of weather\n\n{table}\n\n## Months north of 45°\n\n```\n"
-    lines += f"{months.to_string(index=False)}\n```\n\n## Commits\n\n{history}\n\n"
-    REPORT.write_text(f"{lines}![A map and a time series](weather.png)\n")
+    steps = "\n".join(told)
+    REPORT.write_text(f"""# A year of weather
+
+![A map and a time series](weather.png)
+
+| after | step | what happened |
+|---|---|---|
+{steps}
+
+## Months north of 45°
+
+```
+{months.to_string(index=False)}
+```
+
+## Commits
+
+{history}
+""")
     tell("A report", REPORT.relative_to(OUTPUT.parent))
     spark.stop()
 
@@ -97,14 +112,16 @@ def main() -> None:
 def draw(repo: icefloe.Repository, series: Any) -> None:
     """Draw a map with xarray, and the time series that Spark found."""
     store = repo.readonly_session("main").store
-    july = (
-        xr.open_zarr(store, group="maps", consolidated=False).t2m.sel(time="2024-07").mean("time")
-    )
+    maps = xr.open_zarr(store, group="maps", consolidated=False)
+    july = maps.t2m.sel(time="2024-07").mean("time") - 273.15
+    place = series.iloc[0]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-    july.plot(ax=left, cmap="coolwarm")
-    left.set_title("July: mean temperature")
+    july.plot(ax=left, cmap="coolwarm", center=False, cbar_kwargs={"label": "°C"})
+    left.plot(place.lon, place.lat, "ko", fillstyle="none")
+    left.set_title("Mean temperature in July; white is missing")
     right.plot(series.time, series.t2m - 273.15)
-    right.set_title("52.5° N, 12.5° E: °C, day by day")
+    right.set_title(f"Day by day at {place.lat}° N, {place.lon}° E")
+    right.set_ylabel("°C")
     figure.savefig(PICTURE, dpi=100)
 
 

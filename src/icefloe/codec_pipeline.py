@@ -135,7 +135,8 @@ class SmallChunkPipeline(BatchedCodecPipeline):
 
 
 def _codes_directly(codec: Any) -> bool:
-    return hasattr(codec, "_decode_sync") and getattr(codec, "_sync_capable", True)
+    has_both = hasattr(codec, "_decode_sync") and hasattr(codec, "_encode_sync")
+    return has_both and getattr(codec, "_sync_capable", True)
 
 
 def _is_left_out(part: NDBuffer, spec: ArraySpec) -> bool:

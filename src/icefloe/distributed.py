@@ -74,12 +74,11 @@ def _merged(fork: ForkSession, *others: ForkSession) -> ForkSession:
     if not others:
         return fork
     # A fork that tasks on other threads still write to must not change under them.
-    fork.transaction.finish_chunks()
     merged = ForkSession(
         fork.connection,
         fork.transaction.base_id,
         origin=fork.origin,
-        changes=fork.transaction.changes.copy(),
+        changes=fork.transaction.copy_changes(),
     )
     merged.merge(*others)
     return merged

@@ -17,7 +17,6 @@ from icefloe.errors import (
     ErrorKind,
     FormatError,
     InvalidInputError,
-    NotFoundError,
     ObjectNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
@@ -904,7 +903,7 @@ class Repository:
         for info in pinned.fetch_ancestry(pinned.fetch_branch(branch)):
             if info.flushed_at <= as_of:
                 return info.id
-        raise NotFoundError(
+        raise SnapshotNotFoundError(
             f"branch {branch!r} begins after {as_of.isoformat()}",
             kind=ErrorKind.NO_SNAPSHOT_AT_TIME,
         )

@@ -31,7 +31,7 @@ from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.change_columns import gather
-from icefloe.transaction.change_set import ChangeSet, transaction_log
+from icefloe.transaction.change_set import transaction_log
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
 from icefloe.transaction.merge import merge_changes
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.snapshots import Diff
+    from icefloe.transaction.change_set import ChangeSet
     from icefloe.transaction.flush import Flushed
     from icefloe.types import CommitMethod
     from icefloe.virtual_refs import RefsPart, VirtualRef
@@ -397,9 +398,10 @@ class Session:
         for fork in others:
             self._require_mergeable(fork)
         for fork in others:
+            self._require_fork_point(fork)
             fork_point = fork.connection.transaction(fork.transaction.base_id)
-            fork.transaction.finish_chunks()
-            merge_changes(self.transaction, fork_point, fork.transaction.changes, on_chunk_conflict)
+            changes = fork.transaction.copy_changes()
+            merge_changes(self.transaction, fork_point, changes, on_chunk_conflict)
 
     # -- becoming a commit
 
@@ -441,24 +443,25 @@ class Session:
         """
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
-        attempts = 0
-        while True:
-            own = dict(metadata or {})
-            if rebase_with is not None:
-                own["__icechunk"] = {**own.get("__icechunk", {}), "rebase_attempts": attempts}
-            base_id = self.transaction.base_id
-            flushed = self._flush(message, own, parent_id=base_id)
-            try:
-                self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
-            except ConflictError:
-                if rebase_with is None or attempts >= rebase_tries:
-                    raise
-            else:
-                return self._become_reader(flushed)
-            attempts += 1
-            if attempts > 1:
-                time.sleep(pause_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
-            self.rebase(rebase_with)
+        with self.transaction.sealed():
+            attempts = 0
+            while True:
+                own = dict(metadata or {})
+                if rebase_with is not None:
+                    own["__icechunk"] = {**own.get("__icechunk", {}), "rebase_attempts": attempts}
+                base_id = self.transaction.base_id
+                flushed = self._flush(message, own, parent_id=base_id)
+                try:
+                    self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
+                except ConflictError:
+                    if rebase_with is None or attempts >= rebase_tries:
+                        raise
+                else:
+                    return self._become_reader(flushed)
+                attempts += 1
+                if attempts > 1:
+                    time.sleep(pause_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                self._rebase(branch, rebase_with)
 
     def amend(
         self,
@@ -470,15 +473,17 @@ class Session:
         """Commit in place of the branch's last commit, which leaves history (version 2 only)."""
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
-        return self._amend(branch, message, metadata or {}, rewrite=False)
+        with self.transaction.sealed():
+            return self._amend(branch, message, metadata or {}, rewrite=False)
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at; it can be opened by its id."""
         self._require_writable()
         base_id = self.transaction.base_id
-        flushed = self._flush(message, dict(metadata or {}), parent_id=base_id, durable=True)
-        self.connection.refs.add_snapshot(_info(flushed, base_id))
-        return self._become_reader(flushed)
+        with self.transaction.sealed():
+            flushed = self._flush(message, dict(metadata or {}), parent_id=base_id, durable=True)
+            self.connection.refs.add_snapshot(_info(flushed, base_id))
+            return self._become_reader(flushed)
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Go on from the branch's present tip, with the same changes on top.
@@ -492,6 +497,10 @@ class Session:
             With the snapshot and all conflicts that stand in the way.
         """
         branch = self._require_branch()
+        with self.transaction.sealed():
+            self._rebase(branch, solver)
+
+    def _rebase(self, branch: str, solver: ConflictSolver) -> None:
         refs = self.connection.refs.pinned()
         newer: list[SnapshotInfo] = []
         tip = refs.fetch_branch(branch)
@@ -540,11 +549,12 @@ class Session:
             )
         own = {**(metadata or {}), "__icechunk": {"splitting_config": self._splitting_rules()}}
         base_id = self.transaction.base_id
-        if commit_method == "amend":
-            return self._amend(branch, message, own, rewrite=True)
-        flushed = self._flush(message, own, parent_id=base_id, rewrite=True)
-        self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
-        return self._become_reader(flushed)
+        with self.transaction.sealed():
+            if commit_method == "amend":
+                return self._amend(branch, message, own, rewrite=True)
+            flushed = self._flush(message, own, parent_id=base_id, rewrite=True)
+            self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
+            return self._become_reader(flushed)
 
     def fork(self) -> ForkSession:
         """Return a session that can go to another process, write there, and be merged back.
@@ -561,10 +571,12 @@ class Session:
             raise SessionStateError(
                 "a rearrange session cannot fork", kind=ErrorKind.NON_REARRANGE_SESSION
             )
-        base_id = self.transaction.base_id
-        if self.transaction.has_changes:
-            flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
-            base_id = flushed.tree.snapshot.id
+        with self.transaction.lock:
+            base_id = self.transaction.base_id
+            if self.transaction.has_changes:
+                flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
+                base_id = flushed.tree.snapshot.id
+                self.transaction.changes.fork_points.add(base_id)
         return ForkSession(self.connection, base_id, origin=self._origin)
 
     # -- inside
@@ -651,16 +663,17 @@ class Session:
         return self._become_reader(flushed)
 
     def _become_reader(self, flushed: Flushed) -> str:
-        self.transaction.rebased(flushed.tree.snapshot.id, ChangeSet())
+        self.transaction.finish(flushed.tree.snapshot.id)
         self._mode = SessionMode.readonly
         self._branch = None
         return self.snapshot_id
 
     def _log(self) -> TransactionLog:
         transaction = self.transaction
-        chunks = gather(transaction.changes.chunks)
-        log = transaction_log(transaction.base_id, transaction.node_changes(), chunks)
-        adopted = transaction.changes.adopted
+        with transaction.lock:
+            chunks = gather(transaction.changes.chunks)
+            log = transaction_log(transaction.base_id, transaction.node_changes(), chunks)
+            adopted = dict(transaction.changes.adopted)
         return complete_log(log, adopted, transaction.assets) if adopted else log
 
     def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
@@ -744,6 +757,16 @@ class Session:
                 actual_parent=str(self._origin),
             )
 
+    def _require_fork_point(self, fork: ForkSession) -> None:
+        """Refuse a fork of changes that are not here: what it read would be left behind."""
+        began = fork.transaction.base_id
+        if began != self.transaction.base_id and began not in self.transaction.changes.fork_points:
+            raise SessionStateError(
+                "the fork began with uncommitted changes that this session does not have: merge it "
+                "into the session or the fork that it came from, and that one into this session",
+                kind=ErrorKind.MERGE_NOT_ALLOWED,
+            )
+
 
 class ForkSession(Session):
     """A session for another process: it pickles, writes, and is merged back; it cannot commit."""
@@ -763,15 +786,13 @@ class ForkSession(Session):
     def _origin(self) -> SnapshotId:
         return self.origin
 
+    def _require_fork_point(self, fork: ForkSession) -> None:
+        """Do nothing: forks of one session, whenever they began, are brought together here."""
+
     def __reduce__(self) -> Any:
-        self.transaction.finish_chunks()
         transaction = self.transaction
-        return _unpickle_fork, (
-            self.connection,
-            transaction.base_id,
-            self.origin,
-            transaction.changes,
-        )
+        changes = transaction.copy_changes()
+        return _unpickle_fork, (self.connection, transaction.base_id, self.origin, changes)
 
 
 def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session:

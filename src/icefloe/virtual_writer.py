@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.virtual.files.dataset import AnyArray
 
-__all__ = ["append", "find_append_problems", "write"]
+__all__ = ["append", "find_append_problems", "find_misfits", "write"]
 
 _NO_REFS: Final = ChunkPayloads.of([])
 
@@ -188,6 +188,21 @@ def append(
                 where, array = _below(base, path), dataset.arrays[path]
                 _extend(session, where, array, place, replace=path in replaced)
     return max(place.added for place in places.values())
+
+
+def find_misfits(
+    dataset: VirtualDataset, session: Session, *, dim: str, group: str = "/"
+) -> Iterator[Disagreement]:
+    """Tell in what a dataset differs from what a group has, other than in its steps along ``dim``.
+
+    Parameters
+    ----------
+    dataset, session, dim, group
+        As for `append`.
+    """
+    base = _group_path(session, group)
+    cut = _cut_alike(session, base, dataset, dim)
+    return compare(_stored(session, base, cut), cut, dims=frozenset({dim}), stored=True)
 
 
 def find_append_problems(

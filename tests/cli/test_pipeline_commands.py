@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -11,9 +14,10 @@ import numpy as np
 import pytest
 import zarr
 
-from cli.test_commands import icefloe
+from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
 from icefloe.pipeline.opening import container_for, folder_of
+from icefloe.spark import spark_session
 from pipeline.netcdf_files import write_file, write_files
 
 if TYPE_CHECKING:
@@ -93,6 +97,33 @@ def test_on_spark(archive: Path, tmp_path: Path) -> None:
         )
 
 
+def test_sql(archive: Path, tmp_path: Path) -> None:
+    """From files to an answer in two commands."""
+    pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+    repository = tmp_path / "repository"
+    icefloe("ingest", repository, f"{archive}/*.nc", "--create", HERE)
+    spark = spark_session("local[2]")  # commands take the one that runs, and leave it
+    try:
+        query = "SELECT sum(rain) AS rain, count(*) AS cells FROM data"
+        (row,) = json.loads(icefloe("sql", repository, query, "--json").stdout)
+        assert row["cells"] == 8 * 6 * 8
+        rain = values(repository, "rain", archive).sum(dtype="f8")
+        assert row["rain"] == pytest.approx(float(rain))
+        shown = icefloe("sql", repository, "SELECT 'a\nb' AS text FROM data", "--limit", "2")
+        assert shown.stdout == "text\na\\nb\na\\nb\n"
+        assert "more with --limit" in shown.stderr
+        for wrong, told in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
+            refused = icefloe("sql", repository, wrong, code=1)
+            assert told in refused.stderr
+            assert refused.stderr.count("\n") == 1
+        with open_repository(repository).transaction("main", message="other axes") as store:
+            zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
+        refused = icefloe("sql", repository, "SELECT 1", code=1)
+        assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
+    finally:
+        spark.stop()
+
+
 def test_a_plan_touches_nothing(archive: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     arguments = (repository, f"{archive}/*.nc", "--create", "--dry-run", HERE)
@@ -129,6 +160,9 @@ def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Pat
 def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) -> None:
     repository, files = tmp_path / "repository", f"{archive}/*.nc"
     assert "--create" in icefloe("ingest", repository, files, HERE, code=1).stderr
+    nothing = icefloe("ingest", repository, f"{archive}/*.cdf", "--create", HERE, code=1)
+    assert "*.cdf finds no file" in nothing.stderr
+    assert not repository.exists()
     refused = icefloe("virtualize", repository, files, "--create", HERE, code=1)
     assert f"--container {archive.as_uri()}/" in refused.stderr
     assert not repository.exists()
@@ -147,6 +181,54 @@ def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) ->
             "compact", repository, "--master", "local[1]", "--remote", "sc://x", code=1
         ).stderr
     )
+
+
+def test_a_report_says_what_is_true_of_its_job(archive: Path, tmp_path: Path) -> None:
+    """No files where none were read, and nothing of what was not done."""
+    repository, files = tmp_path / "repository", f"{archive}/part-00[0-2].nc"
+    named = ("--transaction-id", "once", HERE)
+    told = icefloe("ingest", repository, files, "--create", *named).stdout
+    assert re.fullmatch(
+        r"ingest: committed \w{20}: 3 files, \d+ chunks, [\d.]+ k?B in .* s\n", told
+    )
+    told = icefloe("ingest", repository, files, *named).stdout
+    assert re.fullmatch(r"ingest: was committed before, as \w{20}\n", told)
+    told = icefloe("append", repository, f"{archive}/part-003.nc", HERE).stdout
+    assert ": 1 file, " in told
+    plan = icefloe("rechunk", repository, "t2m", "--chunks", "time=-1", "--dry-run", HERE).stdout
+    assert "\n  1 task, at most " in plan
+    told = icefloe("rechunk", repository, "t2m", "--chunks", "time=-1", HERE).stdout
+    assert "file" not in told
+    told = icefloe("export", repository, tmp_path / "out", HERE).stdout
+    assert told.startswith("export: wrote snapshot ")
+    assert "file" not in told
+    plan = icefloe("append", repository, f"{archive}/*.nc", "--dry-run", HERE).stdout
+    assert plan.endswith("  1. nothing: all files are in the repository\n")
+
+
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    """As bash does it: the script that the command prints, sourced and called."""
+    environment = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    show = [str(COMMAND), "--show-completion", "bash"]
+    asked = {**environment, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = subprocess.run(show, env=asked, capture_output=True, text=True, check=True)
+    lines = {
+        "icefloe rech": "rechunk",
+        "icefloe sq": "sql",
+        "icefloe ingest weather x --on": "--on-error",
+        "icefloe export weather x --format ": "zarr\nparquet",
+    }
+    for line, expected in lines.items():
+        words = " ".join(f"'{word}'" for word in line.split(" "))
+        call = f"COMP_WORDS=({words}); COMP_CWORD={line.count(' ')}; _icefloe_completion icefloe"
+        done = subprocess.run(
+            ["bash", "-c", f'{script.stdout}\n{call}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected, line
 
 
 def test_containers_are_made_of_prefixes_and_the_environment(

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icefloe
-from clusters.standalone import QUICK_JAVA
+from clusters.attempts import EXECUTOR, WORKER, ancestor
+from clusters.sessions import session
 from icefloe.pipeline import Output, Report, append, compute, ingest, rechunk, virtualize
+from icefloe.spark.progress import is_connect
 
 if TYPE_CHECKING:
     from icefloe.storage import Storage
-
-EXECUTOR, WORKER = b"CoarseGrainedExecutorBackend", b"deploy.worker.Worker"
 
 
 def create(storage: Storage, archive: Path) -> icefloe.Repository:
@@ -75,55 +75,24 @@ def _adding(died: Path | None, kind: bytes) -> Any:
         # Not in the first block, so that chunks of this job are written already.
         if died is not None and location.start["time"] == 4 and not died.exists():
             died.touch()
-            os.kill(_ancestor(kind), signal.SIGKILL)
+            os.kill(ancestor(kind), signal.SIGKILL)
         return rain + 1
 
     return function
 
 
-def _ancestor(kind: bytes) -> int:
-    """Find the process above this one, a worker of Python's, that is of a kind of Spark's."""
-    pid = os.getpid()
-    while kind not in Path(f"/proc/{pid}/cmdline").read_bytes():
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return pid
-
-
-def _session(kind: str, url: str) -> Any:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only in a process of its own
-
-    if kind == "remote":
-        builder = SparkSession.builder.remote(url).config("spark.ui.enabled", "false")
-        # Of Connect's clients none knows how many cores there are.
-        return builder.config("spark.default.parallelism", "2").getOrCreate()
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": QUICK_JAVA,
-        "spark.driver.extraJavaOptions": QUICK_JAVA,
-        "spark.sql.shuffle.partitions": "2",
-    }
-    builder = SparkSession.builder.master(url)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def main(kind: str, url: str, storage: str, archive: str) -> None:
-    spark = _session(kind, url)
+    spark = session(kind, url)
     try:
         place = pickle.loads(Path(storage).read_bytes())  # noqa: S301 - the test's
         repository = create(place, Path(archive))
         deadly = Path(storage).parent if kind == "master" else None
         reports = run_jobs(spark, repository, Path(archive), deadly)
-        is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+        on_connect = is_connect(spark)
     finally:
         spark.stop()
     told = [[one.job, one.files, one.chunks, one.is_new] for one in reports]
-    print(json.dumps({"is_connect": is_connect, "reports": told}))  # noqa: T201
+    print(json.dumps({"is_connect": on_connect, "reports": told}))  # noqa: T201
 
 
 if __name__ == "__main__":

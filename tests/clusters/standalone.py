@@ -1,4 +1,4 @@
-"""A Spark cluster as its own scripts start it: a master and two workers, on 127.0.0.1 only."""
+"""A Spark cluster as its own scripts start it: a master and two workers, on loopback only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from icefloe.spark.java import ensure_java
 from servers import LOOPBACK, ServerUnavailableError, free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _SECONDS = 120
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -25,18 +25,28 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[str]:
-    """Run a cluster, with its logs in a folder; gives the URL of its master."""
+def standalone_cluster(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """Run a cluster, with its logs in a folder; gives the URL of its master.
+
+    Parameters
+    ----------
+    folder
+        Gets the logs, and those of all executors.
+    environment
+        What executors, too, find in theirs.
+    """
     port, web = free_ports(2)
     master = f"spark://{LOOPBACK}:{port}"
     with ExitStack() as running:
         arguments = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(web)]
-        running.enter_context(_started("master.Master", arguments, folder / "master"))
+        running.enter_context(_started("master.Master", arguments, folder / "master", {}))
         for number in range(2):
             place = folder / f"worker-{number}"
-            arguments = ["--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            # Spark starts second attempts of slow tasks on other hosts only: these are two.
+            host = f"127.0.0.{number + 1}"
+            arguments = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             arguments += ["--work-dir", str(place / "work"), master]
-            running.enter_context(_started("worker.Worker", arguments, place))
+            running.enter_context(_started("worker.Worker", arguments, place, environment))
         deadline = time.monotonic() + _SECONDS
         while _alive_workers(web) < 2:
             if time.monotonic() > deadline:
@@ -46,7 +56,9 @@ def standalone_cluster(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _started(name: str, arguments: list[str], folder: Path) -> Iterator[None]:
+def _started(
+    name: str, arguments: list[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[None]:
     ensure_java()
     spec = find_spec("pyspark")
     assert spec is not None
@@ -63,6 +75,7 @@ def _started(name: str, arguments: list[str], folder: Path) -> Iterator[None]:
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
                 "PYSPARK_PYTHON": sys.executable,
+                **environment,
             },
             stdout=log,
             stderr=log,

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import pickle
-import sys
 import uuid
-from pathlib import Path
-from subprocess import run
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import icefloe
 from clusters import jobs
+from clusters.programs import TESTS, needs_connect, run_program
 from clusters.standalone import standalone_cluster
-from icefloe.errors import InvalidInputError
-from icefloe.spark.java import ensure_java
 from pipeline.netcdf_files import assert_same_chunks, write_files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from icefloe.storage import Storage
     from servers import S3Server
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs() -> None:
-    pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
-    try:
-        ensure_java()
-    except InvalidInputError as error:
-        pytest.skip(f"SPARK IS NOT TESTED ON THIS MACHINE: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -51,32 +38,16 @@ def reference(archive: Path) -> tuple[icefloe.Repository, list[Any]]:
 
 
 def run_there(kind: str, url: str, storage: Storage, archive: Path, folder: Path) -> dict[str, Any]:
-    """Run the jobs in a process of its own: classic sessions and Connect do not mix in one."""
+    """Run the jobs on Spark."""
     place = folder / "storage.pickle"
     place.write_bytes(pickle.dumps(storage))
-    tests = str(Path(__file__).parents[1])
-    done = run(
-        [sys.executable, jobs.__file__, kind, url, str(place), str(archive)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_program(jobs.__file__, kind, url, str(place), str(archive))
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("grpc") is None or importlib.util.find_spec("grpc_status") is None,
-    reason="SPARK CONNECT IS NOT TESTED ON THIS MACHINE: pip install 'pyspark[connect]'",
-)
+@needs_connect
 def test_spark_connect(
     reference: tuple[icefloe.Repository, list[Any]], archive: Path, tmp_path: Path
 ) -> None:
@@ -104,7 +75,7 @@ def test_a_cluster_whose_processes_die(
         access_key_id=s3_server.access_key_id,
         secret_access_key=s3_server.secret_access_key,
     )
-    with standalone_cluster(tmp_path / "cluster") as master:
+    with standalone_cluster(tmp_path / "cluster", TESTS) as master:
         told = run_there("master", master, storage, archive, tmp_path)
     assert (tmp_path / "executor").exists()
     assert (tmp_path / "worker").exists()

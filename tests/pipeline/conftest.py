@@ -6,11 +6,13 @@ of Spark are compared with, and the fast way to test what does not depend on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import icefloe
+from icefloe.virtual.local_files import LocalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,3 +35,22 @@ def files(tmp_path: Path) -> Callable[[], set[str]]:
         return {str(path) for path in (tmp_path / "repo").rglob("*") if path.is_file()}
 
     return files
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int, int]]:
+    """Count how often each range of bytes of each file is read."""
+    read: Counter[tuple[str, int, int]] = Counter()
+    fetch, fetch_many = LocalFiles.fetch, LocalFiles.fetch_many_async
+
+    def counted(self: LocalFiles, file: Any, start: int, length: int, checksum: Any) -> Any:
+        read[file.location.path, start, length] += 1
+        return fetch(self, file, start, length, checksum)
+
+    async def counted_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
+        read.update((file.location.path, one.start, one.end - one.start) for one in ranges)
+        return await fetch_many(self, file, ranges, checksum)
+
+    monkeypatch.setattr(LocalFiles, "fetch", counted)
+    monkeypatch.setattr(LocalFiles, "fetch_many_async", counted_many)
+    return read

@@ -167,3 +167,15 @@ def assert_icechunk_agrees(repository: icefloe.Repository, folder: Path) -> None
     assert sorted(path for path, node in seen.items() if "sha256" in node) == arrays(repository)
     for path in arrays(repository):
         assert seen[path]["sha256"] == sha256(array(repository, path)[...])
+
+
+def damage(path: Path, name: str) -> None:
+    """Write zeros over the first chunk of a variable."""
+    parsed = icefloe.virtual.parse(path).arrays[name]
+    assert isinstance(parsed, icefloe.virtual.VirtualArray)
+    start, length = (
+        int(one[0]) for one in (parsed.refs.payloads.offset, parsed.refs.payloads.length)
+    )
+    data = bytearray(path.read_bytes())
+    data[start : start + length] = bytes(length)
+    path.write_bytes(data)

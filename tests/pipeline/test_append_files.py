@@ -104,6 +104,28 @@ def test_native_chunks_are_filled_from_where_they_end(
     assert_same(dataset(repository), files_dataset(paths))
 
 
+def test_a_grid_of_files_is_appended_to_a_grid(
+    job: Any, folder: Path, repository: icefloe.Repository
+) -> None:
+    """Along time, and all of the latitudes at each."""
+    paths = [
+        write_file(folder / f"{first}-{start}.nc", first, lats=slice(start, start + 3))
+        for first in (0, 2, 4)
+        for start in (0, 3)
+    ]
+    dims = ("time", "lat")
+    job(None, repository, paths[:2], dims=dims)
+    with pytest.raises(JobFailedError, match=r"2-0.nc: .*(3 steps along lat|lat: 3)"):
+        job(None, repository, paths[:3], dims=dims, append=True)
+    job(None, repository, paths, dims=dims, append=True)
+    assert_same(dataset(repository), files_dataset(paths))
+    again = write_file(folder / "again.nc", 4, lats=slice(0, 3))
+    more = write_file(folder / "more.nc", 4, lats=slice(3, 6))
+    with pytest.raises(FilesDisagreeError, match="has 2 of its 2 steps in the repository already"):
+        job(None, repository, [again, more], dims=dims, append=True)
+    assert len(commits(repository)) == 3
+
+
 def test_what_was_unpacked_is_unpacked_again(folder: Path, repository: icefloe.Repository) -> None:
     paths = write_files(folder, 3)
     ingest(None, repository, paths[:1], unpack=True, dtype="f8")
@@ -159,7 +181,7 @@ def test_steps_that_are_there_already_are_refused(
     [
         ({"dtype": "f4"}, "t2m"),
         ({"longitudes": LONGITUDES + 1}, "lon"),
-        ({"longitudes": LONGITUDES[:4]}, "4 steps along lon"),
+        ({"longitudes": LONGITUDES[:4]}, "(4 steps along lon|lon: 4)"),
         ({"more": ["snow"]}, "has snow"),
     ],
 )
@@ -168,9 +190,24 @@ def test_files_that_do_not_fit_the_group_are_refused(
 ) -> None:
     job(None, repository, write_files(folder, 2))
     odd = write_file(folder / "odd.nc", 10, **options)
-    with pytest.raises((JobFailedError, FilesDisagreeError), match=rf"odd.nc.*{reason}"):
+    with pytest.raises(JobFailedError, match=rf"odd.nc.*{reason}"):
         job(None, repository, odd, append=True)
     assert len(commits(repository)) == 2
+
+
+def test_the_group_says_who_is_odd_and_not_the_most(
+    job: Any, folder: Path, repository: icefloe.Repository
+) -> None:
+    """Of three new files two agree with each other, and one with what is there."""
+    paths = write_files(folder, 3)
+    job(None, repository, paths[:2])
+    odd = [write_file(folder / f"odd-{first}.nc", first, dtype="f4") for first in (10, 12)]
+    with pytest.raises(JobFailedError, match=r"odd-10.nc: t2m: .*float32.*int16") as caught:
+        job(None, repository, [*odd, paths[2]], append=True)
+    assert [one.source for one in caught.value.failures] == [path.as_uri() for path in odd]
+    report = job(None, repository, [*odd, paths[2]], append=True, on_error="skip")
+    assert len(report.left_out) == 2
+    assert_same(dataset(repository), files_dataset(paths))
 
 
 def test_a_variable_that_the_files_lack_is_missed(
@@ -178,7 +215,7 @@ def test_a_variable_that_the_files_lack_is_missed(
 ) -> None:
     paths = write_files(folder, 2, more=["snow"])
     job(None, repository, paths)
-    with pytest.raises(FilesDisagreeError, match="has no snow"):
+    with pytest.raises(JobFailedError, match=r"bare.nc: has no snow, as the repository does"):
         job(None, repository, write_file(folder / "bare.nc", 10), append=True)
 
 
@@ -239,7 +276,7 @@ def test_an_appender_that_was_overtaken_goes_on_with_what_is_left(
     report = job(None, repository, paths, append=True, progress=overtaking)
     assert report.files == 1
     assert [info.message for info in commits(repository)][:2] == [
-        "appended 1 files",
+        "appended 1 file",
         "appended 2 files",
     ]
     assert_same(dataset(repository), files_dataset(paths))

@@ -54,6 +54,8 @@ def test_small_objects_become_one_and_bytes_stay(
     again = zarr.open_group(repository.readonly_session(snapshot_id=old).store, mode="r")
     np.testing.assert_array_equal(again["a"][:], np.arange(2000))  # type: ignore[index]
     assert done(compact(None, repository)).snapshot_id is None
+    with pytest.raises(InvalidInputError, match=r"more than 19 chunks .*max_chunks"):
+        compact(None, repository, max_chunks=19)
 
 
 def test_packs_with_dead_space_are_rewritten(repository: icefloe.Repository) -> None:

@@ -12,7 +12,13 @@ import icefloe
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
 from icefloe.pipeline.compute import Location, Output, compute
 from icefloe.pipeline.report import JobFailedError, Plan, Report
-from pipeline.array_repositories import array, chunk_bytes, write_every_dtype, write_weather
+from pipeline.array_repositories import (
+    array,
+    chunk_bytes,
+    every_dtype,
+    write_every_dtype,
+    write_weather,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +110,65 @@ def test_halos_are_what_numpy_pads_around_the_whole_array(
     np.testing.assert_array_equal(array(repository, "x")[:], expected)
 
 
+@pytest.mark.parametrize("boundary", ["reflect", "symmetric", "nearest", "wrap", "constant"])
+@pytest.mark.parametrize("halo", [(6, 0), (0, 7), (3, 9), (11, 11)])
+def test_halos_wider_than_blocks(
+    repository: icefloe.Repository, boundary: str, halo: tuple[int, int]
+) -> None:
+    """What is beyond an edge comes from the array, not from what a block has of it."""
+    values = np.arange(11.0) ** 2
+    with repository.transaction("main", message="line") as store:
+        line = zarr.create_group(store).create_array(
+            "line", shape=(11,), chunks=(2,), dtype="f8", dimension_names=("x",)
+        )
+        line[:] = values
+    width = sum(halo) + 1
+    weights = np.arange(1.0, width + 1)
+
+    def weighted(line: Any) -> Any:
+        return np.lib.stride_tricks.sliding_window_view(line, width) @ weights
+
+    compute(
+        None,
+        repository,
+        weighted,
+        "line",
+        "x",
+        halo={"x": halo},
+        boundary=boundary,
+        task_bytes=(width + 3) * 8,
+    )
+    mode: Any = {"nearest": "edge"}.get(boundary, boundary)
+    np.testing.assert_array_equal(array(repository, "x")[:], weighted(np.pad(values, halo, mode)))
+
+
+def test_halos_around_inputs_of_different_dimensions(repository: icefloe.Repository) -> None:
+    values = np.nan_to_num(write_weather(repository))
+    mask = array(repository, "mask")[:]
+
+    def summed(air: Any, mask: Any) -> Any:
+        product = np.nan_to_num(air) * mask
+        windows = np.lib.stride_tricks.sliding_window_view(product, (4, 2), (1, 2))
+        return windows.sum((-1, -2))
+
+    halo = {"lat": (2, 1), "lon": (0, 1)}
+    inputs = ["air", "mask"]
+    compute(None, repository, summed, inputs, "x", halo=halo, boundary="reflect", task_bytes=9_000)
+    around = ((2, 1), (0, 1))
+    expected = summed(np.pad(values, ((0, 0), *around), "reflect"), np.pad(mask, around, "reflect"))
+    np.testing.assert_array_equal(array(repository, "x")[:], expected)
+
+
+def test_the_memory_of_a_block_counts_its_halo(repository: icefloe.Repository) -> None:
+    write_weather(repository)
+    plans = [
+        compute(None, repository, lambda air: air, "air", "x", halo=halo, dry_run=True)
+        for halo in (None, {"time": 10})
+    ]
+    sizes = [plan.task_bytes for plan in plans if isinstance(plan, Plan)]
+    assert sizes[1] - sizes[0] == 20 * 13 * 17 * 4
+
+
 def test_without_a_boundary_halos_end_at_the_edges(repository: icefloe.Repository) -> None:
     values = write_weather(repository)
 
@@ -139,6 +204,11 @@ def test_texts_scalars_and_arrays_without_items(repository: icefloe.Repository) 
     assert array(repository, "plus")[()] == 6
     compute(None, repository, lambda x: x * 2, {"x": "empty"}, "none")
     assert array(repository, "none").shape == (0, 3)
+    compute(None, repository, lambda x: x, {"x": "empty"}, "no", halo=2, boundary="reflect")
+    assert array(repository, "no").shape == (0, 3)
+    texts = every_dtype()["string"].tolist()
+    compute(None, repository, lambda string: string.astype(object), "string", "o", task_bytes=400)
+    assert array(repository, "o")[:].tolist() == texts
     names = compute(
         None, repository, lambda i4: np.char.mod("number %d", i4**9), "i4", "names", task_bytes=256
     )
@@ -198,6 +268,30 @@ def test_a_failing_block_is_named_and_nothing_is_committed(
 
 
 @pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (lambda air: air[:1], "returned a block of 1x4x17 for /x, where 5x4x17"),
+        (lambda air: air.astype("c8"), "returned complex64 for /x, not float32"),
+        (lambda air: air.astype("f8") * 1e300, "too large for float32"),
+        (lambda air: air.astype(object), "returned Python objects for /x"),
+        (lambda air: (air, air), "returned 2 arrays for 1 outputs"),
+    ],
+)
+def test_a_block_that_is_not_as_the_first_was_is_named(
+    repository: icefloe.Repository, spoil: Callable[[Any], Any], says: str
+) -> None:
+    """The probe sees the first items only."""
+    write_weather(repository)
+
+    def function(air: Any, location: Location) -> Any:
+        return spoil(air) if location.start["time"] == 15 else air
+
+    with pytest.raises(JobFailedError, match=rf"/x \[time 15:20, lat 0:4, lon 0:17\]: .*{says}"):
+        compute(None, repository, function, "air", "x", task_bytes=SMALL)
+    assert len(list(repository.ancestry(branch="main"))) == 2
+
+
+@pytest.mark.parametrize(
     "arguments, error, says",
     [
         ({"inputs": "none"}, NodeNotFoundError, "no group or array at /none"),
@@ -214,6 +308,17 @@ def test_a_failing_block_is_named_and_nothing_is_committed(
         ({"halo": 1, "boundary": "mirror"}, InvalidInputError, "boundary 'mirror' is none of"),
         ({"task_bytes": 100}, InvalidInputError, "one block of 5x4x6 takes 960 B"),
         ({"inputs": ["air", "time"], "probe": False}, InvalidInputError, "dtype must be given"),
+        ({"inputs": ["air", "/air"]}, InvalidInputError, "two inputs are called 'air'"),
+        ({"outputs": ["x", "/x"]}, InvalidInputError, "/x is named twice"),
+        ({"outputs": ["x", "x/y"]}, InvalidInputError, "/x/y would lie inside the array /x"),
+        ({"outputs": {"x": Output("nonsense")}}, InvalidInputError, "/x: 'nonsense' is no data"),
+        ({"outputs": {"x": Output(fill_value="a")}}, InvalidInputError, "/x: Cannot convert"),
+        ({"outputs": {"x": Output(codecs={"filters": 3})}}, InvalidInputError, "/x: "),
+        (
+            {"inputs": {"air": "mask"}, "halo": 1, "boundary": "constant", "constant": 1.5},
+            InvalidInputError,
+            "the constant 1.5 around /mask does not fit int16",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

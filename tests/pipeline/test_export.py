@@ -13,7 +13,8 @@ import icefloe
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
 from icefloe.pipeline.export import export
 from icefloe.pipeline.plain_store import PlainStore
-from icefloe.pipeline.report import JobFailedError, Report
+from icefloe.pipeline.rechunk import rechunk
+from icefloe.pipeline.report import JobFailedError, Plan, Report
 from pipeline.array_repositories import chunk_bytes, write_every_dtype, write_weather
 
 if TYPE_CHECKING:
@@ -42,10 +43,33 @@ def test_other_chunks(repository: icefloe.Repository, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["air"][:], values)
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_two_passes_where_one_takes_too_much_memory(
+    repository: icefloe.Repository, tmp_path: Path, *, is_remote: bool
+) -> None:
+    """Days to time series: nothing is read twice, and what was in between is gone afterwards."""
+    write_weather(repository)
+    storage = icefloe.local_filesystem_storage(str(tmp_path / "out"))
+    target = PlainStore(storage) if is_remote else str(tmp_path / "out")
+    layout: dict[str, Any] = {"chunks": {"time": 20, "lat": 1, "lon": 1}, "task_bytes": 1_000}
+    plan = export(None, repository, target, variables=["air"], **layout, dry_run=True)
+    assert isinstance(plan, Plan)
+    assert "/air in chunks of 20x1x1, in two passes" in str(plan)
+    assert plan.task_bytes <= 1_000
+    before = sum(info.size_bytes for info in repository.storage.list())
+    export(None, repository, target, variables=["air"], **layout)
+    assert sum(info.size_bytes for info in repository.storage.list()) == before
+    folders = {info.key.split("/")[0] for info in storage.list()}
+    assert folders == {"air", "lat", "lon", "time", "zarr.json"}
+    rechunk(None, repository, "air", (20, 1, 1))
+    for indices, data in chunk_bytes(repository, "air").items():
+        assert (tmp_path / "out/air/c" / "/".join(map(str, indices))).read_bytes() == data
+
+
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_every_kind_of_array(repository: icefloe.Repository, tmp_path: Path) -> None:
     arrays = write_every_dtype(repository)
-    export(None, repository, str(tmp_path / "out"))
+    export(None, repository, tmp_path / "out")
     found: Any = zarr.open_group(str(tmp_path / "out"), mode="r")
     for name, values in arrays.items():
         np.testing.assert_array_equal(found[name][...], values, err_msg=name)
@@ -115,6 +139,9 @@ def test_a_dry_run_writes_nothing(
         ({"group": "none"}, NodeNotFoundError, "no group or array at /none"),
         ({"variables": ["depth"]}, InvalidInputError, "has no array 'depth'; it has air"),
         ({"chunks": {"time": 0}}, InvalidInputError, "must be positive"),
+        ({"chunks": {"depth": 2}}, InvalidInputError, "no array in / has the dimension 'depth'"),
+        ({"partition_by": ["time"]}, InvalidInputError, "partition_by: Zarr"),
+        ({"task_bytes": 0}, InvalidInputError, "task_bytes is"),
         ({"sel": {"time": 1}}, InvalidInputError, "sel and isel are for Parquet"),
         ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "are for Zarr"),
         ({"format": "parquet"}, InvalidInputError, "written by Spark"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import icefloe
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import JobFailedError, Plan, Report
-from icefloe.virtual.local_files import LocalFiles
 from pipeline.array_repositories import array
 from pipeline.netcdf_files import (
     LONGITUDES,
@@ -20,6 +18,7 @@ from pipeline.netcdf_files import (
     assert_same,
     assert_same_chunks,
     create,
+    damage,
     dataset,
     files_dataset,
     refs,
@@ -28,6 +27,7 @@ from pipeline.netcdf_files import (
 )
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
     from pathlib import Path
 
@@ -95,28 +95,41 @@ def test_files_of_a_grid(folder: Path, repository: icefloe.Repository) -> None:
 def test_source_chunks_are_read_once(
     folder: Path,
     repository: icefloe.Repository,
-    monkeypatch: pytest.MonkeyPatch,
+    read: Counter[tuple[str, int, int]],
     source: tuple[int, int, int] | None,
 ) -> None:
     """Where target chunks cut across all source chunks, and no task holds the whole array."""
     paths = write_files(folder, 4, chunks=source)
-    expected = files_dataset(paths)
-    read: Counter[tuple[str, int, int]] = Counter()
-    fetch, fetch_many = LocalFiles.fetch, LocalFiles.fetch_many_async
-
-    def counted(self: LocalFiles, file: Any, start: int, length: int, checksum: Any) -> Any:
-        read[file.location.path, start, length] += 1
-        return fetch(self, file, start, length, checksum)
-
-    async def counted_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
-        read.update((file.location.path, one.start, one.end - one.start) for one in ranges)
-        return await fetch_many(self, file, ranges, checksum)
-
-    monkeypatch.setattr(LocalFiles, "fetch", counted)
-    monkeypatch.setattr(LocalFiles, "fetch_many_async", counted_many)
     ingest(None, repository, paths, chunks={"time": 8, "lat": 1, "lon": 3}, task_bytes=2_000)
     assert set(read.values()) == {1}
-    assert_same(dataset(repository), expected)
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+@pytest.mark.parametrize(
+    "source, target",
+    [
+        ((1, 6, 8), {"time": 8, "lat": 1, "lon": 3}),  # in two passes
+        ((2, 6, 8), {"time": 3}),  # in one, were it not for where the first chunk begins
+        ((3, 6, 8), {"time": 6}),
+        (None, {"time": 5, "lat": 2}),
+    ],
+)
+def test_source_chunks_are_read_once_behind_a_chunk_that_is_not_full(
+    folder: Path,
+    repository: icefloe.Repository,
+    read: Counter[tuple[str, int, int]],
+    source: tuple[int, int, int] | None,
+    target: dict[str, int],
+) -> None:
+    paths = [
+        write_file(folder / "0.nc", 0, 1, chunks=source),
+        *(write_file(folder / f"{first}.nc", first, 6, chunks=source) for first in (1, 7, 13)),
+    ]
+    ingest(None, repository, paths[:1], chunks=target)
+    read.clear()
+    ingest(None, repository, paths, append=True, task_bytes=1_200)
+    assert set(read.values()) == {1}
+    assert_same(dataset(repository), files_dataset(paths))
 
 
 def test_shards_and_codecs(folder: Path, repository: icefloe.Repository) -> None:
@@ -181,27 +194,34 @@ def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repo
     assert_same(dataset(repository), files_dataset(paths))
 
 
-def test_a_file_that_is_damaged_inside_fails_the_job(
-    folder: Path, repository: icefloe.Repository
+def test_files_that_are_damaged_inside_fail_the_job(
+    spark: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Its metadata can be read and its chunks cannot: nothing is committed."""
+    """Its metadata can be read and its chunks cannot: all such files are named, or left out."""
+    paths = write_files(folder, 5)
+    for path, name in ((paths[1], "t2m"), (paths[3], "rain")):
+        damage(path, name)
+    with pytest.raises(JobFailedError) as caught:
+        ingest(None, repository, paths)
+    found = {one.source: one.reason for one in caught.value.failures}
+    assert set(found) == {paths[1].as_uri(), paths[3].as_uri()}
+    assert found[paths[1].as_uri()].startswith("t2m [0:1, 0:3, 0:4]: ")
+    assert found[paths[3].as_uri()].startswith("rain [0:1, 0:3, 0:4]: ")
+    assert len(list(repository.ancestry(branch="main"))) == 1
+    report = ingest(spark, repository, paths, on_error="skip")
+    assert isinstance(report, Report)
+    assert {one.source: one.reason for one in report.left_out} == found
+    info = next(iter(repository.ancestry(branch="main")))
+    assert {source for source, _ in info.metadata["icefloe"]["left_out"]} == set(found)
+    assert_same(dataset(repository), files_dataset(paths[::2]))
+
+
+def test_a_group_of_any_name_may_be_there(folder: Path, repository: icefloe.Repository) -> None:
+    """Also one that is named as what the job makes meanwhile might be."""
     paths = write_files(folder, 2)
-    ingest(None, repository, paths, group="good")
-    some = next(iter(refs_of_file(repository, paths[1])))
-    data = bytearray(paths[1].read_bytes())
-    data[some[0] : some[0] + some[1]] = bytes(some[1])
-    paths[1].write_bytes(data)
-    with pytest.raises(JobFailedError, match=r"/(t2m|rain) \["):
-        ingest(None, repository, paths, group="bad")
-    assert len(list(repository.ancestry(branch="main"))) == 2
-
-
-def refs_of_file(repository: icefloe.Repository, path: Path) -> list[tuple[int, int]]:
-    """Tell where the compressed chunks of a file are."""
-    parsed = icefloe.virtual.parse(path).arrays["t2m"]
-    assert isinstance(parsed, icefloe.virtual.VirtualArray)
-    payloads = parsed.refs.payloads
-    return list(zip(payloads.offset.tolist(), payloads.length.tolist(), strict=True))
+    for group in ("source", "other"):
+        ingest(None, repository, paths, group=group)
+        assert_same(dataset(repository, group), files_dataset(paths))
 
 
 def test_bad_arguments_are_refused_and_nothing_is_committed(

@@ -12,10 +12,12 @@ import pytest
 import zarr
 
 import icefloe
+from icefloe.errors import AlreadyExistsError, InvalidInputError
 from icefloe.pipeline.compact import compact
 from icefloe.pipeline.compute import Output, compute
 from icefloe.pipeline.export import export
 from icefloe.pipeline.job_run import Bench, JobRun, Piece, _written_by
+from icefloe.pipeline.materialize import materialize
 from icefloe.pipeline.pyramid import pyramid
 from icefloe.pipeline.rechunk import rechunk
 from icefloe.pipeline.report import JobFailedError, Report
@@ -49,7 +51,8 @@ def test_results_are_those_of_one_process_and_icechunk_reads_them(
         compute(engine, one, lambda air, mask: air * mask, ["air", "mask"], "x", task_bytes=9_000)
         pyramid(engine, one, "air", "/p", levels=1, method="max")
         compact(engine, one)
-        export(engine, one, str(tmp_path / f"out-{one is reference}"), group="s", chunks=(9, 9, 9))
+        target = str(tmp_path / f"out-{one is reference}")
+        export(engine, one, target, group="s", chunks=(9, 9, 1), task_bytes=1_000)
     for path in ("s", "x", "p/0/air", "p/1/air"):
         assert chunk_bytes(repository, path) == chunk_bytes(reference, path)
         assert chunk_bytes(repository, path)
@@ -60,6 +63,44 @@ def test_results_are_those_of_one_process_and_icechunk_reads_them(
     assert seen["/s"]["chunks"] == [20, 1, 1]
     assert seen["/x"]["sha256"] == sha256(array(reference, "x")[:])
     assert seen["/p/1/air"]["sha256"] == sha256(array(reference, "p/1/air")[:])
+
+
+def test_executors_materialize_and_name_the_files_that_they_cannot_read(
+    spark: Any, tmp_path: Path
+) -> None:
+    config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    prefix = f"file://{tmp_path}/data/"
+    config.set_virtual_chunk_container(
+        icefloe.VirtualChunkContainer(prefix, icefloe.local_filesystem_store(str(tmp_path)))
+    )
+    access: Any = {prefix: icefloe.Credentials.LocalFileSystemAccess()}
+    storage = icefloe.local_filesystem_storage(str(tmp_path / "repo"))
+    repository = icefloe.Repository.create(storage, config, access)
+    (tmp_path / "data").mkdir()
+    values = np.arange(600, dtype="i4")
+    session = repository.writable_session("main")
+    zarr.create_group(session.store).create_array(
+        "v", shape=(600,), chunks=(100,), dtype="i4", compressors=None
+    )
+    for number, part in enumerate(np.split(values, 6)):
+        (tmp_path / "data" / f"{number}.bin").write_bytes(part.tobytes())
+        location = f"{prefix}{number}.bin"
+        session.store.set_virtual_ref(f"v/c/{number}", location, offset=0, length=400)
+    session.commit("virtual")
+    for number in (1, 4):
+        (tmp_path / "data" / f"{number}.bin").rename(tmp_path / f"{number}.bin")
+    with pytest.raises(JobFailedError) as failed:
+        materialize(spark, repository)
+    sources = [one.source.removeprefix(prefix) for one in failed.value.failures]
+    assert sources == ["1.bin", "4.bin"]
+    for number in (1, 4):
+        (tmp_path / f"{number}.bin").rename(tmp_path / "data" / f"{number}.bin")
+    report = materialize(spark, repository)
+    assert isinstance(report, Report)
+    assert (report.chunks, len(report.released)) == (6, 6)
+    for file in (tmp_path / "data").iterdir():
+        file.unlink()
+    np.testing.assert_array_equal(array(repository, "v")[:], values)
 
 
 def test_a_killed_worker_loses_and_doubles_nothing(
@@ -154,11 +195,62 @@ def test_workers_that_die_every_time_fail_the_job(
 def test_rows_in_long_form(spark: Any, repository: icefloe.Repository, tmp_path: Path) -> None:
     values = write_weather(repository)
     target = str(tmp_path / "rows")
-    export(spark, repository, target, format="parquet", variables=["air"])
+    plan = export(spark, repository, target, format="parquet", variables=["air"], dry_run=True)
+    assert "4,420 rows of time, lat, lon, air become Parquet files" in str(plan)
+    assert not (tmp_path / "rows").exists()
+    heard: list[tuple[int, int]] = []
+    report = export(
+        spark,
+        repository,
+        target,
+        format="parquet",
+        variables=["air"],
+        progress=lambda done, total: heard.append((done, total)),
+    )
+    assert isinstance(report, Report)
+    parts = list((tmp_path / "rows").glob("*.parquet"))
+    size_bytes = sum(part.stat().st_size for part in parts)
+    assert (report.rows, report.files, report.bytes_written) == (4420, len(parts), size_bytes)
+    assert heard
     rows = spark.read.parquet(target).toPandas().sort_values(["time", "lat", "lon"])
     assert list(rows.columns) == ["time", "lat", "lon", "air"]
     np.testing.assert_array_equal(rows["air"].to_numpy("f4"), values.reshape(-1))
     np.testing.assert_array_equal(rows["lon"].to_numpy()[:17], np.arange(17) * 0.5)
+    for dry_run in (True, False):
+        with pytest.raises(AlreadyExistsError, match="rows is there already"):
+            export(spark, repository, target, format="parquet", dry_run=dry_run)
+    assert list((tmp_path / "rows").glob("*.parquet")) == parts
+
+
+def test_rows_in_folders(spark: Any, repository: icefloe.Repository, tmp_path: Path) -> None:
+    write_weather(repository)
+    target = str(tmp_path / "rows")
+    given: Any = {"format": "parquet", "variables": ["air"], "isel": {"time": [0, 3]}}
+    export(spark, repository, target, partition_by=["time"], **given)
+    folders = {one.name for one in (tmp_path / "rows").iterdir() if one.is_dir()}
+    assert folders == {"time=0.0", "time=1.5"}
+    assert spark.read.parquet(target).count() == 2 * 13 * 17
+    with pytest.raises(InvalidInputError, match="no column 'depth' to partition by"):
+        export(spark, repository, f"{target}-2", partition_by=["depth"], **given)
+
+
+def test_rows_that_cannot_be_read_leave_no_file_and_do_not_block_the_next_try(
+    spark: Any, repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    write_weather(repository)
+    session = repository.readonly_session("main")
+    (part,) = session.transaction.chunk_refs(session.path("air"))
+    lost = tmp_path / "repo" / "chunks" / str(part.payloads[-1].id)  # type: ignore[union-attr]
+    data = lost.read_bytes()
+    lost.unlink()
+    given: Any = {"format": "parquet", "variables": ["air"]}
+    with pytest.raises(JobFailedError, match=f"{lost.name}: no such object"):
+        export(spark, repository, str(tmp_path / "rows"), **given)
+    assert not list((tmp_path / "rows").rglob("*.parquet"))
+    lost.write_bytes(data)
+    report = export(spark, repository, str(tmp_path / "rows"), **given)
+    assert isinstance(report, Report)
+    assert report.rows == spark.read.parquet(str(tmp_path / "rows")).count()
 
 
 def test_what_tasks_get_and_answer_holds_no_credentials(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 import icefloe
+from icefloe.errors import InvalidInputError
 from icefloe.pipeline.materialize import materialize
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from pipeline.array_repositories import array, chunk_bytes
@@ -108,13 +109,46 @@ def test_a_chunk_that_somebody_else_wrote_meanwhile_stays(
     np.testing.assert_array_equal(found[200:], VALUES[200:])
 
 
-def test_a_file_that_is_gone_fails_the_job_and_is_named(
+def test_files_that_are_gone_fail_the_job_and_are_all_named(
     virtual: icefloe.Repository, tmp_path: Path
 ) -> None:
-    (tmp_path / "data" / "two.bin").unlink()
-    with pytest.raises(JobFailedError, match=r"/v chunks .*two\.bin"):
-        materialize(None, virtual)
+    for name in ("one.bin", "two.bin"):
+        (tmp_path / "data" / name).unlink()
+    with pytest.raises(InvalidInputError, match="on_error is raise or skip, not 'ignore'"):
+        materialize(None, virtual, on_error="ignore")  # type: ignore[arg-type]
+    for on_error in ("raise", "skip"):
+        with pytest.raises(JobFailedError, match="2 of its sources failed") as failed:
+            materialize(None, virtual, on_error=on_error)
+        sources = [Path(one.source).name for one in failed.value.failures]
+        assert sources == ["one.bin", "two.bin"]
     assert len(list(virtual.ancestry(branch="main"))) == 2
+
+
+def test_what_is_skipped_stays_virtual_and_is_listed(
+    virtual: icefloe.Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "two.bin").rename(tmp_path / "elsewhere")
+    report = done(materialize(None, virtual, on_error="skip"))
+    assert (report.chunks, report.files) == (6, 1)
+    assert [Path(one.source).name for one in report.left_out] == ["two.bin"]
+    assert [Path(one).name for one in report.released] == ["one.bin"]
+    ((source, reason),) = next(virtual.ancestry(branch="main")).metadata["icefloe"]["left_out"]
+    assert source.endswith("two.bin")
+    assert "two.bin" in reason
+    (tmp_path / "elsewhere").rename(tmp_path / "data" / "two.bin")
+    np.testing.assert_array_equal(array(virtual, "v")[:], VALUES)
+    assert done(materialize(None, virtual)).chunks == 6
+
+
+def test_more_chunks_than_the_driver_may_hold_are_refused(
+    virtual: icefloe.Repository, tmp_path: Path, files: Callable[[], set[str]]
+) -> None:
+    before = files()
+    with pytest.raises(InvalidInputError, match=r"more than 6 chunks .*max_chunks"):
+        materialize(None, virtual, max_chunks=6)
+    assert files() == before
+    one = f"file://{tmp_path}/data/one"
+    assert done(materialize(None, virtual, prefix=one, max_chunks=6)).chunks == 6
 
 
 def test_a_dry_run_writes_nothing(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import zarr
 
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
 from icefloe.pipeline.coarsen import coarsen
@@ -109,6 +110,30 @@ def test_a_group_with_factors_by_dimension(repository: icefloe.Repository) -> No
     np.testing.assert_array_equal(found[:], coarsen(values, (4, 2, 1), "max"))
     assert array(repository, "p/1/mask").shape == (7, 17)
     assert array(repository, "p/1/mask").dtype == np.dtype("i2")
+
+
+def test_arrays_that_do_not_become_shorter_are_shared_at_every_level(
+    repository: icefloe.Repository,
+) -> None:
+    """Such as the grid mapping of CF, which is no number that has a mean."""
+    write_weather(repository)
+    with repository.transaction("main", message="grid mapping") as store:
+        group = zarr.open_group(store)
+        group.create_array("crs", shape=(), dtype=str, attributes={"epsg": 4326})[...] = "WGS84"
+    pyramid(None, repository, "/", "/p", levels=2)
+    for level in range(3):
+        assert chunk_bytes(repository, f"p/{level}/crs") == chunk_bytes(repository, "crs")
+        assert dict(array(repository, f"p/{level}/crs").attrs) == {"epsg": 4326}
+
+
+def test_an_array_that_has_no_mean_is_named(repository: icefloe.Repository) -> None:
+    write_weather(repository)
+    with repository.transaction("main", message="names") as store:
+        zarr.open_group(store).create_array(
+            "names", shape=(17,), chunks=(4,), dtype=str, dimension_names=("lon",)
+        )
+    with pytest.raises(InvalidInputError, match=r"/names: .* has no mean: use 'nearest' or 'mode'"):
+        pyramid(None, repository, "/", "/p")
 
 
 def test_the_layout_of_ome(repository: icefloe.Repository) -> None:

@@ -126,6 +126,36 @@ def test_numbers_that_do_not_fit_fail_the_job_and_name_the_block(
     assert len(list(repository.ancestry(branch="main"))) == 2
 
 
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("name, dtype", [("string", "U4"), ("fixed", "U1"), ("datetime", "M8[D]")])
+def test_texts_are_not_cut_off_nor_times_rounded(
+    repository: icefloe.Repository, name: str, dtype: str
+) -> None:
+    write_every_dtype(repository)
+    with repository.transaction("main", message="longer") as store:
+        zarr.open_array(store, path="fixed")[3] = "four"
+    before = repository.lookup_branch("main")
+    says = rf"/{name} \[0:7\]: .* do not fit|does not become"
+    with pytest.raises((JobFailedError, InvalidInputError), match=says):
+        rechunk(None, repository, name, dtype=dtype)
+    assert repository.lookup_branch("main") == before
+
+
+def test_what_was_never_written_stays_so(repository: icefloe.Repository) -> None:
+    """Also where Zarr is set to write chunks that hold nothing but the fill value."""
+    with repository.transaction("main", message="sparse") as store:
+        made = zarr.create_group(store).create_array(
+            "a", shape=(40, 40), chunks=(5, 5), shards=(10, 10), dtype="f4", fill_value=-1
+        )
+        made[:10, :10] = 3
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        rechunk(None, repository, "a", (4, 4), shards=False)
+    assert sorted(chunk_bytes(repository, "a")) == [
+        (row, at) for row in range(3) for at in range(3)
+    ]
+    assert array(repository, "a").nchunks == 100
+
+
 def test_a_group_means_its_arrays_with_the_dimension(repository: icefloe.Repository) -> None:
     write_weather(repository)
     rechunk(None, repository, "/", {"lat": 3, "time": 2})
@@ -200,6 +230,8 @@ def test_a_dry_run_writes_nothing(
         ({"arrays": "air", "chunks": (20, 13, 17), "task_bytes": 100}, InvalidInputError, "memory"),
         ({"arrays": "air", "dtype": "i4"}, InvalidInputError, "float32 does not become int32"),
         ({"arrays": "air", "codecs": [{"name": "nonsense"}]}, InvalidInputError, "nonsense"),
+        ({"arrays": "air", "transaction_id": ""}, InvalidInputError, "transaction_id is empty"),
+        ({"arrays": "air", "task_bytes": 0}, InvalidInputError, "task_bytes is"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

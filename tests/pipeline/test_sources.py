@@ -5,13 +5,16 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 
 import icefloe
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import Report
-from icefloe.pipeline.sources import find_sources, known_sources, record_of
+from icefloe.pipeline.source_record import known_sources, record_of
+from icefloe.pipeline.sources import find_sources
 from icefloe.pipeline.virtualize import virtualize
 from pipeline.netcdf_files import assert_same, create, dataset, files_dataset, write_files
 
@@ -74,19 +77,41 @@ def test_a_name_may_look_like_a_pattern(folder: Path, session: icefloe.Session) 
     assert find_sources(folder / "odd [1].nc", session) == [(folder / "odd [1].nc").as_uri()]
 
 
-def test_nothing_is_no_source(session: icefloe.Session) -> None:
-    with pytest.raises(InvalidInputError, match="no sources"):
-        find_sources([], session)
+def test_nothing_is_no_source(folder: Path, session: icefloe.Session) -> None:
+    nothing: list[Any] = [[], pa.table({"url": pa.array([], "string")})]
+    for none in nothing:
+        with pytest.raises(InvalidInputError, match="no sources"):
+            find_sources(none, session)
+    patterns = [str(folder / name) for name in ("*.nc4", "*.nc", "*.h5")]
+    with pytest.raises(InvalidInputError, match=r"\*\.nc4, .*\*\.h5 find no file"):
+        find_sources(patterns, session)
 
 
-def test_tables_of_sources(spark: Any, folder: Path, session: icefloe.Session) -> None:
+@pytest.mark.parametrize("sources", [7, [7], None, [None]])
+def test_what_names_nothing_is_refused(session: icefloe.Session, sources: Any) -> None:
+    with pytest.raises(InvalidInputError, match="paths, URLs or patterns of them, or a table"):
+        find_sources(sources, session)
+
+
+TABLES: dict[str, Any] = {
+    "pandas": lambda _, columns: pd.DataFrame(columns),
+    "arrow": lambda _, columns: pa.table(columns),
+    "spark": lambda spark, columns: spark.createDataFrame(
+        list(zip(*columns.values(), strict=True)), f"id int, {list(columns)[-1]} string"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_of_sources(kind: str, request: Any, folder: Path, session: icefloe.Session) -> None:
+    spark = request.getfixturevalue("spark") if kind == "spark" else None
     names = [str(folder / "b.nc"), str(folder / "a.nc")]
-    table = spark.createDataFrame([(1, name) for name in names], "id int, path string")
+    table = TABLES[kind](spark, {"id": [1, 2], "path": names})
     assert find_sources(table, session) == [f"file://{name}" for name in names]
     with pytest.raises(InvalidInputError, match="columns id, file: name one of them"):
-        find_sources(table.withColumnRenamed("path", "file"), session)
+        find_sources(TABLES[kind](spark, {"id": [1, 2], "file": names}), session)
     with pytest.raises(InvalidInputError, match="rows without a name"):
-        find_sources(spark.createDataFrame([(None,)], "url string"), session)
+        find_sources(TABLES[kind](spark, {"id": [1, 2], "url": [None, names[0]]}), session)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,24 @@ def test_manifests_are_small_and_do_not_overlap(
     assert_same_chunks(repository, reference)
 
 
+def test_a_file_with_many_references_becomes_several_manifests(
+    folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
+) -> None:
+    """Also where those of a single step are too many."""
+    paths = write_files(folder, 2, days=3, chunks=(1, 2, 2))  # 12 references for each day
+    virtualize(None, repository, paths, refs_per_manifest=5)
+    virtualize(None, reference, paths)
+    for path in ("/t2m", "/rain"):
+        assert_disjoint_manifests(repository, path, at_least=6 * 3)
+        assert_disjoint_manifests(reference, path, at_least=1)
+    session = repository.readonly_session("main")
+    parts = [len(part) for part in session.transaction.chunk_refs(session.path("/t2m"))]
+    assert max(parts) <= 5
+    assert_same_chunks(repository, reference)
+    assert_same(dataset(repository), files_dataset(paths))
+    assert_icechunk_agrees(repository, folder)
+
+
 def test_uncompressed_files_are_cut_where_others_end(
     folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
 ) -> None:

@@ -70,15 +70,21 @@ def lose_answer(writer: Any, messages: list[Any]) -> None:
 
 
 def test_a_commit_between_writer_and_commit(repository: Repository, folder: Path) -> None:
-    """The snapshot that the writer saw is the base: what came since is a conflict, not lost."""
+    """Rows go behind what came since; where they cannot, they are refused, and nothing is lost."""
     write_rows(repository, batch([1]), **NEW)
-    writer = source(folder, append_dim="time").writer(columns(), overwrite=False)
-    message = elsewhere(elsewhere(writer).write(iter([batch([2])])))
+    writers = [
+        source(folder, append_dim="time").writer(columns(), overwrite=False) for _ in range(2)
+    ]
+    early, late = (
+        elsewhere(elsewhere(writer).write(iter([batch([day])])))
+        for writer, day in zip(writers, (2, 4), strict=True)
+    )
     write_rows(repository, batch([3]), append_dim="time")
-    with pytest.raises(Exception, match="conflicts with this session"):
-        elsewhere(writer).commit([message])
-    elsewhere(writer).abort([message])
-    xr.testing.assert_equal(found(repository), expected([1, 3]))
+    elsewhere(writers[1]).commit([late])
+    with pytest.raises(InvalidInputError, match="out of order"):
+        elsewhere(writers[0]).commit([early])
+    elsewhere(writers[0]).abort([early])
+    xr.testing.assert_equal(found(repository), expected([1, 3, 4]))
 
 
 def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: Path) -> None:

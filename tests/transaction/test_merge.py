@@ -387,6 +387,30 @@ def test_forks_of_forks(repository: Repository) -> None:
     assert [found[f"b/c/{index}"] for index in range(3)] == [b"session", b"inner", b"inner"]
 
 
+def test_forks_of_changes_that_are_not_here(repository: Repository) -> None:
+    """A fork that saw more than the session has is refused, until the session has that too."""
+    session = repository.writable_session("main")
+    fork = session.fork()
+    put(fork.store, "b/c/1", b"fork")
+    inner = fork.fork()
+    put(inner.store, "b/c/2", b"inner")
+    stranger = repository.writable_session("main")
+    for one in (session, stranger):
+        with pytest.raises(SessionStateError) as caught:
+            one.merge(inner)
+        assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
+        assert not one.has_uncommitted_changes
+    session.merge(fork, inner)
+    assert (get(session.store, "b/c/1"), get(session.store, "b/c/2")) == (b"fork", b"inner")
+
+    dirty = session.fork()
+    put(dirty.store, "b/c/3", b"dirty")
+    session.discard_changes()
+    with pytest.raises(SessionStateError):
+        session.merge(dirty)
+    assert not session.has_uncommitted_changes
+
+
 def test_fork_of_another_repository(repository: Repository) -> None:
     """A fork goes back into its own repository only."""
     other = Repository.create(MemoryStorage())

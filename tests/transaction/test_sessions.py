@@ -21,6 +21,7 @@ from icefloe.errors import (
     ReadOnlyError,
     RebaseFailedError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
@@ -313,6 +314,25 @@ def test_amend() -> None:
     assert "a/c/1" not in older
 
 
+@pytest.mark.parametrize("how", ["commit", "amend"])
+def test_another_number_of_dimensions(how: str) -> None:
+    """An array that gets one starts without chunks; history tells of the old and the new ones."""
+    repository = Repository.create(MemoryStorage(), spec_version=2)
+    first = repository.lookup_branch("main")
+    session = repository.writable_session("main")
+    put(session.store, "a/zarr.json", array((4,)))
+    put(session.store, "a/c/2", b"old")
+    session.commit("a line")
+    session = repository.writable_session("main")
+    put(session.store, "a/zarr.json", array((4, 4)))
+    put(session.store, "a/c/0/1", b"new")
+    getattr(session, how)("a square")
+    tip = repository.readonly_session("main")
+    assert contents(tip.store) == {"a/zarr.json": array((4, 4)), "a/c/0/1": b"new"}
+    found = repository.diff(from_snapshot_id=first, to_branch="main").updated_chunks
+    assert found == {"/a": [[0, 1], [2]] if how == "commit" else [[0, 1]]}
+
+
 def test_amend_needs_version_2() -> None:
     """Version 1 cannot amend, and says so before it writes anything."""
     storage = CountingStorage(MemoryStorage())
@@ -400,7 +420,7 @@ def test_as_of(repository: Repository) -> None:
         for moment in moments:
             assert repository.readonly_session("main", as_of=moment).snapshot_id == info.id
     before_all = history[-1].written_at - timedelta(microseconds=1)
-    with pytest.raises(NotFoundError) as caught:
+    with pytest.raises(SnapshotNotFoundError) as caught:
         repository.readonly_session("main", as_of=before_all)
     assert caught.value.kind is ErrorKind.NO_SNAPSHOT_AT_TIME
     now = datetime.now(UTC)

@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from icefloe import __version__
-from icefloe.cli import pipeline_commands
+from icefloe.cli import pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
 from icefloe.cli.output import print_json, print_out, print_rows, printable
 from icefloe.display import container_name, sized
@@ -50,6 +50,7 @@ app = typer.Typer(
     help="A transactional, versioned store for Zarr arrays, in the format of Icechunk.",
 )
 app.add_typer(pipeline_commands.commands)
+app.add_typer(sql_command.commands)
 
 
 def run() -> None:

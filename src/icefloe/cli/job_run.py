@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from icefloe.cli.output import print_json, printable
 
@@ -62,7 +62,8 @@ def run_job(
     # About codecs that files have and Zarr's specification has not: nobody here can change that.
     warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
     try:
-        with _bar() as listener, engine.session() as spark:
+        with shown_progress() as listener, engine.session() as spark:
+            listener(0, 0)  # Spark is there, and how much there is to do is not known yet
             done = job(spark, listener)
     except JobFailedError as error:
         _list_failures(error, as_json=as_json)
@@ -75,21 +76,25 @@ def run_job(
 
 
 @contextmanager
-def _bar() -> Iterator[Listener]:
+def shown_progress() -> Iterator[Listener]:
+    """Show a bar on the terminal while something works."""
     # Not where nobody looks at it: Spark has a log of its own.
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[tasks]}"),
         TimeElapsedColumn(),
     )
     hidden = not console.is_terminal or "CI" in os.environ
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("starting Spark", total=None, tasks="")
 
         def listen(done: int, total: int) -> None:
-            bar.update(task, description="working", completed=done, total=total or None)
+            tasks = f"{done}/{total} tasks" if total else ""
+            bar.update(
+                task, description="working", completed=done, total=total or None, tasks=tasks
+            )
 
         yield listen
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
+from icefloe.cli.arguments import (
+    WHERE_IT_RUNS,
+    AsJson,
+    Containers,
+    Group,
+    Master,
+    Ref,
+    Remote,
+    RepositoryPlace,
+    read_json,
+)
 from icefloe.cli.job_run import Engine, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from icefloe.repository import Repository
+
 Command = TypeVar("Command", bound="Callable[..., Any]")
 commands = typer.Typer(rich_markup_mode="rich")
 _PANEL = "Jobs on Spark"
+_COMMIT = "The commit"
 
 
 class OnError(StrEnum):
@@ -83,13 +95,6 @@ def _lengths(text: str) -> Any:
         ) from error
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no JSON: {error}") from error
-
-
 _Sources = Annotated[
     list[str],
     typer.Argument(
@@ -99,12 +104,19 @@ _Sources = Annotated[
 ]
 _Dims = Annotated[
     list[str],
-    typer.Option("--dim", "-d", metavar="NAME", help="Along which files follow; may be repeated."),
+    typer.Option(
+        "--dim",
+        "-d",
+        metavar="NAME",
+        help="The dimension along which files follow each other; may be repeated.",
+    ),
 ]
 _Dim = Annotated[str, typer.Option("--dim", "-d", metavar="NAME", help="The dimension that grows.")]
-_Group = Annotated[str, typer.Option("--group", "-g", metavar="PATH", help="The group.")]
 _Branch = Annotated[
-    str, typer.Option("--branch", "-b", metavar="NAME", help="The branch that gets the commit.")
+    str,
+    typer.Option(
+        "--branch", "-b", metavar="NAME", rich_help_panel=_COMMIT, help="The branch that gets it."
+    ),
 ]
 _OrderOption = Annotated[
     Order | None,
@@ -119,18 +131,13 @@ _Drop = Annotated[
     typer.Option("--drop", metavar="NAME", help="A variable to leave out; may be repeated."),
 ]
 _Create = Annotated[bool, typer.Option("--create", help="Create the repository if there is none.")]
-_Containers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--container",
-        metavar="PREFIX",
-        help="A URL prefix or folder that virtual chunks may be in: is added, and may be read.",
-    ),
-]
 _Chunks = Annotated[
     Any,
     typer.Option(
-        "--chunks", parser=_lengths, metavar="DIM=N,…", help="Lengths of chunks; -1 for all."
+        "--chunks",
+        parser=_lengths,
+        metavar="DIM=N,…",
+        help="Lengths of chunks, as time=30,lat=-1; -1 is the whole dimension.",
     ),
 ]
 _Shards = Annotated[
@@ -138,7 +145,9 @@ _Shards = Annotated[
 ]
 _Codecs = Annotated[
     Any,
-    typer.Option("--codecs", parser=_json, metavar="JSON", help="A chain of Zarr codecs, as JSON."),
+    typer.Option(
+        "--codecs", parser=read_json, metavar="JSON", help="A chain of Zarr codecs, as JSON."
+    ),
 ]
 _DType = Annotated[str | None, typer.Option("--dtype", help="Another data type, as float32.")]
 _TransactionId = Annotated[
@@ -146,31 +155,45 @@ _TransactionId = Annotated[
     typer.Option(
         "--transaction-id",
         metavar="ID",
+        rich_help_panel=_COMMIT,
         help="The name of this job: run twice with one name, it commits once.",
     ),
 ]
-_Message = Annotated[str | None, typer.Option("--message", "-m", help="Of the commit.")]
+_Message = Annotated[
+    str | None,
+    typer.Option(
+        "--message", "-m", metavar="TEXT", rich_help_panel=_COMMIT, help="What history shows."
+    ),
+]
+_MaxChunks = Annotated[
+    int,
+    typer.Option(
+        "--max-chunks",
+        min=1,
+        rich_help_panel=WHERE_IT_RUNS,
+        help="Refuse more than so many: this process holds a reference to each.",
+    ),
+]
+_DEFAULT_MAX_CHUNKS: Final = 10_000_000
+
 _TaskBytes = Annotated[
     Any,
     typer.Option(
         "--task-bytes",
         parser=_size,
         metavar="SIZE",
-        help="What a task may hold in memory, as 256MB.",
+        rich_help_panel=WHERE_IT_RUNS,
+        help="What a task may hold in memory.",
     ),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and touch nothing.")]
-_Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="A Spark cluster; else all cores of this machine."
-    ),
-]
-_Remote = Annotated[
-    str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
-]
 _Spark = Annotated[
-    bool, typer.Option("--spark/--no-spark", help="On Spark, or in this one process.")
+    bool,
+    typer.Option(
+        "--spark/--no-spark",
+        rich_help_panel=WHERE_IT_RUNS,
+        help="On Spark, or in this one process: quicker for small jobs.",
+    ),
 ]
 
 
@@ -188,30 +211,31 @@ def virtualize(
     sources: _Sources,
     *,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
-    group: _Group = "/",
+    group: Group = "/",
     branch: _Branch = "main",
     order: _OrderOption = None,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     create: _Create = False,
-    containers: _Containers = None,
+    containers: Containers = None,
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Make one dataset of many files without copying them: chunks stay where they are."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = pipeline.open_repository(
+    opened = _open_or_create(
         repository,
+        sources,
         create=create,
+        dry_run=dry_run,
         containers=containers or (),
         referred=sources,
-        dry_run=dry_run,
     )
     run_job(
         Engine(master, remote, spark),
@@ -244,7 +268,7 @@ def ingest(
     sources: _Sources,
     *,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
-    group: _Group = "/",
+    group: Group = "/",
     branch: _Branch = "main",
     chunks: _Chunks = None,
     shards: _Shards = None,
@@ -262,14 +286,14 @@ def ingest(
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Copy many files into the repository as one dataset, in chunks of your choice."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = pipeline.open_repository(repository, create=create, sources=sources, dry_run=dry_run)
+    opened = _open_or_create(repository, sources, create=create, dry_run=dry_run, sources=sources)
     run_job(
         Engine(master, remote, spark),
         lambda session, progress: pipeline.ingest(
@@ -306,7 +330,7 @@ def append(
     sources: _Sources,
     *,
     dim: _Dim = "time",
-    group: _Group = "/",
+    group: Group = "/",
     branch: _Branch = "main",
     virtual: Annotated[
         bool | None,
@@ -316,14 +340,14 @@ def append(
     ] = None,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
-    containers: _Containers = None,
+    containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Add new files along a dimension; those that are there already are left alone."""
@@ -360,7 +384,7 @@ def append(
 
 @_job(
     "Examples:\n\n"
-    "  icefloe rechunk weather t2m --chunks time=-1,lat=10,lon=10 --target series\n\n"
+    "  icefloe rechunk weather t2m --chunks time=-1,lat=10,lon=10 --target series/t2m\n\n"
     "  icefloe rechunk s3://bucket/weather / --chunks time=1 --dry-run"
 )
 def rechunk(
@@ -379,14 +403,14 @@ def rechunk(
         typer.Option("--target", metavar="PATH", help="Where it goes; in place if not given."),
     ] = None,
     branch: _Branch = "main",
-    containers: _Containers = None,
+    containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Cut arrays into other chunks."""
@@ -430,14 +454,16 @@ def materialize(
         str | None, typer.Option("--prefix", metavar="URL", help="Only chunks in these files.")
     ] = None,
     branch: _Branch = "main",
-    containers: _Containers = None,
+    containers: Containers = None,
+    on_error: _OnErrorOption = OnError.RAISE,
     task_bytes: _TaskBytes = "256MB",
+    max_chunks: _MaxChunks = _DEFAULT_MAX_CHUNKS,
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Copy virtual chunks into the repository, so that it needs the files no more."""
@@ -453,6 +479,8 @@ def materialize(
             prefix=prefix,
             branch=branch,
             task_bytes=task_bytes,
+            max_chunks=max_chunks,
+            on_error=on_error.value,
             transaction_id=transaction_id,
             message=message,
             dry_run=dry_run,
@@ -472,12 +500,13 @@ def compact(
     ] = 0.5,
     branch: _Branch = "main",
     task_bytes: _TaskBytes = "256MB",
+    max_chunks: _MaxChunks = _DEFAULT_MAX_CHUNKS,
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Put small objects and manifests together, and rewrite packs that are mostly dead."""
@@ -492,6 +521,7 @@ def compact(
             min_live=min_live,
             branch=branch,
             task_bytes=task_bytes,
+            max_chunks=max_chunks,
             transaction_id=transaction_id,
             message=message,
             dry_run=dry_run,
@@ -514,21 +544,26 @@ def pyramid(
     factors: Annotated[
         Any,
         typer.Option(
-            "--factors", parser=_lengths, metavar="DIM=N,…", help="Or one for the last 2."
+            "--factors",
+            parser=_lengths,
+            metavar="DIM=N,…",
+            help="How many items become one; a plain number is for the last two dimensions.",
         ),
     ] = "2",
-    levels: Annotated[int | None, typer.Option("--levels", min=1, help="How many.")] = None,
+    levels: Annotated[
+        int | None, typer.Option("--levels", min=1, help="How many; else until it is small.")
+    ] = None,
     method: Annotated[Method, typer.Option("--method", help="How items become one.")] = Method.MEAN,
     layout: Annotated[Layout, typer.Option("--layout", help="For xarray, or OME.")] = Layout.PLAIN,
     branch: _Branch = "main",
-    containers: _Containers = None,
+    containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Make arrays at lower and lower resolutions, for maps that zoom."""
@@ -569,7 +604,7 @@ def export(
     format: Annotated[  # noqa: A002 - Spark's word for it
         Format, typer.Option("--format", "-f", help="A Zarr store, or rows in Parquet.")
     ] = Format.ZARR,
-    group: _Group = "/",
+    group: Group = "/",
     ref: Ref = "main",
     variables: Annotated[
         list[str] | None,
@@ -579,17 +614,21 @@ def export(
     shards: _Shards = None,
     codecs: _Codecs = None,
     sel: Annotated[
-        Any, typer.Option("--sel", parser=_json, metavar="JSON", help="By label (Parquet).")
+        Any, typer.Option("--sel", parser=read_json, metavar="JSON", help="By label (Parquet).")
     ] = None,
     isel: Annotated[
-        Any, typer.Option("--isel", parser=_json, metavar="JSON", help="By index (Parquet).")
+        Any, typer.Option("--isel", parser=read_json, metavar="JSON", help="By index (Parquet).")
     ] = None,
-    containers: _Containers = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMN", help="A folder per value (Parquet)."),
+    ] = None,
+    containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Write a snapshot to a Zarr store, or as rows to Parquet."""
@@ -614,6 +653,7 @@ def export(
             codecs=codecs,
             sel=sel,
             isel=isel,
+            partition_by=partition_by or None,
             task_bytes=task_bytes,
             dry_run=dry_run,
             progress=progress,
@@ -645,20 +685,25 @@ def compute(
     dtype: _DType = None,
     halo: Annotated[
         Any,
-        typer.Option("--halo", parser=_lengths, metavar="DIM=N,…", help="Items of neighbours."),
+        typer.Option(
+            "--halo",
+            parser=_lengths,
+            metavar="DIM=N,…",
+            help="How many items of its neighbours a block gets.",
+        ),
     ] = None,
     boundary: Annotated[
         str, typer.Option("--boundary", help="Beyond the edges: none, reflect, nearest, wrap, …")
     ] = "none",
     branch: _Branch = "main",
-    containers: _Containers = None,
+    containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
     transaction_id: _TransactionId = None,
     message: _Message = None,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-    master: _Master = None,
-    remote: _Remote = None,
+    master: Master = None,
+    remote: Remote = None,
     spark: _Spark = True,
 ) -> None:
     """Make arrays from a Python function of blocks of other arrays."""
@@ -687,6 +732,19 @@ def compute(
         ),
         as_json=as_json,
     )
+
+
+def _open_or_create(
+    place: str, files: list[str], *, create: bool, dry_run: bool, **how: Any
+) -> Repository:
+    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
+    from icefloe.pipeline.sources import find_sources  # noqa: PLC0415
+
+    open_with = partial(pipeline.open_repository, place, create=create, **how)
+    if create and not dry_run:
+        # Who mistypes a pattern learns it before a repository is made and Spark is started.
+        find_sources(files, open_with(dry_run=True).readonly_session("main"))
+    return open_with(dry_run=dry_run)
 
 
 def _value(choice: StrEnum | None) -> Any:

@@ -70,9 +70,10 @@ def append(
     InvalidInputError, NodeNotFoundError
         If there is nothing to append to. Nothing was written.
     JobFailedError
-        If files are damaged, or do not fit. Nothing was committed.
+        If files are damaged, or do not fit together or what the group has: names all of them.
+        Nothing was committed.
     FilesDisagreeError
-        If they do not fit what the group has. Nothing was committed.
+        If the group ends within a chunk, behind which no references go. Nothing was committed.
     """
     if virtual is None:
         virtual = holds_virtual_chunks(repository, group, dim, branch=branch)

@@ -58,6 +58,13 @@ class ArrayDocument:
         """Read the metadata of an array of a repository."""
         return cls(node.path.value, json.loads(node.user_data))
 
+    @classmethod
+    def of_array(cls, path: str, array: Any) -> ArrayDocument:
+        """Read the metadata of an array of Zarr, for an array at a path."""
+        prototype = zarr.core.buffer.default_buffer_prototype()
+        stored = array.metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
+        return cls(path, json.loads(stored))
+
     @property
     def shape(self) -> Shape:
         """How many items there are along each dimension."""
@@ -75,7 +82,7 @@ class ArrayDocument:
         if grid["name"] != "regular":
             raise InvalidInputError(
                 f"{self.path}: its chunk grid is {grid['name']!r}; jobs work on arrays whose "
-                "chunks all have one shape",
+                "chunks all have one shape: copy it into one with a regular grid first",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
         return tuple(grid["configuration"]["chunk_shape"])
@@ -229,7 +236,7 @@ class ArrayDocument:
             model = zarr.create_array(
                 zarr.storage.MemoryStore(), shape=(1,), dtype=wanted, fill_value=cast[()]
             )
-        told = _document(model)
+        told = ArrayDocument.of_array(self.path, model).document
         serializer = next(
             codec for codec in told["codecs"] if codec["name"] not in {"zstd", "transpose"}
         )
@@ -316,11 +323,6 @@ class ArrayDocument:
 
 _INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})
 """Codecs that work on bytes, or on items whatever they are."""
-
-
-def _document(array: Any) -> Any:
-    prototype = zarr.core.buffer.default_buffer_prototype()
-    return json.loads(array.metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes())
 
 
 def _shown(shape: Shape) -> str:

@@ -100,9 +100,7 @@ def plan_copy(
         return CopyPlan(tuple(shape), box, None, box)
     read = _grown(source, target, room)
     write = _grown(target, source, room)
-    stage = tuple(
-        _largest_divisor(first, second) for first, second in zip(read, write, strict=True)
-    )
+    stage = tuple(largest_divisor(first, second) for first, second in zip(read, write, strict=True))
     return CopyPlan(tuple(shape), read, stage, write)
 
 
@@ -162,7 +160,7 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _largest_divisor(value: int, limit: int) -> int:
+def largest_divisor(value: int, limit: int) -> int:
     """Return the largest divisor of ``value`` that is not larger than ``limit``."""
     best = 1
     for one in range(1, int(value**0.5) + 1):

@@ -23,6 +23,8 @@ from icefloe.virtual.files.contiguous import cut_to
 from icefloe.virtual.files.dataset import VirtualArray
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from icefloe.connection import Connection
     from icefloe.format.location_compression import LocationCompression
     from icefloe.model.chunk_payload import ChunkRef
@@ -81,13 +83,16 @@ class BuildManifests:
         The arrays, by their paths in the dataset.
     location_compression
         How locations are compressed, where the format can.
+    max_refs
+        How many references of an array go into one manifest at most.
     """
 
     connection: Connection
     targets: dict[str, TargetArray]
     location_compression: LocationCompression | None
+    max_refs: int
 
-    def __call__(self, files: tuple[FilePlace, ...]) -> dict[str, Built]:
+    def __call__(self, files: tuple[FilePlace, ...]) -> dict[str, list[Built]]:
         """Write manifests with all references of some files; returns those of each array."""
         fetch = lru_cache(2)(lambda staged: load_staged(self.connection, staged))
         parts: dict[str, list[ArrayManifest]] = {}
@@ -97,11 +102,12 @@ class BuildManifests:
                 moved = self._moved(path, refs[path], file, start)
                 if len(moved):
                     parts.setdefault(path, []).append(moved)
-        arrays = {path: _joined(found) for path, found in parts.items()}
-        few = {path: refs for path, refs in arrays.items() if len(refs) < _FEW}
-        groups = [few] if few else []
-        groups += [{path: refs} for path, refs in arrays.items() if path not in few]
-        return {path: one for group in groups for path, one in self._write(group).items()}
+        arrays = {path: [*_cut(_joined(found), self.max_refs)] for path, found in parts.items()}
+        built: dict[str, list[Built]] = {}
+        for group in _groups(arrays):
+            for path, one in self._write(group).items():
+                built.setdefault(path, []).append(one)
+        return built
 
     def _moved(
         self, path: str, refs: ArrayManifest, file: FilePlace, start: tuple[int, ...]
@@ -153,3 +159,35 @@ def _joined(parts: list[ArrayManifest]) -> ArrayManifest:
         return parts[0]
     coords = np.concatenate([part.coords for part in parts])
     return ArrayManifest.of(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
+
+
+def _cut(refs: ArrayManifest, max_refs: int, axis: int = 0) -> Iterator[ArrayManifest]:
+    """Cut the references of an array into pieces whose boxes do not overlap.
+
+    They are sorted: all that are at one place along the first axes follow each other.
+    """
+    if len(refs) <= max_refs or axis == refs.coords.shape[1]:
+        yield refs
+        return
+    _, starts = np.unique(refs.coords[:, axis], return_index=True)
+    stops = [*starts[1:].tolist(), len(refs)]
+    first = 0
+    for start, stop in zip(starts.tolist(), stops, strict=True):
+        if start > first and stop - first > max_refs:
+            yield from _cut(_rows(refs, first, start), max_refs, axis + 1)
+            first = start
+    yield from _cut(_rows(refs, first, len(refs)), max_refs, axis + 1)
+
+
+def _rows(refs: ArrayManifest, start: int, stop: int) -> ArrayManifest:
+    return ArrayManifest(refs.coords[start:stop], refs.payloads.rows(np.arange(start, stop)))
+
+
+def _groups(arrays: dict[str, list[ArrayManifest]]) -> Iterator[dict[str, ArrayManifest]]:
+    """Say which arrays share a manifest file: those with few references, and one piece of each."""
+    for number in range(max(map(len, arrays.values()), default=0)):
+        pieces = {path: found[number] for path, found in arrays.items() if number < len(found)}
+        few = {path: refs for path, refs in pieces.items() if len(refs) < _FEW}
+        if few:
+            yield few
+        yield from ({path: refs} for path, refs in pieces.items() if path not in few)

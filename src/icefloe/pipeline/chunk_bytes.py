@@ -9,9 +9,10 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from icefloe.errors import ErrorKind, NodeNotFoundError
+from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from icefloe.pipeline.job_run import Piece
 from icefloe.pipeline.nodes import path_of
+from icefloe.pipeline.report import shown_bytes
 from icefloe.zarr_keys import chunk_prefix
 
 if TYPE_CHECKING:
@@ -29,10 +30,38 @@ _PIECE_CHUNKS: Final = 4096
 """So many small chunks are fetched at once."""
 
 
+MAX_CHUNKS: Final = 10_000_000
+"""Whose references a driver may hold at once, unless somebody says otherwise."""
+
+_REF_BYTES: Final = 300
+"""What a reference takes in the driver, from the plan to the commit."""
+
+
+def require_few(count: int, max_chunks: int, remedy: str) -> None:
+    """Raise before a driver runs out of memory: it holds the references until the commit."""
+    if count > max_chunks:
+        raise InvalidInputError(
+            f"there are more than {max_chunks:,} chunks to go through (max_chunks), and this "
+            f"process takes about {shown_bytes(max_chunks * _REF_BYTES)} of memory for so many: "
+            f"{remedy}raise max_chunks where there is more",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+
+
 def fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview]]:
     """Yield the bytes of chunks, wherever they are; neighbours share requests."""
+    for indices, data in try_fetch_chunks(session, path, coords):
+        if isinstance(data, Exception):
+            raise data
+        yield indices, data
+
+
+def try_fetch_chunks(
+    session: Session, path: str, coords: NDArray[np.uint32]
+) -> Iterator[tuple[tuple[int, ...], memoryview | Exception]]:
+    """Do as `fetch_chunks`, with the error in place of a chunk that cannot be had."""
     keys = [chunk_key(path, row) for row in coords.tolist()]
     # In Zarr's own loop: a notebook has one running in this thread.
     fetched = sync(_fetch(session, keys))
@@ -68,11 +97,14 @@ def pieces_of(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[
     return pieces
 
 
-async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | None]:
+async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | Exception | None]:
     store, prototype = session.store, default_buffer_prototype()
 
-    async def fetch(key: str) -> memoryview | None:
-        buffer = await store.get(key, prototype)
+    async def fetch(key: str) -> memoryview | Exception | None:
+        try:
+            buffer = await store.get(key, prototype)
+        except Exception as error:  # noqa: BLE001 - told, or raised by the one who asked
+            return error
         return None if buffer is None else memoryview(buffer.to_bytes())
 
     return list(await asyncio.gather(*map(fetch, keys)))

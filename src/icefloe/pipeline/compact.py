@@ -18,7 +18,7 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
-from icefloe.pipeline.chunk_bytes import fetch_chunks
+from icefloe.pipeline.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_few
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
 from icefloe.pipeline.nodes import path_of
 from icefloe.pipeline.report import shown_bytes
@@ -94,6 +94,7 @@ def compact(
     branch: str = "main",
     min_live: float = 0.5,
     task_bytes: int = TASK_BYTES,
+    max_chunks: int = MAX_CHUNKS,
     transaction_id: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -112,8 +113,20 @@ def compact(
         object should be.
     min_live
         A pack of whose bytes a smaller part than this is referred to is rewritten.
+    max_chunks
+        Of more than so many nothing is touched: the driver holds a reference to each until the
+        commit, of about 300 bytes.
     branch, transaction_id, message, metadata, task_bytes, dry_run, progress
         As for `rechunk`.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too many chunks for one run. Nothing was written.
+    JobFailedError
+        If chunks could not be read. Nothing was committed.
+    RebaseFailedError
+        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
     """
     if not 0 <= min_live <= 1:
         raise InvalidInputError(
@@ -132,7 +145,7 @@ def compact(
     before = run.earlier(dry_run=dry_run)
     if before is not None:
         return before
-    work = _find(run, min_live)
+    work = _find(run, min_live, max_chunks)
     if dry_run:
         dead = shown_bytes(work.dead_bytes)
         return run.plan(
@@ -196,8 +209,8 @@ def _repack(
                 transaction.set_payload(place, tuple(row), known[old])
 
 
-def _find(run: JobRun, min_live: float) -> _Work:
-    refs = _native_refs(run.session)
+def _find(run: JobRun, min_live: float, max_chunks: int) -> _Work:
+    refs = _native_refs(run.session, max_chunks)
     loose = _loose_manifests(run.session)
     if not len(refs.object):
         return _Work([], 0, 0, 0, 0, loose)
@@ -205,12 +218,11 @@ def _find(run: JobRun, min_live: float) -> _Work:
     target_bytes = 0 if packing is None else packing.effective_target_object_bytes
     chunk_bytes = 0 if packing is None else packing.effective_max_chunk_bytes
     count = len(refs.object_ids)
-    # A place in an object counts once, however many references lead to it.
-    keys = np.stack([refs.object, refs.offset.astype(np.int64), refs.length], axis=1)
-    distinct = np.unique(keys, axis=0)
-    live = np.bincount(distinct[:, 0], distinct[:, 2], count).astype(np.int64)
+    distinct = _distinct(refs)
+    owner, length = refs.object[distinct], refs.length[distinct]
+    live = np.bincount(owner, length, count).astype(np.int64)
     largest = np.zeros(count, np.int64)
-    np.maximum.at(largest, distinct[:, 0], distinct[:, 2])
+    np.maximum.at(largest, owner, length)
     sizes = np.maximum(_object_sizes(run, refs.object_ids), live)
     is_sparse = live < sizes * min_live
     is_small = ~is_sparse & (largest <= chunk_bytes) & (sizes < target_bytes // _SMALL_PART)
@@ -227,6 +239,16 @@ def _find(run: JobRun, min_live: float) -> _Work:
         int(live[moving].sum()),
         loose,
     )
+
+
+def _distinct(refs: _Refs) -> NDArray[np.int64]:
+    """Choose one reference to each place: it counts once, however many lead to it."""
+    order = np.lexsort((refs.length, refs.offset, refs.object))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = False
+    for column in (refs.object, refs.offset, refs.length):
+        is_first[1:] |= column[order[1:]] != column[order[:-1]]
+    return order[is_first]
 
 
 def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> list[Piece]:
@@ -250,7 +272,8 @@ def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> 
     return pieces
 
 
-def _native_refs(session: Session) -> _Refs:
+def _native_refs(session: Session, max_chunks: int) -> _Refs:
+    count = 0
     paths: list[str] = []
     coords: list[NDArray[np.uint32]] = []
     columns: list[tuple[NDArray[Any], ...]] = []
@@ -260,6 +283,8 @@ def _native_refs(session: Session) -> _Refs:
         for part in session.transaction.chunk_refs(node.path):
             rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
             payloads = part.payloads
+            count += len(rows)
+            require_few(count, max_chunks, "")
             if len(rows):
                 found.append(part.coords[rows])
                 columns.append(

@@ -21,7 +21,7 @@ from icefloe.pipeline.array_metadata import ArrayDocument
 from icefloe.pipeline.boxes import boxes, plan_copy
 from icefloe.pipeline.halo import NO_MARGIN, Margin, margins, read_with_margins
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
-from icefloe.pipeline.nodes import create_group, path_of, require_array, require_free
+from icefloe.pipeline.nodes import create_array, path_of, require_array, require_free
 from icefloe.pipeline.rechunk import fitting
 from icefloe.pipeline.report import shown_bytes
 
@@ -163,6 +163,8 @@ class _Grid:
 
     def _wide(self, name: str, part: slice) -> int:
         margin = self.margins.get(name, NO_MARGIN)
+        if not self.sizes[name]:
+            return 0
         start, stop = int(part.start) - margin.before, int(part.stop) + margin.after
         if margin.boundary == "none":
             start, stop = max(0, start), min(self.sizes[name], stop)
@@ -240,6 +242,7 @@ def compute(
     for path in wanted:
         require_free(run.session, path)
     targets = _targets(run, grid, function, wanted, probe=probe)
+    documents = [_document(grid, target) for target in targets]
     box_shape = _box_shape(run, grid, targets)
     pieces = [
         Piece(_shown(targets, grid, box), _bytes_of(grid, targets, box), box)
@@ -260,8 +263,8 @@ def compute(
             bytes_written=total,
             task_bytes=max((piece.size_bytes for piece in pieces), default=0),
         )
-    for target in targets:
-        _create(run, grid, target)
+    for document in documents:
+        create_array(run.session, document)
     reader = run.reader()
 
     def work(bench: Bench, box: Box) -> None:
@@ -295,7 +298,16 @@ def _grid(
     if isinstance(inputs, str):
         inputs = [inputs]
     if not isinstance(inputs, Mapping):
-        inputs = {path_of(path).name: path for path in inputs}
+        named: dict[str, str] = {}
+        for path in inputs:
+            name = path_of(path).name
+            if name in named:
+                raise _bad(
+                    f"two inputs are called {name!r}, {named[name]} and {path}: say by which names "
+                    "the function knows them, with inputs={name: path}"
+                )
+            named[name] = path
+        inputs = named
     if not inputs:
         raise _bad("a computation needs an input")
     found = []
@@ -317,7 +329,19 @@ def _grid(
                 )
         found.append(_Input(name, document, dims))
     around = margins(halo, boundary, sizes, constant=constant)
+    for one in found:
+        if any(name in around and around[name].boundary == "constant" for name in one.dims):
+            _require_constant(constant, one.document)
     return _Grid(sizes, tuple(found), around, frozenset(unnamed))
+
+
+def _require_constant(constant: float, document: ArrayDocument) -> None:
+    try:
+        fitting(constant, document.dtype)
+    except (InvalidInputError, TypeError, ValueError) as error:
+        raise _bad(
+            f"the constant {constant!r} around {document.path} does not fit {document.dtype}"
+        ) from error
 
 
 def _wanted(
@@ -325,11 +349,19 @@ def _wanted(
 ) -> dict[str, Output]:
     if isinstance(outputs, str):
         outputs = [outputs]
-    if not isinstance(outputs, Mapping):
-        outputs = dict.fromkeys(outputs)
-    wanted = {path_of(path).value: one or Output() for path, one in outputs.items()}
+    given = outputs.items() if isinstance(outputs, Mapping) else [(one, None) for one in outputs]
+    wanted: dict[str, Output] = {}
+    for path, one in given:
+        place = path_of(path).value
+        if place in wanted:
+            raise _bad(f"{place} is named twice among the outputs")
+        wanted[place] = one or Output()
     if not wanted:
         raise _bad("a computation needs an output")
+    for above in wanted:
+        for below in wanted:
+            if path_of(below).is_below(path_of(above)):
+                raise _bad(f"{below} would lie inside the array {above}: choose another path")
     return wanted
 
 
@@ -353,7 +385,10 @@ def _targets(
         shape = tuple(
             grid.sizes[name] if name in grid.sizes else output.sizes[name] for name in dims
         )
-        dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
+        try:
+            dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
+        except TypeError as error:
+            raise _bad(f"{path}: {output.dtype!r} is no data type: {error}") from error
         document = _chunk_document(grid, path, dims, shape).with_chunks(
             output.chunks, False if output.shards is None else output.shards
         )
@@ -415,7 +450,7 @@ def _probed(
 
 def _lasting(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a data type that also has place for what other blocks hold."""
-    return np.dtype(np.dtypes.StringDType()) if dtype.kind in "UO" else dtype
+    return np.dtype(np.dtypes.StringDType()) if dtype.kind == "U" else dtype
 
 
 def _call(
@@ -451,7 +486,7 @@ def _call(
             parts[name].stop - parts[name].start if name in parts else target.output.sizes[name]
             for name in target.dims
         )
-        found = grid.trimmed(np.asarray(values), target.dims, box, shape)
+        found = grid.trimmed(_array(values, target.path), target.dims, box, shape)
         if found.shape != shape:
             raise _bad(
                 f"the function returned a block of {_by(found.shape)} for {target.path}, where "
@@ -466,6 +501,18 @@ def _call(
             raise _bad(f"the function returned {found.dtype} for {target.path}, not {target.dtype}")
         checked.append(fitting(found, target.dtype))
     return checked
+
+
+def _array(values: Any, path: str) -> Any:
+    """Take what a function returned as an array; texts may come as objects, anything else not."""
+    found = np.asarray(values)
+    if found.dtype.kind != "O":
+        return found
+    if not all(isinstance(one, str) for one in found.flat):
+        raise _bad(
+            f"the function returned Python objects for {path}: return an array with a data type"
+        )
+    return found.astype(np.dtypes.StringDType())
 
 
 def _wants_location(function: Callable[..., Any]) -> bool:
@@ -500,7 +547,7 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
         raise _bad(
             f"one block of {_by(least)} takes {shown_bytes(smallest)} in memory, and a task may "
             f"take {shown_bytes(run.task_bytes)} (task_bytes): give tasks more memory or choose "
-            "smaller output chunks"
+            "smaller output chunks or halos"
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
         read = unit
@@ -514,8 +561,10 @@ def _bytes_of(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     lengths: dict[str, int] = {
         name: part.stop - part.start for name, part in zip(grid.sizes, box, strict=True)
     }
+    around = {name: one.before + one.after for name, one in grid.margins.items()}
     read: int = sum(
-        prod(lengths[name] for name in one.dims) * one.document.item_bytes for one in grid.inputs
+        prod(lengths[name] + around.get(name, 0) for name in one.dims) * one.document.item_bytes
+        for one in grid.inputs
     )
     written: int = sum(
         prod(lengths.get(name, target.output.sizes.get(name, 1)) for name in target.dims)
@@ -525,27 +574,29 @@ def _bytes_of(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     return read + written
 
 
-def _create(run: JobRun, grid: _Grid, target: _Target) -> None:
-    output, place = target.output, path_of(target.path)
+def _document(grid: _Grid, target: _Target) -> ArrayDocument:
+    """Let Zarr say what the metadata of an output is; what it refuses is refused here."""
+    output = target.output
     fill = output.fill_value
     if fill is None and target.dtype.kind in "fc":
         fill = np.nan
-    if place.parent is not None:
-        create_group(run.session, place.parent.value)
     chosen = {} if fill is None else {"fill_value": fill}
     names = [None if name in grid.unnamed else name for name in target.dims]
-    zarr.create_array(
-        run.session.store,
-        name=target.path[1:],
-        shape=target.shape,
-        dtype=target.dtype,
-        chunks=target.chunks,
-        shards=target.shards,
-        attributes=dict(output.attributes),
-        dimension_names=names if any(names) else None,
-        **chosen,
-        **output.codecs,
-    )
+    try:
+        model = zarr.create_array(
+            zarr.storage.MemoryStore(),
+            shape=target.shape,
+            dtype=target.dtype,
+            chunks=target.chunks,
+            shards=target.shards,
+            attributes=dict(output.attributes),
+            dimension_names=names if any(names) else None,
+            **chosen,
+            **output.codecs,
+        )
+    except (TypeError, ValueError) as error:
+        raise _bad(f"{target.path}: {error}") from error
+    return ArrayDocument.of_array(target.path, model)
 
 
 def _shown(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:

@@ -1,14 +1,18 @@
 """What a snapshot holds, for those who do not read repositories: plain Zarr, or Parquet.
 
-Chunks that stay as they are go byte for byte; others block by block. Metadata is written last, so
-that a Zarr store that was left half done never looks like a whole one.
+Chunks that stay as they are go byte for byte; others block by block, in two passes where one would
+take too much memory, with what is between them in a folder of the target. Metadata is written
+last, so that a Zarr store that was left half done never looks like a whole one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,23 +21,31 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
-from icefloe.pipeline.boxes import boxes
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.chunk_bytes import fetch_chunks, pieces_of
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece, doing
 from icefloe.pipeline.nodes import arrays_below, path_of
+from icefloe.pipeline.parquet_export import export_rows
 from icefloe.pipeline.plain_store import open_plain_store
-from icefloe.pipeline.rechunk import box_bytes, fitting, is_coordinate, plan_array_copy, shown
+from icefloe.pipeline.rechunk import (
+    box_bytes,
+    fitting,
+    is_coordinate,
+    plan_array_copy,
+    shown,
+    stage_document,
+)
 from icefloe.pipeline.report import Plan, Report, shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
     from zarr.abc.store import Store
 
     from icefloe.pipeline.array_metadata import ArrayDocument, ChunkSpec
     from icefloe.pipeline.boxes import Box
+    from icefloe.pipeline.rechunk import ArrayCopy
     from icefloe.pipeline.report import Failure
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -44,9 +56,9 @@ _FORMATS: Final = ("zarr", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A block of an array that goes into other chunks."""
+    """A block that goes into other chunks: of an array of the repository, or of a stage."""
 
-    source: str
+    source: str | ArrayDocument
     target: ArrayDocument
     box: Box
 
@@ -60,10 +72,33 @@ class _Chunks:
     coords: Any
 
 
+@dataclass(slots=True)
+class _Work:
+    """What there is to do.
+
+    Parameters
+    ----------
+    documents
+        Metadata by key, in the order in which it is written: the root's comes last.
+    first, last
+        The pieces of the first pass, where two are needed, and all others.
+    folder
+        Where the target holds what lies between the two passes.
+    steps
+        What happens, in words.
+    """
+
+    documents: dict[str, bytes] = field(default_factory=dict)
+    first: list[Piece] = field(default_factory=list)
+    last: list[Piece] = field(default_factory=list)
+    folder: str = field(default_factory=lambda: f"stage-{uuid.uuid4().hex}")
+    steps: list[str] = field(default_factory=list)
+
+
 def export(
     spark: SparkSession | None,
     repository: Repository,
-    target: str | Store,
+    target: str | os.PathLike[str] | Store,
     *,
     format: str = "zarr",  # noqa: A002 - Spark's word for it
     group: str = "/",
@@ -76,6 +111,7 @@ def export(
     codecs: Sequence[Any] | None = None,
     sel: Mapping[str, Any] | None = None,
     isel: Mapping[str, Any] | None = None,
+    partition_by: Sequence[str] | None = None,
     task_bytes: int = TASK_BYTES,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -101,6 +137,8 @@ def export(
         As for `rechunk`, for the arrays that have such a dimension (Zarr only).
     sel, isel
         Selections by label and by index (Parquet only).
+    partition_by
+        Columns whose values become folders, as ``time=2020-01-01`` (Parquet only).
     task_bytes, dry_run, progress
         As for `rechunk`.
 
@@ -113,12 +151,15 @@ def export(
     AlreadyExistsError
         If there is something at the target.
     JobFailedError
-        If blocks failed. What was written lies at the target, without metadata.
+        If blocks failed. Of Zarr, what was written lies at the target, without metadata; of
+        Parquet, nothing does.
     """
     if format not in _FORMATS:
         raise InvalidInputError(
             f"format is one of {', '.join(_FORMATS)}, not {format!r}", kind=ErrorKind.STORAGE_CONFIG
         )
+    if isinstance(target, os.PathLike):
+        target = os.fspath(target)
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
     session = repository.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
@@ -128,11 +169,18 @@ def export(
                 "chunks, shards and codecs are for Zarr: Parquet has rows",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
-        options = {"group": group, "variables": variables, "sel": sel, "isel": isel}
-        return _parquet(spark, repository, session, target, options, dry_run=dry_run)
-    if sel is not None or isel is not None:
+        return export_rows(
+            spark,
+            session,
+            target,
+            select={"group": group, "variables": variables, "sel": sel, "isel": isel},
+            partition_by=partition_by or (),
+            dry_run=dry_run,
+            progress=progress,
+        )
+    if sel is not None or isel is not None or partition_by is not None:
         raise InvalidInputError(
-            "sel and isel are for Parquet: Zarr is exported in whole arrays",
+            "sel and isel are for Parquet, as is partition_by: Zarr is exported in whole arrays",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     run = JobRun(
@@ -140,20 +188,24 @@ def export(
     )
     store = open_plain_store(target)
     sync(_require_empty(store))
-    documents, pieces, steps = _find(run, group, variables, (chunks, shards, codecs))
-    size = sum(piece.size_bytes for piece in pieces)
+    work = _find(run, group, variables, (chunks, shards, codecs), can_stage=store.supports_deletes)
     if dry_run:
+        first, last = (sum(piece.size_bytes for piece in own) for own in (work.first, work.last))
         return Plan(
             "export",
             str(store),
-            tuple(steps),
-            len(run.grouped(pieces)),
-            bytes_read=size,
-            bytes_written=size,
-            task_bytes=max((piece.size_bytes for piece in pieces), default=0),
+            tuple(work.steps),
+            len(run.grouped(work.first)) + len(run.grouped(work.last)),
+            bytes_read=first + last,
+            bytes_written=first + last,
+            task_bytes=max((piece.size_bytes for piece in work.first + work.last), default=0),
         )
-    counts = run.run(run.grouped(pieces), _exported_by(run.reader(), store))
-    sync(_write_metadata(store, documents))
+    do = _exported_by(run.reader(), store)
+    run.run(run.grouped(work.first), do)
+    counts = run.run(run.grouped(work.last), do)
+    if work.first:
+        sync(store.delete_dir(work.folder))
+    sync(_write_metadata(store, work.documents))
     return Report(
         "export",
         session.snapshot_id,
@@ -169,54 +221,56 @@ def _find(
     group: str,
     variables: Sequence[str] | None,
     layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
-) -> tuple[dict[str, bytes], list[Piece], list[str]]:
-    """Return metadata by key, root last; pieces of work; and what happens, in words."""
+    *,
+    can_stage: bool,
+) -> _Work:
     session, root = run.session, path_of(group)
+    work = _Work()
     chosen = _chosen(arrays_below(session, group), variables, group)
-    documents: dict[str, bytes] = {}
-    pieces: list[Piece] = []
-    steps: list[str] = []
+    _require_dimensions(chosen, layout[:2], group)
     for source in chosen:
         place = source.path[len(root.value.rstrip("/")) :] or "/"
         changed = _relaid(source, layout).at(place)
-        documents[_metadata_key(place)] = changed.to_bytes()
+        work.documents[_metadata_key(place)] = changed.to_bytes()
         if changed.document == source.document:
             how = "byte for byte"
             for part in session.transaction.chunk_refs(path_of(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
                 for piece in pieces_of(source.path, part, rows):
                     value = _Chunks(source.path, changed, piece.value[1])
-                    pieces.append(Piece(piece.what, piece.size_bytes, value))
+                    work.last.append(Piece(piece.what, piece.size_bytes, value))
         else:
+            copy = plan_array_copy(run, source, changed)
+            in_two = copy.stage is not None and can_stage
             how = f"in chunks of {'x'.join(map(str, changed.chunks))}"
-            pieces += _block_pieces(run, source, changed)
-        steps.append(f"{source.path} {how}, {shown_bytes(source.nbytes)} in memory")
+            how += ", in two passes" if in_two else ""
+            _cut(work, copy, is_staged=in_two)
+        work.steps.append(f"{source.path} {how}, {shown_bytes(source.nbytes)} in memory")
     groups = [node for node in session.transaction.nodes_below(root) if not node.is_array]
     for node in sorted(groups, key=lambda one: one.path, reverse=True):
         place = node.path.value[len(root.value.rstrip("/")) :]
-        if variables is None or any(key.startswith(f"{place[1:]}/") for key in documents):
-            documents[_metadata_key(place)] = node.user_data
+        if variables is None or any(key.startswith(f"{place[1:]}/") for key in work.documents):
+            work.documents[_metadata_key(place)] = node.user_data
     top = session.transaction.require_node(root)
     if not top.is_array:
-        documents.pop(_metadata_key("/"), None)
-        documents[_metadata_key("/")] = top.user_data
-    return documents, pieces, steps
+        work.documents.pop(_metadata_key("/"), None)
+        work.documents[_metadata_key("/")] = top.user_data
+    return work
 
 
-def _block_pieces(run: JobRun, source: ArrayDocument, target: ArrayDocument) -> list[Piece]:
-    copy = plan_array_copy(run, source, target).copy
-    if copy is None:
-        return []
-    # A store has no place to hide a stage in: where two passes would do, chunks are read again.
-    found = boxes(source.shape, copy.write)
-    return [
-        Piece(
-            shown(source.path, box),
-            box_bytes(box, source.item_bytes),
-            _Blocks(source.path, target, box),
-        )
-        for box in found
-    ]
+def _cut(work: _Work, copy: ArrayCopy, *, is_staged: bool) -> None:
+    """Cut the copy of one array into pieces, of two passes if there is a stage between them."""
+    origin: str | ArrayDocument = copy.source.path
+    if is_staged:
+        stage = stage_document(copy).at(f"{work.folder}/{len(work.documents)}")
+        work.first += [_piece(copy, copy.source.path, stage, box) for box in copy.first]
+        origin = stage
+    work.last += [_piece(copy, origin, copy.target, box) for box in copy.last]
+
+
+def _piece(copy: ArrayCopy, source: str | ArrayDocument, target: ArrayDocument, box: Box) -> Piece:
+    size = box_bytes(box, copy.source.item_bytes)
+    return Piece(shown(copy.source.path, box), size, _Blocks(source, target, box))
 
 
 def _chosen(
@@ -240,6 +294,18 @@ def _chosen(
     ]
 
 
+def _require_dimensions(
+    arrays: Sequence[ArrayDocument], specs: Sequence[ChunkSpec | bool | None], group: str
+) -> None:
+    for spec in specs:
+        for wanted in spec if isinstance(spec, Mapping) else ():
+            if not any(wanted in one.dimension_names for one in arrays):
+                raise InvalidInputError(
+                    f"no array in {group} has the dimension {wanted!r}",
+                    kind=ErrorKind.INVALID_ARRAY_METADATA,
+                )
+
+
 def _relaid(
     source: ArrayDocument,
     layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
@@ -251,7 +317,7 @@ def _relaid(
         return source
 
     def own(spec: Any) -> Any:
-        if isinstance(spec, dict):
+        if isinstance(spec, Mapping):
             return {name: spec[name] for name in source.dimension_names if name in spec}
         return spec
 
@@ -279,10 +345,11 @@ def _exported_by(
 
 
 def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int]:
-    source = zarr.open_array(reader.store, path=value.source.strip("/"), mode="r")
-    place = StorePath(store, value.target.path.strip("/"))
-    # From its metadata, which is not at the target yet.
-    target = zarr.Array(zarr.AsyncArray(metadata=value.target.parsed(), store_path=place))
+    if isinstance(value.source, str):
+        source = zarr.open_array(reader.store, path=value.source.strip("/"), mode="r")
+    else:
+        source = _without_metadata(store, value.source)
+    target = _without_metadata(store, value.target)
     data = fitting(source[value.box], target.dtype)
     target[value.box] = data
     unit = value.target.write_unit
@@ -291,6 +358,12 @@ def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int
         for part, step in zip(value.box, unit, strict=True)
     ]
     return int(np.prod(written)), int(np.asarray(data).nbytes)
+
+
+def _without_metadata(store: Store, document: ArrayDocument) -> zarr.Array[Any]:
+    """Open an array of the target, whose metadata is not there yet, or never will be."""
+    place = StorePath(store, document.path.strip("/"))
+    return zarr.Array(zarr.AsyncArray(metadata=document.parsed(), store_path=place))
 
 
 def _copy_chunks(reader: Session, store: Store, value: _Chunks) -> tuple[int, int]:
@@ -331,40 +404,3 @@ async def _write_metadata(store: Store, documents: Mapping[str, bytes]) -> None:
 
 def _metadata_key(path: str) -> str:
     return f"{path.strip('/')}/zarr.json".lstrip("/")
-
-
-def _parquet(
-    spark: SparkSession | None,
-    repository: Repository,
-    session: Session,
-    target: str | Store,
-    options: Mapping[str, Any],
-    *,
-    dry_run: bool,
-) -> Plan | Report:
-    if not isinstance(target, str):
-        raise InvalidInputError(
-            "Parquet files go to a directory or a URL that Spark can write to",
-            kind=ErrorKind.STORAGE_CONFIG,
-        )
-    if spark is None:
-        raise InvalidInputError(
-            "Parquet is written by Spark: pass a session", kind=ErrorKind.STORAGE_CONFIG
-        )
-    import icefloe.spark  # noqa: PLC0415 - its tables need PySpark
-
-    read = getattr(icefloe.spark, "read", None)
-    if read is None:
-        raise SessionStateError(
-            "this version of icefloe cannot show groups as tables yet, which Parquet is written "
-            "from: export to Zarr",
-            kind=ErrorKind.UNIMPLEMENTED,
-        )
-    started = time.monotonic()
-    given = {name: value for name, value in options.items() if value is not None}
-    frame = read(spark, repository, snapshot=session.snapshot_id, **given)
-    if dry_run:
-        columns = ", ".join(frame.columns)
-        return Plan("export", target, (f"rows of {columns} become Parquet files",), 1)
-    frame.write.mode("error").parquet(target)
-    return Report("export", session.snapshot_id, is_new=True, seconds=time.monotonic() - started)

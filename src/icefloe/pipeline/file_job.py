@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from icefloe.errors import (
@@ -18,20 +19,19 @@ from icefloe.errors import (
     InvalidInputError,
     RebaseFailedError,
 )
+from icefloe.pipeline.fitting_files import misfitting, odd_ones, overlapping, unordered, without
 from icefloe.pipeline.job_run import JobRun
 from icefloe.pipeline.nodes import path_of
-from icefloe.pipeline.report import Failure, JobFailedError
-from icefloe.pipeline.sources import find_sources, known_sources, record_of
+from icefloe.pipeline.report import Failure, JobFailedError, counted
+from icefloe.pipeline.source_record import keep_sources, known_sources, record_of
+from icefloe.pipeline.sources import find_sources
 from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles, delete_staged
+from icefloe.pipeline.unlike_chunks import evened
 from icefloe.storage.backoff import pause_s
-from icefloe.virtual.files.agreement import Disagreement
-from icefloe.virtual.files.combining import (
-    combine,
-    comparable_values,
-    disagreements,
-    require_dims,
-)
+from icefloe.virtual.files.agreement import raise_if_any
+from icefloe.virtual.files.combining import combine, require_dims
 from icefloe.virtual.files.dataset import LoadedArray, coordinate_path
+from icefloe.virtual.files.parsing import parse_at
 from icefloe.virtual_writer import find_append_problems
 
 if TYPE_CHECKING:
@@ -43,14 +43,18 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.spark.progress import Progress
+    from icefloe.virtual.files.agreement import Disagreement
     from icefloe.virtual.files.dataset import VirtualDataset
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Order: TypeAlias = Literal["given", "coordinates"]
+Misfits: TypeAlias = "Callable[[Session, VirtualDataset], Iterable[Disagreement]]"
+Check: TypeAlias = "Callable[[Sequence[ParsedFile]], Iterable[Disagreement]]"
 
+_PARSE_OPTIONS: Final = tuple(
+    name for name, one in signature(parse_at).parameters.items() if one.kind is one.KEYWORD_ONLY
+)
 _FILES_PER_TASK: Final = 64
-_MAX_KINDS: Final = 16
-"""Files that agree with none of so many others are odd, whatever they have in common."""
 _TRIES: Final = 100
 """Appending fails only after so many others committed in between, each of whom got on."""
 
@@ -63,6 +67,11 @@ class Combined:
     dataset: VirtualDataset
     left_out: list[Failure]
 
+    @property
+    def unlike(self) -> frozenset[str]:
+        """The arrays whose chunks have no common grid; see `unlike_chunks`."""
+        return frozenset(self.files[0].unlike)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileJob:
@@ -72,6 +81,8 @@ class FileJob:
     ----------
     name
         The kind of job, unless it appends.
+    copies
+        Whether values are copied: then files need not have chunks and codecs in common.
     spark, repository, branch, transaction_id, task_bytes, progress
         As for every job; see `JobRun`.
     sources
@@ -94,6 +105,7 @@ class FileJob:
     """
 
     name: str
+    copies: bool
     spark: SparkSession | None
     repository: Repository
     sources: Any
@@ -119,11 +131,14 @@ class FileJob:
                 f"dims={self.dims!r}: name the dimensions along which to combine, each once",
                 kind=ErrorKind.NOT_ALLOWED,
             )
+        for name in self.parse_options or ():
+            _require_one_of("an option of parse_options", name, _PARSE_OPTIONS)
 
     def do(
         self,
         write: Callable[[JobRun, Combined], None],
         *,
+        misfits: Misfits,
         last_step: str,
         dry_run: bool,
     ) -> Plan | Report:
@@ -133,9 +148,11 @@ class FileJob:
         ----------
         write
             Brings combined files into the session of a run; called again, for another run, after
-            somebody else appended in between.
+            somebody else appended in between, or without files that it said were damaged.
+        misfits
+            Tells what keeps a file from being appended to the group.
         last_step
-            What that is, for the plan.
+            What writing is, for the plan.
         dry_run
             Whether to return the plan, and touch nothing.
         """
@@ -154,8 +171,15 @@ class FileJob:
                 delete_staged(run.session.connection, parsed.values())
                 return run.nothing()
             self._parse(run, [url for url in urls if url not in parsed], parsed)
-            found = self._combine(run, [parsed[url] for url in urls])
-            write(run, found)
+            found = self._combine(run, [parsed[url] for url in urls], misfits)
+            try:
+                write(run, found)
+            except JobFailedError as error:
+                damaged = {one.source: one for one in error.failures if one.source in parsed}
+                if self.on_error == "raise" or not damaged:
+                    raise
+                parsed.update(damaged)
+                continue
             try:
                 report = self._commit(run, found)
             except RebaseFailedError:
@@ -206,8 +230,11 @@ class FileJob:
         urls = find_sources(self.sources, run.session)
         if not self.append:
             return urls
-        known = known_sources(run.repository, run.session, path_of(self.group).value)
+        known = self._known(run)
         return [url for url in urls if url not in known]
+
+    def _known(self, run: JobRun) -> set[str]:
+        return known_sources(run.repository, run.session, path_of(self.group).value)
 
     def _plan(self, run: JobRun, urls: Sequence[str], last_step: str) -> Plan:
         if not urls:
@@ -217,9 +244,9 @@ class FileJob:
             f"check that they fit together along {', '.join(self.dims)}",
             last_step,
         ]
-        return run.plan(steps, len(self._grouped(run, urls)), task_bytes=self.task_bytes)
+        return run.plan(steps, len(self.grouped(run, urls)), task_bytes=self.task_bytes)
 
-    def _grouped(self, run: JobRun, urls: Sequence[str]) -> list[tuple[str, ...]]:
+    def grouped(self, run: JobRun, urls: Sequence[str]) -> list[tuple[str, ...]]:
         """Put files together into tasks: enough for all cores, and not too many for one."""
         tasks = max(run.slots * 3, -(-len(urls) // _FILES_PER_TASK))
         size = max(1, -(-len(urls) // tasks))
@@ -229,7 +256,7 @@ class FileJob:
         self, run: JobRun, urls: Sequence[str], parsed: dict[str, ParsedFile | Failure]
     ) -> None:
         """Let executors parse files."""
-        tasks = self._grouped(run, urls)
+        tasks = self.grouped(run, urls)
         work = ParseFiles(run.session.connection, dict(self.parse_options or {}))
         alike = AlikeFiles()
         for task, outcome in zip(tasks, run.outcomes(tasks, work), strict=True):
@@ -239,7 +266,9 @@ class FileJob:
             shared = (one if isinstance(one, Failure) else alike.add(one) for one in found)
             parsed.update(zip(task, shared, strict=True))
 
-    def _combine(self, run: JobRun, parsed: Iterable[ParsedFile | Failure]) -> Combined:
+    def _combine(
+        self, run: JobRun, parsed: Iterable[ParsedFile | Failure], misfits: Misfits
+    ) -> Combined:
         """Find the files that fit together, and leave the others out or fail with all of them."""
         files: list[ParsedFile] = []
         left_out: list[Failure] = []
@@ -248,30 +277,53 @@ class FileJob:
                 left_out.append(one)
             else:
                 files.append(one)
+        if self.copies:
+            files = evened(files, self.dims)
         for dim in self.dims if files else ():
             if not any(_has(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
-        if files:
-            files, left_out = _without(files, _odd_ones(files, frozenset(self.dims)), left_out)
-        if files and self.append:
-            datasets = [file.dataset for file in files]
-            problems = find_append_problems(
-                datasets, run.session, dim=self.dims[0], group=self.group
-            )
-            files, left_out = _without(files, problems, left_out)
-        if files and len(self.dims) == 1 and self.order != "given":
-            files, left_out = _without(files, _overlapping(files, self.dims[0]), left_out)
+        for check in self._checks(run.session, misfits):
+            files, left_out = without(files, check(files) if files else (), left_out)
         while files:
             if left_out and self.on_error == "raise":
                 raise JobFailedError(run.name, left_out)
             try:
-                return Combined(files, self._joined(files), left_out)
+                dataset = self._joined(files)
+                if self.append and len(self.dims) > 1:
+                    raise_if_any(
+                        self._append_problems(run.session, dataset, misfits),
+                        f"appending to {path_of(self.group)}",
+                    )
+                return Combined(files, dataset, left_out)
             except FilesDisagreeError as error:
-                kept, left_out = _without(files, error.disagreements, left_out)
+                kept, left_out = without(files, error.disagreements, left_out)
                 if len(kept) == len(files):
                     raise
                 files = kept
         raise JobFailedError(run.name, left_out)
+
+    def _checks(self, session: Session, misfits: Misfits) -> Iterator[Check]:
+        """Say what to look at, one after the other, of the files that are still left."""
+        dims, first = frozenset(self.dims), self.dims[0]
+        # A file of a grid is a part of what the group has; only all of them together fit it.
+        is_whole = len(self.dims) == 1
+        if self.append and is_whole:
+            yield lambda files: misfitting(files, dims, lambda one: misfits(session, one))
+        yield lambda files: odd_ones(files, dims)
+        yield lambda files: unordered(files, self.dims)
+        if self.append and is_whole:
+            yield lambda files: find_append_problems(
+                [file.dataset for file in files], session, dim=first, group=self.group
+            )
+        if is_whole and self.order != "given":
+            yield lambda files: overlapping(files, first)
+
+    def _append_problems(
+        self, session: Session, dataset: VirtualDataset, misfits: Misfits
+    ) -> list[Disagreement]:
+        return [*misfits(session, dataset)] or [
+            *find_append_problems([dataset], session, dim=self.dims[0], group=self.group)
+        ]
 
     def _joined(self, files: Sequence[ParsedFile]) -> VirtualDataset:
         marked = [file.marked(number) for number, file in enumerate(files)]
@@ -282,14 +334,16 @@ class FileJob:
 
     def _commit(self, run: JobRun, found: Combined) -> Report:
         verb = {"virtualize": "virtualized", "ingest": "ingested"}[self.name]
+        urls = [one.url for one in found.files]
+        keep_sources(run.session, self.group, [*(self._known(run) if self.append else ()), *urls])
         about: dict[str, Any] = {
             "group": path_of(self.group).value,
-            "sources": record_of([one.url for one in found.files]),
+            "sources": record_of(urls),
         }
         if found.left_out:
             about["left_out"] = [[one.source, one.reason] for one in found.left_out]
         report = run.commit(
-            self.message or f"{'appended' if self.append else verb} {len(found.files):,} files",
+            self.message or f"{'appended' if self.append else verb} {counted(len(urls), 'file')}",
             about=about,
             metadata=self.metadata,
         )
@@ -305,61 +359,6 @@ def _best_order(first: VirtualDataset, dims: Sequence[str]) -> Order:
 
 def _has(dataset: VirtualDataset, dim: str) -> bool:
     return any(dim in array.dimension_names for array in dataset.arrays.values())
-
-
-def _odd_ones(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagreement]:
-    """Find the files that do not agree with the most others, and in what.
-
-    Comparing all with the first would call all others odd where the first one is.
-    """
-    kinds: list[list[ParsedFile]] = []
-    for file in files:
-        for kind in kinds:
-            if not disagreements(kind[0].dataset, file.dataset, dims):
-                kind.append(file)
-                break
-        else:
-            if len(kinds) < _MAX_KINDS:
-                kinds.append([file])
-    if len(kinds) == 1:
-        return []
-    usual = max(kinds, key=len)[0].dataset  # of two as large the one that was named first
-    return [one for file in files for one in disagreements(usual, file.dataset, dims)]
-
-
-def _overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
-    """Find as few files as possible without which no two overlap along a dimension.
-
-    Who takes, of files that can still be taken, the one that ends first, takes the most.
-    """
-    datasets = [file.dataset for file in files]
-    path = coordinate_path(datasets[0], "", dim)
-    values = None if path is None else comparable_values(datasets, path)
-    if path is None or values is None:
-        return
-    if not all(one.dtype.kind in "iuf" and len(one) for one in values):
-        return
-    spans = [(one.max().item(), one.min().item(), number) for number, one in enumerate(values)]
-    last: tuple[Any, Any, int] | None = None
-    for span in sorted(spans):
-        high, low, number = span
-        if last is not None and low <= last[0]:
-            text = f"goes from {low} to {high}, and overlaps {last[1]} to {last[0]} of "
-            yield Disagreement(files[number].url, path, "overlap", f"{text}{files[last[2]].url}")
-        else:
-            last = span
-
-
-def _without(
-    files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
-) -> tuple[list[ParsedFile], list[Failure]]:
-    """Leave out files that there are problems with; all that is wrong with one is told."""
-    told: dict[str, list[str]] = {}
-    for one in problems:
-        text = f"{one.variable}: {one.text}" if one.variable else one.text
-        told.setdefault(one.file, []).append(text)
-    failures = [Failure(file, "; ".join(texts)) for file, texts in told.items()]
-    return [one for one in files if one.url not in told], [*left_out, *failures]
 
 
 def _require_one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:

@@ -16,16 +16,11 @@ from icefloe.errors import ErrorKind, InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from icefloe.pipeline.boxes import Box
 
-_PAD_MODES: Final = {
-    "reflect": "reflect",
-    "symmetric": "symmetric",
-    "nearest": "edge",
-    "edge": "edge",
-    "constant": "constant",
-}
-BOUNDARIES: Final = ("none", "wrap", *_PAD_MODES)
+BOUNDARIES: Final = ("none", "wrap", "reflect", "symmetric", "nearest", "edge", "constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +91,49 @@ def margins(
 
 
 def read_with_margins(array: Any, box: Box, around: Sequence[Margin]) -> Any:
-    """Read a block of an array together with its margins."""
-    shape = array.shape
-    selection: list[Any] = []
-    missing: list[tuple[int, int]] = []
-    for part, margin, size in zip(box, around, shape, strict=True):
-        start, stop = part.start - margin.before, part.stop + margin.after
-        if margin.boundary == "wrap" and (start < 0 or stop > size):
-            selection.append(np.arange(start, stop) % max(1, size))
-            missing.append((0, 0))
-            continue
-        inside = slice(max(0, start), min(size, stop))
-        selection.append(inside)
-        is_cut = margin.boundary == "none"
-        missing.append((0, 0) if is_cut else (inside.start - start, stop - inside.stop))
-    if any(isinstance(one, np.ndarray) for one in selection):
-        block = array.oindex[tuple(selection)]
-    else:
+    """Read a block of an array together with its margins; no item is read twice."""
+    selection: list[slice | NDArray[np.int64]] = []
+    orders: list[NDArray[np.int64]] = []
+    for part, margin, size in zip(box, around, array.shape, strict=True):
+        items, order = np.unique(_items(part, margin, size), return_inverse=True)
+        is_run = not len(items) or int(items[-1] - items[0]) < len(items)
+        ends = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
+        selection.append(slice(*ends) if is_run else items)
+        orders.append(order)
+    if all(isinstance(one, slice) for one in selection):
         block = array[tuple(selection)]
-    for axis, (widths, margin) in enumerate(zip(missing, around, strict=True)):
-        if any(widths):
-            block = _padded(block, axis, widths, margin)
+    else:
+        block = array.oindex[tuple(selection)]
+    for axis, order in enumerate(orders):
+        if not np.array_equal(order, np.arange(block.shape[axis])):
+            block = np.take(block, order, axis)
+    for axis, (part, margin, size) in enumerate(zip(box, around, array.shape, strict=True)):
+        if margin.boundary == "constant":
+            beyond = max(0, margin.before - part.start), max(0, part.stop + margin.after - size)
+            wide = [beyond if each == axis else (0, 0) for each in range(block.ndim)]
+            block = np.pad(block, wide, constant_values=margin.constant)
     return block
 
 
-def _padded(block: Any, axis: int, widths: tuple[int, int], margin: Margin) -> Any:
-    wide = [(0, 0)] * block.ndim
-    wide[axis] = widths
-    if margin.boundary == "constant":
-        return np.pad(block, wide, mode="constant", constant_values=margin.constant)
-    return np.pad(block, wide, mode=_PAD_MODES[margin.boundary])  # type: ignore[call-overload]
+def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
+    """Tell which items of the whole array a block with its margin is made of, in their order."""
+    places: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
+    match margin.boundary:
+        case _ if not size:
+            return places[:0]
+        case "none" | "constant":
+            return places[(places >= 0) & (places < size)]
+        case "wrap":
+            return places % size
+        case "symmetric":
+            places %= 2 * size
+            return np.minimum(places, 2 * size - 1 - places)
+        case "reflect":
+            period = max(1, 2 * size - 2)
+            places %= period
+            return np.minimum(places, period - places)
+        case _:
+            return places.clip(0, size - 1)
 
 
 def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:

@@ -7,28 +7,39 @@ and whole target chunks written.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.array_metadata import ArrayDocument
 from icefloe.pipeline.boxes import boxes
+from icefloe.pipeline.damaged_files import find_damaged
 from icefloe.pipeline.file_job import FileJob, OnError, Order
 from icefloe.pipeline.job_run import TASK_BYTES, Piece
 from icefloe.pipeline.nodes import arrays_below, create_array, path_of
 from icefloe.pipeline.packed_values import Packing, unpacked
-from icefloe.pipeline.rechunk import box_bytes, fitting, plan_array_copy, shown, stage_arrays
-from icefloe.pipeline.virtualize import build_manifests
-from icefloe.virtual.files.agreement import Disagreement, raise_if_any
+from icefloe.pipeline.rechunk import (
+    ArrayCopy,
+    box_bytes,
+    fitting,
+    plan_array_copy,
+    shown,
+    stage_arrays,
+)
+from icefloe.pipeline.report import JobFailedError
+from icefloe.pipeline.unlike_chunks import copy_unlike
+from icefloe.pipeline.virtualize import build_manifests, take_markers
+from icefloe.virtual.files.agreement import Disagreement
 from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual_writer import append as append_dataset
 from icefloe.virtual_writer import write as write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -36,7 +47,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline.boxes import Box
     from icefloe.pipeline.file_job import Combined
     from icefloe.pipeline.job_run import Bench, JobRun
-    from icefloe.pipeline.rechunk import ArrayCopy
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -48,9 +58,6 @@ _CODECS = (
     {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
 )
 """What native chunks are written with, unless somebody says otherwise: files have other codecs."""
-
-_SOURCE: Final = "/source"
-"""Where references are in the snapshot that no branch shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +174,14 @@ def ingest(
     InvalidInputError, AlreadyExistsError, NodeNotFoundError
         If the arguments do not fit the repository. Nothing was written.
     JobFailedError
-        If files are damaged, or do not fit together. Nothing was committed.
+        If files are damaged, or do not fit together or what they are appended to: names all of
+        them. Nothing was committed.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     wanted = _Wanted(chunks, shards, codecs, unpack, dtype)
     job = FileJob(
         name="ingest",
+        copies=True,
         spark=spark,
         repository=repository,
         sources=sources,
@@ -191,15 +200,31 @@ def ingest(
     )
 
     def write(run: JobRun, found: Combined) -> None:
-        copied = _create(run, found, wanted, group=group, dim=names[0], append=append)
+        source = f"/source-{uuid.uuid4().hex}"
+        copied = _create(run, found, wanted, source, group=group, dim=names[0], append=append)
         scratch = run.scratch()
-        write_dataset(found.dataset, scratch, group=_SOURCE, validate_containers=False)
-        build_manifests(run, scratch, found, _SOURCE, names[0])
+        write_dataset(found.dataset, scratch, group=source, validate_containers=False)
+        _, unlike = take_markers(scratch, found, source, found.unlike)
+        build_manifests(run, scratch, found, source, names[0])
+        copy_unlike(run, scratch, found, source, unlike)
         run.chunks = run.bytes_written = 0  # those were references
-        _fill(run, scratch.fork(), copied)
+        try:
+            _fill(run, scratch.fork(), copied)
+        except JobFailedError as error:
+            if error.__cause__ is not None:
+                raise  # Spark itself failed, and would again
+            files = job.grouped(run, [one.url for one in found.files])
+            damaged = find_damaged(run, files, parse_options or {})
+            if not damaged:
+                raise
+            raise JobFailedError(run.name, damaged) from error
+
+    def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
+        return _differences(session, dataset, group=group, dim=names[0])
 
     how = "as they are" if chunks is None else f"into chunks of {_spec_shown(chunks)}"
-    return job.do(write, last_step=f"copy their chunks {how} to {path_of(group)}", dry_run=dry_run)
+    step = f"copy their chunks {how} to {path_of(group)}"
+    return job.do(write, misfits=misfits, last_step=step, dry_run=dry_run)
 
 
 def _spec_shown(chunks: ChunkSpec) -> str:
@@ -245,6 +270,7 @@ def _create(
     run: JobRun,
     found: Combined,
     wanted: _Wanted,
+    source_group: str,
     *,
     group: str,
     dim: str,
@@ -255,7 +281,7 @@ def _create(
     sources: dict[str, ArrayDocument] = {}
     for path, array in found.dataset.arrays.items():
         if isinstance(array, VirtualArray):
-            sources[path] = ArrayDocument(f"{_SOURCE}/{path}", array.metadata)
+            sources[path] = ArrayDocument(f"{source_group}/{path}", array.metadata)
         else:
             loaded[path] = array
     coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
@@ -263,10 +289,7 @@ def _create(
     if isinstance(wanted.chunks, Mapping):
         _require_dimensions(found.dataset, wanted.chunks)
     if append:
-        stored = {
-            one.path.removeprefix(f"{base}/"): one for one in arrays_below(run.session, group)
-        }
-        raise_if_any(_differences(stored, found.dataset, sources, dim), f"appending to {group}")
+        stored = _stored(run.session, group)
         if loaded:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
         return [
@@ -277,12 +300,19 @@ def _create(
     write_dataset(coordinates, run.session, group=group)
     copied = []
     for path, source in sources.items():
-        target, packing = wanted.applied(source)
+        own = found.files[0].unlike.get(path)
+        target, packing = wanted.applied(source if own is None else _in_chunks_of(own, source))
         target = target.at(f"{base}/{path}")
         axis = source.dimension_names.index(dim) if dim in source.dimension_names else 0
         create_array(run.session, target)
         copied.append(_Copied(plan_array_copy(run, source, target), axis, 0, 0, packing))
     return copied
+
+
+def _in_chunks_of(own: Mapping[str, Any], source: ArrayDocument) -> ArrayDocument:
+    """Take the chunks of the first file for those of all, where files differ."""
+    chunks = ArrayDocument(source.path, own).chunks
+    return source.with_chunks(tuple(map(min, chunks, source.shape)), None, None)
 
 
 def _grow(run: JobRun, source: ArrayDocument, target: ArrayDocument, axis: int) -> _Copied:
@@ -297,8 +327,15 @@ def _grow(run: JobRun, source: ArrayDocument, target: ArrayDocument, axis: int) 
     padded = list(source.shape)
     padded[axis] += pad
     # Laid out by the grid of the target, in which the first step is `pad` steps into a chunk.
-    plan = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded))
-    return _Copied(replace(plan, source=source, target=grown), axis, start, pad, packing)
+    plan = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded)).copy
+    if plan is not None:
+        plan = replace(plan, shape=source.shape)
+        if pad % source.chunks[axis] and plan.stage is None and plan.write[axis] < padded[axis]:
+            # Boxes end within source chunks, wherever they end with target chunks: only what is
+            # between two passes may be read twice.
+            whole = tuple(map(min, source.chunks, source.shape))
+            plan = replace(plan, read=whole, stage=whole)
+    return _Copied(ArrayCopy(source, grown, plan), axis, start, pad, packing)
 
 
 def _as_stored(
@@ -312,13 +349,17 @@ def _as_stored(
     return unpacked(source, target.dtype) if has[0] and not has[1] else (source, None)
 
 
+def _stored(session: Session, group: str) -> dict[str, ArrayDocument]:
+    """Return the arrays of a group by their paths in it."""
+    base = path_of(group).value.rstrip("/")
+    return {one.path.removeprefix(f"{base}/"): one for one in arrays_below(session, group)}
+
+
 def _differences(
-    stored: Mapping[str, ArrayDocument],
-    dataset: VirtualDataset,
-    sources: Mapping[str, ArrayDocument],
-    dim: str,
+    session: Session, dataset: VirtualDataset, *, group: str, dim: str
 ) -> Iterator[Disagreement]:
-    """Find what keeps files from being appended: all arrays along a dimension grow, or none."""
+    """Find what keeps a file from being appended: all arrays along a dimension grow, or none."""
+    stored = _stored(session, group)
     missing = [
         path
         for path, array in stored.items()
@@ -331,8 +372,11 @@ def _differences(
     if extra:
         text = f"has {', '.join(extra)}, which the repository has not; drop_variables={extra} helps"
         yield Disagreement(dataset.shown, "", "variables", text)
-    for path, source in sources.items():
-        if path in stored and not _is_alike(source, stored[path], dim):
+    for path, array in dataset.arrays.items():
+        if path not in stored or not isinstance(array, VirtualArray):
+            continue
+        source = ArrayDocument(path, array.metadata)
+        if not _is_alike(source, stored[path], dim):
             text = f"is {_told(source)}, and {_told(stored[path])} in the repository"
             yield Disagreement(dataset.shown, path, "dtype", text)
 
@@ -377,7 +421,7 @@ def _require_dimensions(dataset: VirtualDataset, chunks: Mapping[str, int]) -> N
 
 
 def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
-    staged, stages = stage_arrays(run, [one.copy for one in copied if not one.pad], reader)
+    staged, stages = stage_arrays(run, [one.copy for one in copied], reader)
 
     def copy(bench: Bench, value: tuple[str, str, Box, Box, bool, Packing | None]) -> None:
         source, target, read, write, is_staged, packing = value

@@ -11,9 +11,15 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from icefloe.errors import ErrorKind, InternalError, InvalidInputError
+from icefloe.errors import (
+    ErrorKind,
+    InternalError,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+)
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session
@@ -49,6 +55,9 @@ _MIN_TASK_BYTES: Final = 8_000_000
 _WAVES: Final = 3
 """Into how many tasks per core work is cut where there is enough of it."""
 
+_MAX_SHOWN: Final = 5
+"""So many conflicts are told of one by one."""
+
 _REMEDY: Final = "see to the cause and start the job again"
 _REMEDY_FOR_SPARK: Final = (
     "see to the cause and start the job again; if workers were killed, they may have lacked "
@@ -76,10 +85,14 @@ class Piece:
 
 
 class Bench:
-    """What one task works with: the fork that it writes through, and arrays opened once."""
+    """What one task works with: the fork that it writes through, and arrays opened once.
+
+    ``left_out`` takes what a task could not do and went on without, and a reason for each.
+    """
 
     def __init__(self, fork: ForkSession) -> None:
         self.fork = fork
+        self.left_out: dict[str, str] = {}
         self._arrays: dict[tuple[int, str], zarr.Array[Any]] = {}
 
     def target(self, path: str) -> zarr.Array[Any]:
@@ -95,6 +108,13 @@ class Bench:
             mode = "r" if session.read_only else "r+"
             self._arrays[key] = zarr.open_array(session.store, path=path.strip("/"), mode=mode)
         return self._arrays[key]
+
+
+class _Written(NamedTuple):
+    """What a task answers: references to what it wrote, and what it went on without."""
+
+    changes: ChangeSet
+    left_out: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -134,6 +154,13 @@ class JobRun:
     chunks: int = 0
     bytes_written: int = 0
 
+    def __post_init__(self) -> None:
+        if self.task_bytes < 1:
+            raise InvalidInputError(
+                f"task_bytes is what a task may hold in memory, not {self.task_bytes}",
+                kind=ErrorKind.STORAGE_CONFIG,
+            )
+
     @classmethod
     def start(
         cls,
@@ -147,9 +174,10 @@ class JobRun:
         progress: Progress | None,
     ) -> JobRun:
         """Open a session at the tip of a branch; nothing is written."""
-        if task_bytes < 1:
+        if transaction_id == "":
             raise InvalidInputError(
-                f"task_bytes is what a task may hold in memory, not {task_bytes}",
+                "the transaction_id is empty, and would stand for every job without one: name this "
+                "job, or leave it out",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
         if repository.config.packing is None:
@@ -222,8 +250,8 @@ class JobRun:
 
     def write(
         self, into: Session, pieces: Sequence[Piece], work: Callable[[Bench, Any], None]
-    ) -> None:
-        """Let executors write pieces, and take over what they wrote.
+    ) -> list[Failure]:
+        """Let executors write pieces, and take over what they wrote; returns what they left out.
 
         Parameters
         ----------
@@ -241,14 +269,19 @@ class JobRun:
         """
         tasks = self.grouped(pieces)
         if not tasks:
-            return
+            return []
         fork = into.fork()
-        written = joined(self.run(tasks, _written_by(fork, work)))
+        answers: list[_Written] = self.run(tasks, _written_by(fork, work))
+        written = joined(answer.changes for answer in answers)
         into.merge(
             ForkSession(
                 into.connection, fork.transaction.base_id, origin=fork.origin, changes=written
             )
         )
+        left_out: dict[str, str] = {}
+        for answer in answers:
+            left_out.update(answer.left_out)
+        return [Failure(source, left_out[source]) for source in sorted(left_out)]
 
     def run(
         self, tasks: Sequence[tuple[Piece, ...]], work: Callable[[tuple[Piece, ...]], Any]
@@ -299,15 +332,28 @@ class JobRun:
         """Commit the session, once."""
         self.count(self.session)
         record = {"job": self.name, "base": str(self.base_id), **about}
-        made = commit_once(
-            self.repository,
-            self.session,
-            message,
-            self.identity,
-            about=record,
-            metadata=metadata,
-            solver=solver,
-        )
+        try:
+            made = commit_once(
+                self.repository,
+                self.session,
+                message,
+                self.identity,
+                about=record,
+                metadata=metadata,
+                solver=solver,
+            )
+        except SessionStateError as error:
+            if error.kind is not ErrorKind.NO_CHANGES_TO_COMMIT:
+                raise
+            return self.nothing()  # others did all of it meanwhile, and the solver took theirs
+        except RebaseFailedError as error:
+            shown = "; ".join(str(conflict) for conflict in error.conflicts[:_MAX_SHOWN])
+            raise RebaseFailedError(
+                f"{self.name}: nothing was committed, because others changed the same meanwhile, "
+                f"up to commit {error.snapshot}: {shown}; look at it, and start the job again",
+                snapshot=error.snapshot,
+                conflicts=error.conflicts,
+            ) from error
         return self._report(made)
 
     def nothing(self) -> Report:
@@ -349,9 +395,12 @@ def joined(parts: Iterable[ChangeSet]) -> ChangeSet:
 
 def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failure | None:
     """Do the pieces of a task one after the other; stops at the first that fails, and tells it."""
+    import zarr  # noqa: PLC0415 - in the worker
     from zarr.errors import ZarrUserWarning  # noqa: PLC0415 - in the worker
 
-    with warnings.catch_warnings():
+    # What was never written stays so, also where the caller has Zarr set to write everything.
+    sparse = zarr.config.set({"array.write_empty_chunks": False})
+    with warnings.catch_warnings(), sparse:
         # About codecs and types outside of Zarr's specification: files have what they have.
         warnings.simplefilter("ignore", ZarrUserWarning)
         for piece in task:
@@ -364,8 +413,8 @@ def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failure | Non
 
 def _written_by(
     fork: ForkSession, work: Callable[[Bench, Any], None]
-) -> Callable[[tuple[Piece, ...]], ChangeSet | Failure]:
-    def write(task: tuple[Piece, ...]) -> ChangeSet | Failure:
+) -> Callable[[tuple[Piece, ...]], _Written | Failure]:
+    def write(task: tuple[Piece, ...]) -> _Written | Failure:
         # A worker does several tasks with one copy of this function: each has changes of its own.
         own = ForkSession(fork.connection, fork.transaction.base_id, origin=fork.origin)
         bench = Bench(own)
@@ -373,7 +422,7 @@ def _written_by(
         if failure is not None:
             return failure
         own.transaction.finish_chunks()
-        return own.transaction.changes
+        return _Written(own.transaction.changes, bench.left_out)
 
     return write
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.conflicts import BasicConflictSolver, VersionSelection
+from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.path import Path
-from icefloe.pipeline.chunk_bytes import fetch_chunks, pieces_of
+from icefloe.pipeline.chunk_bytes import MAX_CHUNKS, pieces_of, require_few, try_fetch_chunks
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun
 from icefloe.pipeline.nodes import chosen_arrays, path_of
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import JobFailedError, shown_bytes
+from icefloe.spark.tasks import told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from icefloe.model.manifest import ChunkPayloads
+    from icefloe.pipeline.file_job import OnError
     from icefloe.pipeline.job_run import Bench, Piece
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
@@ -47,6 +50,8 @@ def materialize(
     prefix: str | None = None,
     branch: str = "main",
     task_bytes: int = TASK_BYTES,
+    max_chunks: int = MAX_CHUNKS,
+    on_error: OnError = "raise",
     transaction_id: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -67,6 +72,12 @@ def materialize(
     prefix
         Only chunks whose location starts with this, as it is stored or as it is meant
         (``vcc://name/`` stands for the container's own prefix); all if not given.
+    max_chunks
+        Of more than so many nothing is touched: the driver holds a reference to each until the
+        commit, of about 300 bytes.
+    on_error
+        ``raise`` fails the job and tells of all files that could not be read; ``skip`` lets their
+        chunks stay virtual, and lists the files in the commit's metadata.
     branch, transaction_id, message, metadata, task_bytes, dry_run, progress
         As for `rechunk`.
 
@@ -77,9 +88,17 @@ def materialize(
 
     Raises
     ------
+    InvalidInputError
+        If there are too many chunks for one run. Nothing was written.
     JobFailedError
-        If chunks could not be read. Nothing was committed.
+        If files could not be read, all of them with ``skip``. Nothing was committed.
+    RebaseFailedError
+        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
     """
+    if on_error not in {"raise", "skip"}:
+        raise InvalidInputError(
+            f"on_error is raise or skip, not {on_error!r}", kind=ErrorKind.NOT_ALLOWED
+        )
     run = JobRun.start(
         "materialize",
         spark,
@@ -92,7 +111,7 @@ def materialize(
     before = run.earlier(dry_run=dry_run)
     if before is not None:
         return before
-    work = _find(run.session, arrays, prefix)
+    work = _find(run.session, arrays, prefix, max_chunks)
     if dry_run:
         step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
         return run.plan(
@@ -104,17 +123,17 @@ def materialize(
         )
     if not work.pieces:
         return run.nothing()
-    reader = run.reader()
-
-    def copy(bench: Bench, value: tuple[str, NDArray[np.uint32]]) -> None:
-        path, coords = value
-        for indices, data in fetch_chunks(reader, path, coords):
-            bench.fork.transaction.set_chunk(path_of(path), indices, data)
-
-    run.write(run.session, work.pieces, copy)
+    left_out = run.write(run.session, work.pieces, _copied_from(run.reader()))
+    chunks = sum(map(len, run.session.transaction.changes.chunks.values()))
+    if left_out and (on_error == "raise" or not chunks):
+        raise JobFailedError(run.name, left_out)
+    files = len(work.locations) - len(left_out)
+    about: dict[str, Any] = {"chunks": chunks, "files": files}
+    if left_out:
+        about["left_out"] = [[one.source, one.reason] for one in left_out]
     report = run.commit(
-        message or f"materialized {work.chunks:,} chunks of {len(work.locations):,} files",
-        about={"chunks": work.chunks, "files": len(work.locations)},
+        message or f"materialized {chunks:,} chunks of {files:,} files",
+        about=about,
         metadata=metadata,
         solver=BasicConflictSolver(
             on_chunk_conflict=VersionSelection.UseTheirs,
@@ -126,11 +145,31 @@ def materialize(
         return report
     needed = _locations(run.session)
     return replace(
-        report, files=len(work.locations), released=tuple(sorted(work.locations - needed))
+        report,
+        files=files,
+        released=tuple(sorted(work.locations - needed)),
+        left_out=tuple(left_out),
     )
 
 
-def _find(session: Session, arrays: str | Sequence[str], prefix: str | None) -> _Work:
+def _copied_from(reader: Session) -> Callable[[Bench, tuple[str, NDArray[np.uint32]]], None]:
+    def copy(bench: Bench, value: tuple[str, NDArray[np.uint32]]) -> None:
+        path, coords = value
+        place = path_of(path)
+        for indices, data in try_fetch_chunks(reader, path, coords):
+            if isinstance(data, Exception):
+                payload = reader.transaction.get_payload(place, indices)
+                location = getattr(payload, "location", path)
+                bench.left_out.setdefault(location, told(data))
+            else:
+                bench.fork.transaction.set_chunk(place, indices, data)
+
+    return copy
+
+
+def _find(
+    session: Session, arrays: str | Sequence[str], prefix: str | None, max_chunks: int
+) -> _Work:
     work = _Work([], set())
     chosen = chosen_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
     for array in chosen:
@@ -145,6 +184,7 @@ def _find(session: Session, arrays: str | Sequence[str], prefix: str | None) -> 
             used = np.unique(payloads.location[rows])
             work.locations.update(payloads.locations[code] for code in used.tolist())
             work.chunks += len(rows)
+            require_few(work.chunks, max_chunks, "do some arrays or locations (prefix) a time, or ")
             work.size_bytes += int(payloads.length[rows].sum())
     return work
 

@@ -75,7 +75,8 @@ def open_repository(
     is_new = not Repository.exists(storage)
     if is_new and not create:
         raise RepositoryNotFoundError(
-            f"{os.fspath(place)}: there is no repository; with create, or --create, one is made",
+            f"there is no repository at {os.fspath(place)}: see whether that is right; ingest and "
+            "virtualize make one with --create (create=True)",
             kind=ErrorKind.REPOSITORY_NOT_FOUND,
         )
     config = (None if is_new else Repository.fetch_config(storage)) or RepositoryConfig.default()

@@ -112,6 +112,12 @@ class PlainStore(Store):
         self._check_writable()
         await asyncio.to_thread(self.storage.delete_many, [key])
 
+    async def delete_dir(self, prefix: str) -> None:
+        """Delete all keys below a prefix, many at a time."""
+        self._check_writable()
+        keys = [key async for key in self.list_prefix(prefix)]
+        await asyncio.to_thread(self.storage.delete_many, keys)
+
     async def list(self) -> AsyncIterator[str]:
         """List all keys."""
         async for key in self.list_prefix(""):

@@ -215,7 +215,7 @@ def pyramid(
     steps = [step for chain in made for step in chain]
     # Cut before anything is written: a chunk that is too large for a task shows here.
     pieces = [
-        [piece for chain in made for piece in chain[number].pieces(run)]
+        [piece for chain in made if chain for piece in chain[number].pieces(run)]
         for number in range(recipe.count)
     ]
     if dry_run:
@@ -327,10 +327,18 @@ def _level_count(
 
 
 def _levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
-    """Work out all levels of one array, level 0 being what the first is made from."""
+    """Work out all levels of one array, level 0 being what the first is made from.
+
+    There are none to be made of an array that does not become shorter: a grid mapping, or a table.
+    """
     factors = tuple(recipe.windows.get(name, 1) for name in _dims(source))
+    if all(factor == 1 for factor in factors):
+        return []
     missing = _missing(source)
-    dtype = coarse_dtype(source.dtype, recipe.method)
+    try:
+        dtype = coarse_dtype(source.dtype, recipe.method)
+    except InvalidInputError as error:
+        raise _bad(f"{source.path}: {error.message}") from error
     chain = []
     before = source.at(recipe.place(0, source))
     for number in range(1, recipe.count + 1):
@@ -400,9 +408,9 @@ def _create(
     data: Sequence[ArrayDocument],
     made: Sequence[Sequence[_Level]],
 ) -> None:
-    for source in data:
-        share_array(run.session, source, recipe.place(0, source))
-    for chain in made:
+    for source, chain in zip(data, made, strict=True):
+        for number in range(1 if chain else recipe.count + 1):
+            share_array(run.session, source, recipe.place(number, source))
         for step in chain:
             create_array(run.session, step.target)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.conflicts import Conflict, ConflictType
+from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from icefloe.pipeline.boxes import CopyPlan, plan_copy
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
 from icefloe.pipeline.nodes import (
@@ -22,18 +23,21 @@ from icefloe.pipeline.nodes import (
     share_array,
 )
 from icefloe.pipeline.report import shown_bytes
+from icefloe.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
+    from icefloe.conflicts import ConflictSolver
+    from icefloe.model.ids import NodeId
+    from icefloe.model.path import Path
     from icefloe.pipeline.array_metadata import ArrayDocument, ChunkSpec, Shape
     from icefloe.pipeline.boxes import Box
     from icefloe.pipeline.job_run import Bench
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
-    from icefloe.session import Session
     from icefloe.spark.progress import Progress
 
 _STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
@@ -44,6 +48,28 @@ _LONELY: Final = 4
 
 _WORTH_TWO_PASSES: Final = 128_000_000
 """Smaller arrays are done before it matters."""
+
+
+class _ReplacingSession(Session):
+    """A session whose arrays take the place of others, as long as those are there.
+
+    A rebase alone would let them: who deletes a deleted array has no conflict with anybody. But
+    these are made of what somebody else did not want to keep.
+    """
+
+    replaced: Mapping[Path, NodeId]
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Rebase, unless what is replaced is gone."""
+        super().rebase(solver)
+        tree = self.transaction.base
+        for path, node_id in self.replaced.items():
+            if node_id not in tree.by_id:
+                raise RebaseFailedError(
+                    f"somebody else deleted {path} while it was rechunked; it stays deleted",
+                    snapshot=self.snapshot_id,
+                    conflicts=[Conflict(ConflictType.ChunksUpdatedInDeletedArray, str(path))],
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +145,8 @@ def rechunk(
     """Cut arrays into other chunks, and commit them once.
 
     Attributes, dimension names, fill values, codecs and data types stay unless they are what is
-    asked to change. Whoever changes a rechunked array meanwhile causes a conflict, never a loss.
+    asked to change. Who changes or deletes an array meanwhile that is rechunked in place causes a
+    conflict, never a loss; what goes to a ``target`` is the array as it was at the start.
 
     Parameters
     ----------
@@ -141,7 +168,7 @@ def rechunk(
     codecs
         The chain of codecs of a chunk, in place of the one that it has.
     dtype
-        Another data type of the same kind; values that do not fit fail the job.
+        Another data type of the same kind; items that do not fit it fail the job.
     task_bytes
         What a task may hold in memory.
     transaction_id
@@ -160,7 +187,8 @@ def rechunk(
     JobFailedError
         If blocks failed. Nothing was committed.
     RebaseFailedError
-        If somebody else changed a rechunked array. Nothing was committed.
+        If somebody else changed or deleted an array that was rechunked in place, or made something
+        where a new one goes. Nothing was committed.
     """
     run = JobRun.start(
         "rechunk",
@@ -196,6 +224,8 @@ def rechunk(
     for one in copies:
         create_array(run.session, one.target, replaced=one.is_in_place)
     copy_arrays(run, copies)
+    if target is None:
+        run.session = _replacing(run, copies)
     paths = [one.target.path for one in copies]
     return run.commit(
         message or f"rechunked {', '.join(paths[:3])}{' and others' if len(paths) > 3 else ''}",
@@ -263,7 +293,7 @@ def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy]) -> None:
 
 
 def fitting(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Convert to another data type; numbers that do not fit it are an error."""
+    """Convert to another data type; what does not fit it is an error."""
     found = np.asarray(values)
     if found.dtype == dtype:
         return found
@@ -272,6 +302,14 @@ def fitting(values: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "iu" and not np.array_equal(converted.astype(found.dtype), found):
         raise InvalidInputError(
             f"it holds numbers that do not fit {dtype}, between {found.min()} and {found.max()}",
+            kind=ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    # Texts that are cut off, and times between two of the coarser unit.
+    if dtype.kind in "SUmM" and not np.array_equal(
+        converted.astype(found.dtype), found, equal_nan=dtype.kind in "mM"
+    ):
+        raise InvalidInputError(
+            f"it holds items of {found.dtype} that do not fit {dtype}",
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
     if dtype.kind in "fc" and not np.array_equal(np.isfinite(converted), np.isfinite(found)):
@@ -308,8 +346,7 @@ def stage_arrays(
     stages: dict[str, str] = {}
     for number, one in enumerate(needed):
         stages[one.source.path] = f"{folder}/{number}"
-        plain = one.source.with_chunks(one.stage, shards=False, codecs=_stage_codecs(one.source))
-        create_array(scratch, plain.at(stages[one.source.path]))
+        create_array(scratch, stage_document(one).at(stages[one.source.path]))
 
     def stage(bench: Bench, value: tuple[str, str, Box]) -> None:
         source, target, box = value
@@ -328,13 +365,31 @@ def stage_arrays(
     return scratch.fork(), stages
 
 
-def _stage_codecs(source: ArrayDocument) -> list[Any]:
-    """Keep how items become bytes, and compress fast; filters, which may lose something, go."""
-    chain = source.with_chunks(shards=False).document["codecs"]
+def stage_document(one: ArrayCopy) -> ArrayDocument:
+    """Return the metadata of what lies between two passes.
+
+    It keeps how items become bytes, and compresses fast; filters, which may lose something, go.
+    """
+    chain = one.source.with_chunks(shards=False).document["codecs"]
     serializers = [
         codec for codec in chain if codec["name"] in {"bytes", "vlen-utf8", "vlen-bytes"}
     ]
-    return [*serializers, *_STAGE_CODECS] if serializers else list(chain)
+    codecs = [*serializers, *_STAGE_CODECS] if serializers else list(chain)
+    return one.source.with_chunks(one.stage, shards=False, codecs=codecs)
+
+
+def _replacing(run: JobRun, copies: Sequence[ArrayCopy]) -> Session:
+    session = _ReplacingSession(
+        run.session.connection,
+        run.base_id,
+        mode=run.session.mode,
+        branch=run.branch,
+        changes=run.session.transaction.changes,
+    )
+    places = {path_of(one.source.path) for one in copies}
+    base = session.transaction.base.snapshot
+    session.replaced = {node.path: node.id for node in base.nodes if node.path in places}
+    return session
 
 
 def _plan(run: JobRun, copies: Sequence[ArrayCopy]) -> Plan:

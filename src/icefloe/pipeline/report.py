@@ -54,11 +54,19 @@ class Plan:
     def __str__(self) -> str:
         lines = [f"{self.job} into {self.target}"]
         lines += [f"  {number}. {step}" for number, step in enumerate(self.steps, 1)]
-        lines.append(
-            f"  {self.tasks} tasks, {shown_bytes(self.task_bytes)} of memory each at most; reads "
-            f"{shown_bytes(self.bytes_read)}, writes {shown_bytes(self.bytes_written)}"
-        )
+        if self.has_work:
+            lines.append(f"  {', '.join(self._sizes())}")
         return "\n".join(lines)
+
+    def _sizes(self) -> list[str]:
+        told = [counted(self.tasks, "task")]
+        if self.task_bytes:
+            told.append(f"at most {shown_bytes(self.task_bytes)} of memory each")
+        if self.bytes_read:
+            told.append(f"reads {shown_bytes(self.bytes_read)}")
+        if self.bytes_written:
+            told.append(f"writes {shown_bytes(self.bytes_written)}")
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,8 @@ class Report:
         The sources that ``on_error="skip"`` went on without.
     released
         The files outside of the repository that the commit does not need any more.
+    rows
+        How many were exported, as rows.
     """
 
     job: str
@@ -103,6 +113,7 @@ class Report:
     seconds: float = 0.0
     left_out: tuple[Failure, ...] = field(default=())
     released: tuple[str, ...] = ()
+    rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the report for programs."""
@@ -111,18 +122,25 @@ class Report:
     def __str__(self) -> str:
         if self.snapshot_id is None:
             return f"{self.job}: nothing to do"
-        made = "committed" if self.is_new else "was committed before,"
         if self.job == "export":
-            made = "exported"
-        text = (
-            f"{self.job}: {made} {self.snapshot_id}: {self.files:,} files, {self.chunks:,} chunks, "
-            f"{shown_bytes(self.bytes_written)} in {self.seconds:.1f} s"
-        )
+            text = f"export: wrote snapshot {self.snapshot_id}"
+        elif not self.is_new:
+            return f"{self.job}: was committed before, as {self.snapshot_id}"
+        else:
+            text = f"{self.job}: committed {self.snapshot_id}"
+        text += f": {self._amounts()} in {self.seconds:.1f} s"
+        if self.released:
+            text += f"; {counted(len(self.released), 'file')} outside not needed any more"
         if self.left_out:
             text += f"; left out {len(self.left_out)}:\n{_listed(self.left_out)}"
-        if self.released:
-            text += f"; {len(self.released):,} files outside are not needed any more"
         return text
+
+    def _amounts(self) -> str:
+        """Say what there was of everything; what a job has nothing to do with is left out."""
+        amounts = {"file": self.files, "row": self.rows, "chunk": self.chunks}
+        told = [counted(count, what) for what, count in amounts.items() if count]
+        referred = " referred to," if self.job == "virtualize" else ""
+        return ", ".join([*told, shown_bytes(self.bytes_written)]) + referred
 
 
 class JobFailedError(IcefloeError):
@@ -155,6 +173,11 @@ class JobFailedError(IcefloeError):
             f"{_listed(self.failures, max_shown)}\n"
             + (self.remedy or 'mend them, or go on without them with on_error="skip"')
         )
+
+
+def counted(count: int, what: str) -> str:
+    """Write a number of things for people."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def shown_bytes(count: float) -> str:

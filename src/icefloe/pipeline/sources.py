@@ -1,20 +1,19 @@
-"""Which files a job reads: names, patterns or tables, and which of them were read before."""
+"""Which files a job reads: names, patterns or tables."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
+import reprlib
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.spark.exactly_once import METADATA_KEY
 from icefloe.virtual.files.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from icefloe.repository import Repository
     from icefloe.session import Session
 
 _PATTERN: Final = re.compile(r"[*?\[]")
@@ -29,8 +28,8 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     ----------
     sources
         A path or URL, or a pattern of them (``*``, ``?``, ``[…]``, and ``**`` for any depth); a
-        list of those; or a Spark DataFrame with a column ``url``, ``path``, ``source`` or
-        ``location``. What a pattern finds is sorted.
+        list of those; or a table with a column ``url``, ``path``, ``source`` or ``location``: of
+        Spark, pandas, Arrow or whatever else can be read as Arrow. What a pattern finds is sorted.
     session
         Its containers and credentials reach remote places.
 
@@ -39,55 +38,51 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     InvalidInputError
         If there are none, a pattern finds nothing, or a table has no such column.
     """
-    if hasattr(sources, "columns") and hasattr(sources, "select"):
-        listed: Sequence[Any] = _of_table(sources)
-    elif isinstance(sources, str | os.PathLike):
-        listed = [sources]
-    else:
-        listed = list(sources)
+    listed = _named(sources)
     opened = Sources.of(session.connection.virtual)
-    found = [url for one in listed for url in _expanded(os.fspath(one), opened)]
+    found = {one: _expanded(one, opened) for one in listed}
     if not found:
         raise InvalidInputError("there are no sources", kind=ErrorKind.NOT_ALLOWED)
-    return list(dict.fromkeys(opened.open(url).url for url in found))
+    without = [one for one, urls in found.items() if not urls]
+    if without:
+        raise InvalidInputError(
+            f"{', '.join(without)} {'finds' if len(without) == 1 else 'find'} no file: see whether "
+            "it is spelled as the files are",
+            kind=ErrorKind.OBJECT_NOT_FOUND,
+        )
+    return list(dict.fromkeys(opened.open(url).url for urls in found.values() for url in urls))
 
 
-def record_of(urls: Sequence[str]) -> dict[str, Any]:
-    """Describe sources for the metadata of a commit; what they begin with stands there once."""
-    # Letter by letter, and then back to a slash: as paths, URLs would lose one of theirs.
-    prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
-    start = len(prefix) + 1 if prefix else 0
-    return {
-        "prefix": f"{prefix}/" if prefix else "",
-        "names": [url[start:] for url in urls],
-    }
-
-
-def known_sources(repository: Repository, session: Session, group: str) -> set[str]:
-    """Return the sources that commits before a session's say they brought into a group."""
-    known: set[str] = set()
-    for info in repository.ancestry(snapshot_id=session.snapshot_id):
-        record = info.metadata.get(METADATA_KEY)
-        if isinstance(record, dict) and record.get("group") == group and "sources" in record:
-            known |= _urls(record["sources"])
-            if record.get("job") != "append":
-                break  # it made the group: what was there before is not there any more
-    return known
-
-
-def _urls(record: Mapping[str, Any]) -> set[str]:
-    return {f"{record['prefix']}{name}" for name in record["names"]}
+def _named(sources: Any) -> list[str]:
+    if hasattr(sources, "columns"):
+        return _of_table(sources)
+    try:
+        listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+        return [os.fspath(one) for one in listed]
+    except TypeError as error:
+        raise InvalidInputError(
+            "sources are paths, URLs or patterns of them, or a table of those, not "
+            f"{reprlib.repr(sources)}",
+            kind=ErrorKind.NOT_ALLOWED,
+        ) from error
 
 
 def _of_table(table: Any) -> list[str]:
-    column = next((name for name in _COLUMNS if name in table.columns), None)
+    """Take the names out of a table, of Spark or of anything that Arrow takes over."""
+    import pyarrow as pa  # noqa: PLC0415 - who names files does not need it
+
+    is_spark = hasattr(table, "toArrow")
+    held = table if is_spark else pa.table(table)
+    known = held.columns if is_spark else held.column_names
+    column = next((name for name in _COLUMNS if name in known), None)
     if column is None:
         raise InvalidInputError(
-            f"the table of sources has columns {', '.join(table.columns)}: name one of them "
+            f"the table of sources has columns {', '.join(known)}: name one of them "
             f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}",
             kind=ErrorKind.NOT_ALLOWED,
         )
-    found: list[str | None] = table.select(column).toArrow()[column].to_pylist()
+    named = held.select([column])
+    found: list[str | None] = (named.toArrow() if is_spark else named)[column].to_pylist()
     if not all(isinstance(one, str) and one for one in found):
         raise InvalidInputError(
             f"the column {column} of the table of sources has rows without a name in them: leave "
@@ -97,7 +92,7 @@ def _of_table(table: Any) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def _expanded(named: str, sources: Sources) -> Iterable[str]:
+def _expanded(named: str, sources: Sources) -> list[str]:
     pattern = _PATTERN.search(named)
     if pattern is None:
         return [named]
@@ -109,13 +104,21 @@ def _expanded(named: str, sources: Sources) -> Iterable[str]:
     else:
         fixed = named[: pattern.start()].rpartition("/")[0]
         matches = re.compile(_translated(named[len(fixed) + 1 :]))
-        below = sources.open(fixed).list_below()
-        found = sorted(f"{fixed}/{name}" for name, _ in below if matches.fullmatch(name))
-    if not found:
-        raise InvalidInputError(
-            f"{named} finds no file: see whether it is spelled as the files are",
-            kind=ErrorKind.OBJECT_NOT_FOUND,
+        below = (name for name, _ in sources.open(fixed).list_below())
+        found = sorted(
+            f"{fixed}/{name}" for name in _with_folders(below) if matches.fullmatch(name)
         )
+    return found
+
+
+def _with_folders(names: Iterable[str]) -> set[str]:
+    """Add the folders that objects are in: a Zarr store is one."""
+    found: set[str] = set()
+    for name in names:
+        place = name
+        while place and place not in found:
+            found.add(place)
+            place = place.rpartition("/")[0]
     return found
 
 

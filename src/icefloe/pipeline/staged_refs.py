@@ -13,7 +13,7 @@ garbage that collection finds.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,11 +51,14 @@ class ParsedFile:
         The object that has them, and the file's place in it.
     num_refs
         How many there are.
+    unlike
+        The metadata of arrays as the file has them, where the dataset shows them in other chunks.
     """
 
     dataset: VirtualDataset
     staged: tuple[ChunkRef, int]
     num_refs: int
+    unlike: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -65,6 +68,10 @@ class ParsedFile:
     def marked(self, number: int) -> VirtualDataset:
         """Return the dataset with a marker in each array, that says which file it is."""
         return _with_refs(self.dataset, lambda array: _marker(len(array.shape), number))
+
+    def marker(self, path: str, number: int) -> ArrayManifest:
+        """Return the marker of one array."""
+        return _marker(len(self.dataset.arrays[path].shape), number)
 
 
 class AlikeFiles:
@@ -117,7 +124,7 @@ class ParseFiles:
             try:
                 found.append(self._parse(url, sources))
             except Exception as error:  # noqa: BLE001 - told, with all others
-                found.append(Failure(url, told(error)))
+                found.append(Failure(url, told(error).removeprefix(f"{url}: ")))
         parsed = [one for one in found if isinstance(one, VirtualDataset)]
         staged = self._stage([_refs(one) for one in parsed])
         numbers = iter(range(len(parsed)))

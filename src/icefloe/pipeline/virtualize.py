@@ -16,10 +16,11 @@ from icefloe.pipeline.report import Failure, JobFailedError
 from icefloe.pipeline.staged_refs import file_number
 from icefloe.virtual.files.dataset import VirtualArray
 from icefloe.virtual_writer import append as append_dataset
+from icefloe.virtual_writer import find_misfits
 from icefloe.virtual_writer import write as write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.spark.progress import Progress
     from icefloe.transaction.adopted import Adopted, AdoptedManifest, LogWriter
+    from icefloe.virtual.files.agreement import Disagreement
+    from icefloe.virtual.files.dataset import VirtualDataset
 
 __all__ = ["OnError", "virtualize"]
 
@@ -94,7 +97,7 @@ def virtualize(
     parse_options
         Passed on to `icefloe.virtual.parse`, such as ``drop_variables``.
     refs_per_manifest
-        About how many references of an array go into one manifest.
+        How many references of an array go into one manifest at most.
     transaction_id
         The name of this job: if it is on the branch already, nothing is done.
     message, metadata
@@ -109,9 +112,10 @@ def virtualize(
     InvalidInputError, AlreadyExistsError, NodeNotFoundError
         If the arguments do not fit the repository. Nothing was written.
     JobFailedError
-        If files are damaged, or do not fit together. Nothing was committed.
+        If files are damaged, or do not fit together or what they are appended to: names all of
+        them. Nothing was committed.
     FilesDisagreeError
-        If they fit together, but not what they are to be appended to. Nothing was committed.
+        If the group ends within a chunk, behind which no references go. Nothing was committed.
     RebaseFailedError
         If somebody else wrote to the new group meanwhile. Nothing was committed.
     """
@@ -123,6 +127,7 @@ def virtualize(
         )
     job = FileJob(
         name="virtualize",
+        copies=False,
         spark=spark,
         repository=repository,
         sources=sources,
@@ -149,9 +154,12 @@ def virtualize(
             write_dataset(found.dataset, run.session, group=group, validate_containers=False)
         build_manifests(run, run.session, found, group, names[0], refs=refs_per_manifest)
 
+    def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
+        return find_misfits(dataset, session, dim=names[0], group=group)
+
     verb = "append" if append else "write"
     step = f"{verb} references to {path_of(group)}"
-    return job.do(write, last_step=step, dry_run=dry_run)
+    return job.do(write, misfits=misfits, last_step=step, dry_run=dry_run)
 
 
 def build_manifests(
@@ -164,7 +172,8 @@ def build_manifests(
     refs: int = REFS_PER_MANIFEST,
 ) -> None:
     """Let executors build the manifests of a dataset whose markers were written to a session."""
-    targets, places = _take_markers(session, found, group)
+    paths = [path for path in _virtual_arrays(found) if path not in found.unlike]
+    targets, places = take_markers(session, found, group, paths)
     axis_of = {
         path: names.index(dim) if dim in names else None
         for path, names in ((path, found.dataset.arrays[path].dimension_names) for path in targets)
@@ -175,16 +184,17 @@ def build_manifests(
         session.connection,
         {path: target for path, (_, target) in targets.items()},
         session.flusher.location_compression,
+        refs,
     )
     built: dict[str, list[AdoptedManifest]] = {path: [] for path in targets}
     failures = []
     for task, outcome in zip(tasks, run.outcomes(tasks, work), strict=True):
         if outcome.error is not None:
             failures.append(Failure(f"a manifest of {len(task):,} files", outcome.error))
-        for path, one in (outcome.result or {}).items():
-            built[path].append(one.manifest)
-            run.chunks += one.chunks
-            run.bytes_written += one.size_bytes
+        for path, parts in (outcome.result or {}).items():
+            built[path] += [one.manifest for one in parts]
+            run.chunks += sum(one.chunks for one in parts)
+            run.bytes_written += sum(one.size_bytes for one in parts)
     if failures:
         raise JobFailedError(run.name, failures, remedy=_REMEDY)
     for path, (where, _) in targets.items():
@@ -207,16 +217,18 @@ Places: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
 """The first chunk of each file in each array."""
 
 
-def _take_markers(
-    session: Session, found: Combined, group: str
+def _virtual_arrays(found: Combined) -> list[str]:
+    return [path for path, array in found.dataset.arrays.items() if isinstance(array, VirtualArray)]
+
+
+def take_markers(
+    session: Session, found: Combined, group: str, paths: Iterable[str]
 ) -> tuple[dict[str, tuple[Path, TargetArray]], Places]:
-    """Read from the session where the markers went, and take them out again."""
+    """Read from the session where the markers of arrays went, and take them out again."""
     base = path_of(group)
     targets: dict[str, tuple[Path, TargetArray]] = {}
     places: Places = {}
-    for path, array in found.dataset.arrays.items():
-        if not isinstance(array, VirtualArray):
-            continue
+    for path in paths:
         where = base
         for name in path.split("/"):
             where = where.child(name)
@@ -226,7 +238,7 @@ def _take_markers(
             continue  # an array that does not grow
         columns = changes.columns()
         session.transaction.changes.forget_chunks(node.id)
-        if array.chunk_shape is None:
+        if found.dataset.arrays[path].chunk_shape is None:
             raise InvalidInputError(
                 f"{path}: its chunks differ in shape, which cannot be combined yet: parse with "
                 f"drop_variables={[path]}",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -93,8 +94,13 @@ class Coding:
         """Make a column of stored values, in the order in which they lie in memory."""
         flat = np.ascontiguousarray(stored).reshape(-1)
         if self._keeps_integers:
-            fills = [np.ravel(self.attributes[name]) for name in _FILLS if name in self.attributes]
-            return self._typed(flat, np.isin(flat, np.concatenate(fills).astype(self.dtype)))
+            return self._typed(flat, self._is_missing(flat))
+        if "calendar" in self.attributes and (missing := self._is_missing(flat)).any():
+            # Without them: cftime makes a time of NaN, and xarray fails where there is no other.
+            present = self.decode(flat[~missing], nan_as_null=nan_as_null)
+            return present.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
+        if not len(flat):
+            return pa.array([], self.type)
         values = self._meant(flat) if self.attributes else flat
         match values.dtype.kind:
             case "M" | "m":
@@ -105,15 +111,25 @@ class Coding:
                 return self._typed(values, np.isnan(values))
             case "O" if pa.types.is_timestamp(self.type):
                 return pa.array([self._time_of(one) for one in values], self.type)
-            case "O" if self._is_calendar_text:
-                texts = [None if one is None or one != one else one.isoformat() for one in values]  # noqa: PLR0124 - NaN
-                return pa.array(texts, self.type)
+            case "O" if self.is_calendar_text:
+                return pa.array([one.isoformat() for one in values], self.type)
             case "O" | "T" | "U" | "S":
                 return pa.array(values.astype(object), self.type, from_pandas=True)
             case "b":
                 return pa.array(values, self.type)
             case _:
                 return self._typed(values, None)
+
+    @property
+    def fills(self) -> NDArray[Any]:
+        """The stored values that say that nothing is there."""
+        given = [np.ravel(self.attributes[name]) for name in _FILLS if name in self.attributes]
+        return np.concatenate([np.empty(0, self.dtype), *(one.astype(self.dtype) for one in given)])
+
+    def _is_missing(self, flat: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say where nothing is stored."""
+        found = np.isin(flat, self.fills)
+        return found | np.isnan(flat) if self.dtype.kind == "f" else found
 
     @property
     def _keeps_integers(self) -> bool:
@@ -125,21 +141,25 @@ class Coding:
         )
 
     @property
-    def _is_calendar_text(self) -> bool:
+    def is_calendar_text(self) -> bool:
+        """Whether these are times of a calendar that Spark has no dates for."""
         return self.attributes.get("calendar", "standard").lower() not in _OF_SPARK
 
     def _meant(self, flat: NDArray[Any]) -> NDArray[Any]:
         try:
-            decoded = xr.conventions.decode_cf_variable(
-                self.name,
-                xr.Variable(("row",), flat, dict(self.attributes)),
-                concat_characters=False,
-                decode_times=CFDatetimeCoder(time_unit="us"),
-                decode_timedelta=CFTimedeltaCoder(
-                    time_unit="us", decode_via_units=False, decode_via_dtype=True
-                ),
-            )
-            return np.asarray(decoded.values)
+            with warnings.catch_warnings():
+                # It warns of times that it has as objects, which are made columns all the same.
+                warnings.simplefilter("ignore", xr.SerializationWarning)
+                decoded = xr.conventions.decode_cf_variable(
+                    self.name,
+                    xr.Variable(("row",), flat, dict(self.attributes)),
+                    concat_characters=False,
+                    decode_times=CFDatetimeCoder(time_unit="us"),
+                    decode_timedelta=CFTimedeltaCoder(
+                        time_unit="us", decode_via_units=False, decode_via_dtype=True
+                    ),
+                )
+                return np.asarray(decoded.values)
         except (ValueError, TypeError, OverflowError) as error:
             raise invalid(
                 f"variable {self.name!r} cannot be decoded: {error}; its attributes are "
@@ -149,7 +169,7 @@ class Coding:
     def _find_type(self) -> pa.DataType:
         if "calendar" in self.attributes:
             # By its calendar, not by an example: the values decide how xarray decodes them.
-            return pa.string() if self._is_calendar_text else _MICROSECONDS
+            return pa.string() if self.is_calendar_text else _MICROSECONDS
         dtype = self.dtype
         if not self._keeps_integers and self.attributes and dtype.kind in "biuf":
             dtype = self._meant(np.zeros(1, dtype)).dtype
@@ -188,10 +208,8 @@ class Coding:
             validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
         return pa.Array.from_buffers(wanted, len(values), [validity, pa.py_buffer(values)])
 
-    def _time_of(self, time: Any) -> datetime | None:
+    def _time_of(self, time: Any) -> datetime:
         """Make a time of one that xarray has as an object: in years that its own cannot name."""
-        if time is None or time != time:  # noqa: PLR0124 - NaN
-            return None
         try:
             return datetime(  # noqa: DTZ001 - CF times have none
                 time.year,

@@ -75,7 +75,7 @@ class Target:
     Parameters
     ----------
     path
-        The array.
+        The array. Where rows have no column for it, it was asked to be left missing.
     axes
         Its dimensions, as numbers of dimensions of the table.
     coding
@@ -114,6 +114,11 @@ class Grid:
         """
         found = self._find(rows)
         for one, along in zip(self.dims, found, strict=True):
+            if rows[one.name].null_count:
+                raise invalid(
+                    f"column {one.name!r} has nulls, which are no place along a dimension: drop "
+                    f"those rows with df.dropna(subset={[one.name]})"
+                )
             wrong = np.flatnonzero((along < 0) | (along >= len(one)))
             if len(wrong):
                 raise invalid(
@@ -189,9 +194,9 @@ class Grid:
                 f"{[one.name for one in self.dims]})"
             )
         for target in self.targets:
-            stored = encode(target.coding, rows[target.coding.name])
             values = self._empty(target, shape)
-            values.reshape(-1)[cells] = stored
+            if target.coding.name in rows.column_names:
+                values.reshape(-1)[cells] = encode(target.coding, rows[target.coding.name])
             _assign(open_array(target.path), target, box, values)
 
     def clear_block(self, block: int, open_array: Callable[[str], zarr.Array[Any]]) -> None:
@@ -237,7 +242,7 @@ def block_length(chunk_lengths: Iterable[int], length: int) -> int:
 
 
 def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
-    """Put new labels after those that are there, in the order that those have.
+    """Put new labels after those that are there, in the order that those have, if any.
 
     Raises
     ------
@@ -251,9 +256,9 @@ def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
             "rows are appended after them; to write to cells that exist, use mode 'overwrite' "
             "with a region"
         )
-    falls = len(before) > 1 and before[0].as_py() > before[-1].as_py()
+    rises, falls = _order(before)
     new = new.take(pc.array_sort_indices(new, order="descending" if falls else "ascending"))
-    if len(before) and len(new):
+    if len(before) and len(new) and (rises or falls):
         last, first = before[-1].as_py(), new[0].as_py()
         if (first > last) if falls else (first < last):
             raise invalid(
@@ -261,6 +266,16 @@ def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
                 "what lies beyond it, or overwrite the group"
             )
     return pa.concat_arrays([before, new])
+
+
+def _order(labels: pa.Array) -> tuple[bool, bool]:
+    """Say whether labels rise, and whether they fall; a single one counts as rising."""
+    if len(labels) < 2:
+        return True, False
+    earlier, later = labels[:-1], labels[1:]
+    rises = pc.all(pc.less_equal(earlier, later)).as_py()
+    falls = pc.all(pc.greater_equal(earlier, later)).as_py()
+    return bool(rises), bool(falls and not rises)
 
 
 def distinct(columns: Sequence[pa.Array]) -> pa.Array:

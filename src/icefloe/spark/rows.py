@@ -161,10 +161,24 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
                 variable.name,
                 variable.path,
                 tuple(dims.index(name) for name in variable.dims),
-                Coding.of(variable.name, array.dtype, variable.attributes),
+                coding_of(group, variable, array.dtype),
             )
         )
     return RowsPlan(axes, tuple(columns), options.nan_as_null)
+
+
+def coding_of(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Coding:
+    """Read how a variable is stored; the bounds of times are times as these are, as CF has it."""
+    inherited: dict[str, Any] = {}
+    for other in group.variables.values():
+        units = other.attributes.get("units")
+        if variable.name in other.named_in("bounds") and " since " in str(units):
+            inherited = {
+                name: other.attributes[name]
+                for name in ("units", "calendar")
+                if name in other.attributes
+            }
+    return Coding.of(variable.name, dtype, {**inherited, **variable.attributes})
 
 
 def read_rows(session: Session, plan: RowsPlan, blocks: range) -> Iterator[pa.RecordBatch]:

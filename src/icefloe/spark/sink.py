@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
     from icefloe.spark.exactly_once import Committed, JobId
     from icefloe.spark.grid_rows import Grid
+    from icefloe.spark.write_intent import Intent
     from icefloe.spark.write_options import WriteOptions
-    from icefloe.spark.write_plan import Intent
 
 _FILE_BYTES: Final = 64 << 20
 """So much is put aside in one file."""
@@ -303,6 +303,12 @@ def commit_rows(
         The snapshot that the commit is based on. Without one it is the tip: rows find their places
         in what is there by then, and once more where somebody else is faster.
     """
+    # The tip first: a commit of this very job that comes after it is a conflict, and found then.
+    session = (
+        repository.writable_session(options.branch)
+        if base is None
+        else session_at(repository, options.branch, base)
+    )
     if job is not None:
         found = find_committed(repository, options.branch, job)
         if found is not None:
@@ -312,11 +318,6 @@ def commit_rows(
             f"these rows take {sum(one.size_bytes for one in asides):,} bytes, more than the "
             f"process that commits should hold: {_FRIENDLY}"
         )
-    session = (
-        repository.writable_session(options.branch)
-        if base is None
-        else session_at(repository, options.branch, base)
-    )
     rows = _fetch_rows(session, asides, schema)
     for attempt in range(_TRIES):
         try:
@@ -325,6 +326,9 @@ def commit_rows(
             if base is not None or attempt + 1 == _TRIES:
                 raise
             session = repository.writable_session(options.branch)
+            found = None if job is None else find_committed(repository, options.branch, job)
+            if found is not None:
+                return Written.of(found, 0)
     raise AssertionError("the last try raises or returns")
 
 
@@ -373,7 +377,9 @@ def _write_rows(
     has_gaps = len(rows) < np.prod([len(one) for one in labels.values()]) or any(
         rows[name].null_count for name in intent.variables
     )
-    grid = prepare(session, options, intent, labels, has_gaps=bool(has_gaps))
+    grid = prepare(
+        session, options, intent, labels, has_gaps=bool(has_gaps), distinct_rows=rows.select
+    )
     arrays = _Arrays(session)
     blocks = write_table(grid, rows, arrays) if len(rows) else []
     grid.require_complete(len(rows))

@@ -20,6 +20,7 @@ _WRITE: Final = (
     "append_dim",
     "replace_where",
     "coords",
+    "leave_missing",
     "transaction_id",
     "transaction_version",
     "message",
@@ -34,6 +35,7 @@ _SPELLINGS: Final = {
     "maxcommitspertrigger": "max_commits_per_trigger",
     "appenddim": "append_dim",
     "replacewhere": "replace_where",
+    "leavemissing": "leave_missing",
     "commitcolumns": "commit_columns",
     "transactionid": "transaction_id",
     "transactionversion": "transaction_version",
@@ -63,6 +65,8 @@ class WriteOptions:
         ``region`` is where a bucket is.
     coords
         The labels of dimensions, where they are known beforehand.
+    leave_missing
+        Variables that rows do not tell of: what is appended to them is missing.
     transaction_id, transaction_version
         Which commit this is: it is made once.
     message
@@ -77,6 +81,7 @@ class WriteOptions:
     append_dim: str | None = None
     region: Mapping[str, Any] | None = None
     coords: Mapping[str, Any] = field(default_factory=dict)
+    leave_missing: tuple[str, ...] = ()
     transaction_id: str | None = None
     transaction_version: int = 0
     message: str | None = None
@@ -112,11 +117,12 @@ class WriteOptions:
             place={name: options[name] for name in PLACE_OPTIONS if name in options},
             branch=options.get("branch", "main"),
             group="/" + options.get("group", "").strip("/"),
-            dims=_names(options["dims"]) if "dims" in options else None,
+            dims=_names("dims", options["dims"]) if "dims" in options else None,
             chunks=chunks,
             append_dim=options.get("append_dim"),
             region=_object("replace_where", options, '{"time": {"start": "2020", "stop": "2021"}}'),
             coords=_object("coords", options, '{"lat": [50, 40], "lon": [0, 1]}') or {},
+            leave_missing=_names("leave_missing", options.get("leave_missing", "[]")),
             transaction_id=options.get("transaction_id"),
             transaction_version=int(version),
             message=options.get("message"),
@@ -198,11 +204,14 @@ def _spelled(given: Mapping[str, str]) -> dict[str, str]:
     return {_SPELLINGS.get(name, name): value for name, value in options.items()}
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
+def _names(option: str, text: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
+    except ValueError as error:
+        raise invalid(f"option {option!r} is a list of names, not {text!r}") from error
     names = [str(name).strip() for name in names]
     if not all(names) or len(set(names)) < len(names):
-        raise invalid(f"option 'dims' is a list of columns, each once, not {text!r}")
+        raise invalid(f"option {option!r} is a list of names, each once, not {text!r}")
     return tuple(names)
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from icefloe.errors import RebaseFailedError
 from icefloe.spark.exactly_once import JobId, find_committed
 from icefloe.spark.options import invalid
 from icefloe.spark.sink import (
@@ -29,6 +30,7 @@ from icefloe.spark.sink import (
 )
 from icefloe.spark.source import open_repository
 from icefloe.spark.write_plan import labels_of, plan_write, prepare
+from icefloe.spark.write_tries import overtaken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,14 +67,15 @@ class IcefloeWriter(DataSourceArrowWriter):
         self._repository = packing(open_repository(options.place))
         self._job: WriteJob | None = None
         self._base: str | None = None
+        # The tip first: a commit of this very job that comes after it is a conflict, and found.
+        session = self._repository.writable_session(options.branch)
         if options.job is not None and find_committed(
             self._repository, options.branch, options.job
         ):
             return
-        session = self._repository.writable_session(options.branch)
         self._base = session.snapshot_id
         intent = plan_write(session, options, self._schema, overwrite=overwrite)
-        if options.coords.keys() >= set(intent.unknown):
+        if options.coords.keys() >= set(intent.unknown) and not intent.beside:
             labels = labels_of(intent, options.coords)
             grid = prepare(session, options, intent, labels)
             self._job = WriteJob.start(self._repository, session, options, intent, grid)
@@ -93,7 +96,10 @@ class IcefloeWriter(DataSourceArrowWriter):
         contents = _contents(messages)
         if self._job is not None:
             parts = [one for one in contents if isinstance(one, Part)]
-            self._job.commit(parts, self._options.job)
+            try:
+                self._job.commit(parts, self._options.job)
+            except RebaseFailedError as error:
+                raise overtaken(error) from error  # the rows are gone: nobody can try again here
             return
         commit_rows(
             self._repository,
@@ -102,7 +108,8 @@ class IcefloeWriter(DataSourceArrowWriter):
             [one for one in contents if isinstance(one, Aside)],
             overwrite=self._overwrite,
             job=self._options.job,
-            base=self._base,
+            # Appended rows find their places at the tip; what is overwritten must not have changed.
+            base=self._base if self._overwrite else None,
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

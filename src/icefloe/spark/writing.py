@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
-from icefloe.spark.exactly_once import find_committed
 from icefloe.spark.grid_rows import BLOCK_COLUMN
 from icefloe.spark.options import encode_options, invalid
 from icefloe.spark.progress import is_connect
-from icefloe.spark.sink import WriteJob, Written, packing
+from icefloe.spark.sink import packing
 from icefloe.spark.source import open_repository
 from icefloe.spark.write_options import WriteOptions
-from icefloe.spark.write_plan import plan_write, prepare
+from icefloe.spark.write_tries import Look, write_until_landed
 
 if TYPE_CHECKING:
     import os
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from icefloe.spark.sink import Part
-    from icefloe.spark.write_plan import Intent
+    from icefloe.spark.sink import Part, WriteJob, Written
+    from icefloe.spark.write_intent import Intent
 
 _WAVES: Final = 3
 """Tasks per core, where there are blocks enough."""
@@ -36,10 +35,11 @@ def write(
     *,
     group: str | None = None,
     mode: Literal["append", "overwrite"] = "append",
-    dims: Sequence[str] | None = None,
+    dims: Sequence[str] | str | None = None,
     chunks: Mapping[str, int] | None = None,
     append_dim: str | None = None,
     region: Mapping[str, Any] | None = None,
+    leave_missing: Sequence[str] | str | None = None,
     branch: str | None = None,
     transaction_id: str | None = None,
     transaction_version: int | None = None,
@@ -49,7 +49,8 @@ def write(
 
     Looks at the rows once to learn their labels, brings those of a chunk together, and lets one
     task write each. So ``df`` is computed twice: cache it if that is dear. Nobody sees anything
-    before the commit, and if this raises there is none.
+    before the commit, and if this raises there is none. Where others append to the group meanwhile,
+    the rows are written once more, behind theirs.
 
     Parameters
     ----------
@@ -72,6 +73,10 @@ def write(
     region
         What is overwritten: label selections by dimension, such as ``{"time": slice("2020-01",
         "2020-02")}``. Cells in it that no row tells of become missing; rows elsewhere are refused.
+    leave_missing
+        Variables along ``append_dim`` that have no column: what is appended to them is missing.
+        Those with fewer dimensions than the table have a column that says the same wherever their
+        labels are the same; those with another one, such as bounds, have a column of arrays.
     branch
         Gets the commit; ``main`` if not given.
     transaction_id, transaction_version
@@ -84,9 +89,10 @@ def write(
     ------
     InvalidInputError
         If the columns do not fit the group; if rows are outside of what is written; if cells come
-        twice, or are missing where that cannot be said.
+        twice, or are missing where that cannot be said; if labels are there already or out of
+        order, also because others appended them meanwhile.
     RebaseFailedError
-        If others changed the same chunks or nodes meanwhile.
+        If others changed meanwhile what is overwritten, or were faster time after time.
     """
     if mode not in {"append", "overwrite"}:
         raise invalid(f"mode is 'append' or 'overwrite', not {mode!r}")
@@ -97,87 +103,78 @@ def write(
     options = WriteOptions.parse(
         encode_options(
             group=group,
-            dims=None if dims is None else list(dims),
+            dims=_listed(dims),
             chunks=None if chunks is None else dict(chunks),
             append_dim=append_dim,
             replace_where=None if region is None else dict(region),
+            leave_missing=_listed(leave_missing),
             branch=branch,
             transaction_id=transaction_id,
             transaction_version=transaction_version,
             message=message,
         )
     )
-    return _write(df, packing(repo), options, overwrite=mode == "overwrite")
+    return write_until_landed(packing(repo), options, _Frame(df), overwrite=mode == "overwrite")
 
 
-def _write(
-    df: DataFrame, repository: Repository, options: WriteOptions, *, overwrite: bool
-) -> Written:
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+class _Frame:
+    """The rows of a DataFrame."""
 
-    if options.job is not None:
-        found = find_committed(repository, options.branch, options.job)
-        if found is not None:
-            return Written.of(found, 0)
-    session = repository.writable_session(options.branch)
-    schema = to_arrow_schema(df.schema, timezone="UTC")
-    intent = plan_write(session, options, schema, overwrite=overwrite)
-    labels, rows, has_nulls = _look(df, intent)
-    if intent.unknown and not rows:
-        return Written(None, is_new=False)
-    cells = 1
-    for one in labels.values():
-        cells *= len(one)
-    has_gaps = has_nulls or rows < cells
-    grid = prepare(session, options, intent, labels, has_gaps=has_gaps)
-    job = WriteJob.start(repository, session, options, intent, grid)
-    return job.commit(_run(df, job, intent), options.job)
+    def __init__(self, df: DataFrame) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
 
+        self._df = df
+        self.schema = to_arrow_schema(df.schema, timezone="UTC")
 
-def _look(df: DataFrame, intent: Intent) -> tuple[dict[str, pa.Array], int, bool]:
-    """Learn labels, the number of rows, and whether any value is null, in one pass."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+    def look(self, intent: Intent) -> Look:
+        """Learn labels, the number of rows, and whether any value is null, in one pass."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
-    if not intent.unknown:
-        return {}, 0, True
-    wanted = [
-        *(F.collect_set(F.col(f"`{name}`")).alias(f"labels_{place}")
-          for place, name in enumerate(intent.unknown)),
-        *(F.count(F.col(f"`{name}`")).alias(f"count_{place}")
-          for place, name in enumerate(intent.columns)),
-        F.count(F.lit(1)).alias("rows"),
-    ]  # fmt: skip
-    found = df.agg(*wanted).toArrow()
-    rows = found["rows"][0].as_py()
-    counts = {name: found[f"count_{place}"][0].as_py() for place, name in enumerate(intent.columns)}
-    for name in intent.dims:
-        if counts[name] < rows:
-            raise invalid(
-                f"column {name!r} has {rows - counts[name]} nulls, which are no place along a "
-                f"dimension: drop those rows with df.dropna(subset={[name]})"
-            )
-    labels = {
-        name: found[f"labels_{place}"].combine_chunks().values.cast(intent.columns[name])
-        for place, name in enumerate(intent.unknown)
-    }
-    return labels, rows, any(counts[name] < rows for name in intent.variables)
+        if not intent.unknown:
+            return Look({}, 0, has_nulls=True)
+        wanted = [
+            *(F.collect_set(F.col(_quoted(name))).alias(f"labels_{place}")
+              for place, name in enumerate(intent.unknown)),
+            *(F.count(F.col(_quoted(name))).alias(f"count_{place}")
+              for place, name in enumerate(intent.columns)),
+            F.count(F.lit(1)).alias("rows"),
+        ]  # fmt: skip
+        found = self._df.agg(*wanted).toArrow()
+        rows = found["rows"][0].as_py()
+        counts = {
+            name: found[f"count_{place}"][0].as_py() for place, name in enumerate(intent.columns)
+        }
+        for name in intent.dims:
+            if counts[name] < rows:
+                raise invalid(
+                    f"column {name!r} has {rows - counts[name]} nulls, which are no place along a "
+                    f"dimension: drop those rows with df.dropna(subset={[name]})"
+                )
+        labels = {
+            name: found[f"labels_{place}"].combine_chunks().values.cast(intent.columns[name])
+            for place, name in enumerate(intent.unknown)
+        }
+        return Look(labels, rows, any(counts[name] < rows for name in intent.variables))
 
+    def distinct(self, names: Sequence[str]) -> pa.Table:
+        """Collect what some columns have, each once."""
+        return self._df.select(*map(_quoted, names)).distinct().toArrow()
 
-def _run(df: DataFrame, job: WriteJob, intent: Intent) -> list[Part]:
-    """Let Spark bring rows together by block, and write them."""
-    from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - an extra
+    def write(self, job: WriteJob, intent: Intent) -> list[Part]:
+        """Let Spark bring rows together by block, and write them."""
+        from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - an extra
 
-    chosen = df.select(*(f"`{name}`" for name in intent.columns))
-    routed = StructType([*chosen.schema.fields]).add(BLOCK_COLUMN, LongType())
-    blocks = chosen.mapInArrow(job.route, routed)
-    tasks = max(1, min(job.grid.num_blocks, _cores(df) * _WAVES))
-    sorted_blocks = blocks.repartition(tasks, BLOCK_COLUMN).sortWithinPartitions(BLOCK_COLUMN)
-    answers = sorted_blocks.mapInArrow(_writer(job), "part binary, error string").toArrow()
-    errors = [error for error in answers["error"].to_pylist() if error is not None]
-    if errors:
-        more = f" (and {len(errors) - 1} more tasks failed)" if len(errors) > 1 else ""
-        raise invalid(f"{errors[0]}{more}; nothing was committed")
-    return [pickle.loads(part) for part in answers["part"].to_pylist()]  # noqa: S301 - ours
+        chosen = self._df.select(*map(_quoted, intent.columns))
+        routed = StructType([*chosen.schema.fields]).add(BLOCK_COLUMN, LongType())
+        blocks = chosen.mapInArrow(job.route, routed)
+        tasks = max(1, min(job.grid.num_blocks, _cores(self._df) * _WAVES))
+        sorted_blocks = blocks.repartition(tasks, BLOCK_COLUMN).sortWithinPartitions(BLOCK_COLUMN)
+        answers = sorted_blocks.mapInArrow(_writer(job), "part binary, error string").toArrow()
+        errors = [error for error in answers["error"].to_pylist() if error is not None]
+        if errors:
+            more = f" (and {len(errors) - 1} more tasks failed)" if len(errors) > 1 else ""
+            raise invalid(f"{errors[0]}{more}; nothing was committed")
+        return [pickle.loads(part) for part in answers["part"].to_pylist()]  # noqa: S301 - ours
 
 
 def _writer(
@@ -198,6 +195,15 @@ def _writer(
         )
 
     return icefloe
+
+
+def _listed(names: Sequence[str] | str | None) -> list[str] | str | None:
+    """Leave text alone: the option is read with commas, and letters are no names."""
+    return names if names is None or isinstance(names, str) else list(names)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _cores(df: DataFrame) -> int:

@@ -45,11 +45,14 @@ class ChangeSet:
         The chunks written and deleted, for each array.
     adopted
         Manifests that others wrote for this transaction, for each array.
+    fork_points
+        Snapshots that these changes, or a part of them, were written as for forks to begin at.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
     chunks: dict[NodeId, ChunkChanges] = field(default_factory=dict)
     adopted: dict[NodeId, tuple[AdoptedManifest, ...]] = field(default_factory=dict)
+    fork_points: set[SnapshotId] = field(default_factory=set)
 
     def forget_chunks(self, node_id: NodeId) -> None:
         """Drop what was done to the chunks of an array."""
@@ -62,6 +65,7 @@ class ChangeSet:
             dict(self.edits),
             {node_id: changes.copy() for node_id, changes in self.chunks.items()},
             dict(self.adopted),
+            set(self.fork_points),
         )
 
 
@@ -142,7 +146,8 @@ def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             rows = log.updated_chunks.matrix(position)
             known = chunks.get(node_id)
-            if known is not None and len(known) and len(rows):
+            # An array that got another number of dimensions has none of its older chunks any more.
+            if known is not None and len(known) and len(rows) and known.shape[1] == rows.shape[1]:
                 rows = np.unique(np.concatenate([known, rows]), axis=0)
             # A log may name an array without any chunk, and its matrix has no columns then.
             chunks[node_id] = rows if known is None or len(rows) else known

@@ -96,7 +96,14 @@ def _add_chunks(
     for node_id, matrices in chunks.items():
         if node_id not in nodes:
             continue
-        # A log may name an array without any chunk, and its matrix has no columns then.
-        filled = [matrix for matrix in matrices if len(matrix)] or matrices[:1]
-        rows = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
-        diff.updated_chunks[str(nodes[node_id].path)] = rows.tolist()
+        # An array may have had another number of dimensions. A log may also name an array without
+        # any chunk, and its matrix has no columns then.
+        by_rank: dict[int, list[NDArray[np.uint32]]] = {}
+        for matrix in matrices:
+            if len(matrix):
+                by_rank.setdefault(matrix.shape[1], []).append(matrix)
+        rows: list[list[int]] = []
+        for filled in by_rank.values():
+            one = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
+            rows += one.tolist()
+        diff.updated_chunks[str(nodes[node_id].path)] = rows if len(by_rank) < 2 else sorted(rows)

@@ -58,6 +58,17 @@ def merge_changes(
     """
     if changes.adopted:
         raise _failed("the fork adopted manifests, which only the session that commits can")
+    with into.lock:
+        into.require_unsealed()
+        _merge(into, fork_point, changes, on_chunk_conflict)
+
+
+def _merge(
+    into: Transaction,
+    fork_point: Transaction,
+    changes: ChangeSet,
+    on_chunk_conflict: VersionSelection,
+) -> None:
     edits, renamed = _plan_nodes(into, fork_point, changes)
     _require_places(into, fork_point, edits)
     columns = {}
@@ -86,6 +97,7 @@ def merge_changes(
             into.put_node(edited)
     for node, changed_columns in columns.values():
         into.change_chunks(node, changed_columns)
+    into.changes.fork_points |= changes.fork_points
 
 
 def _plan_nodes(

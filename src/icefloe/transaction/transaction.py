@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,7 @@ from icefloe.errors import (
     ErrorKind,
     InvalidInputError,
     NodeNotFoundError,
+    ReadOnlyError,
     SessionStateError,
 )
 from icefloe.model.byte_range import Bounded, From, Last, Until
@@ -72,21 +74,23 @@ class Part:
 class _OpenArray:
     """An array as the transaction sees it now, made ready for many chunks."""
 
-    __slots__ = ("index", "manifests", "node", "num_chunks")
+    __slots__ = ("changes", "index", "manifests", "node", "num_chunks")
 
     def __init__(
         self,
         node: NodeSnapshot,
         data: ArrayNodeData,
         base: ArrayNodeData | None,
-        adopted: tuple[AdoptedManifest, ...],
+        changes: ChangeSet,
     ) -> None:
         self.node = node
+        # Those that belong to these manifests: a commit replaces both while others read.
+        self.changes = changes
         self.num_chunks = tuple(dimension.num_chunks for dimension in data.shape)
         # With another number of dimensions than before, an array has none of its chunks any more.
         fits = base is not None and len(base.shape) == len(data.shape)
         self.manifests = base.manifests if base and fits else ()
-        self.manifests += tuple(one.ref for one in adopted)
+        self.manifests += tuple(one.ref for one in changes.adopted.get(node.id, ()))
         self.index = ManifestIndex(self.manifests, len(data.shape))
 
     def has(self, indices: tuple[int, ...]) -> bool:
@@ -131,6 +135,7 @@ class Transaction:
         self._virtual = virtual
         self._packer = None if config.packing is None else Packer(assets, config.packing)
         self.lock = threading.RLock()
+        self._is_sealed = self._is_over = False
         self._arrays: dict[str, _OpenArray] = {}
         # The manifest that the last chunk was found in: mostly the next one is there as well, and
         # a manifest that is larger than the cache is not fetched again for each chunk.
@@ -148,25 +153,26 @@ class Transaction:
     @property
     def has_changes(self) -> bool:
         """Whether a commit would record anything."""
-        changes = self.changes
-        if changes.adopted or any(changes.chunks.values()):
-            return True
-        if not changes.edits:
-            return False
-        nodes = self.node_changes()
+        with self.lock:
+            changes = self.changes
+            if changes.adopted or any(changes.chunks.values()):
+                return True
+            if not changes.edits:
+                return False
+            nodes = self.node_changes()
         return bool(nodes.new or nodes.deleted or nodes.updated or nodes.moved)
 
     def node_changes(self) -> NodeChanges:
         """Tell which nodes differ from the base."""
-        return node_changes(self.base, self.changes)
+        with self.lock:
+            return node_changes(self.base, self.changes)
 
     # -- nodes
 
     def get_node(self, path: Path) -> NodeSnapshot | None:
         """Return the node at a path, as it is now."""
-        if path in self.changes.edits:
-            return self.changes.edits[path]
-        return self.base.get(path)
+        edits = self.changes.edits
+        return edits[path] if path in edits else self.base.get(path)
 
     def require_node(self, path: Path) -> NodeSnapshot:
         """Return the node at a path, or raise."""
@@ -248,6 +254,7 @@ class Transaction:
     def put_node(self, node: NodeSnapshot) -> None:
         """Let this node be at its path, in place of whatever is there."""
         with self.lock:
+            self.require_unsealed()
             present = self.get_node(node.path)
             if present is not None and present.id != node.id:
                 self.changes.forget_chunks(present.id)
@@ -256,6 +263,7 @@ class Transaction:
     def drop_node(self, path: Path) -> None:
         """Let no node be at a path, whatever is below it."""
         with self.lock:
+            self.require_unsealed()
             present = self.get_node(path)
             if present is not None:
                 self.changes.forget_chunks(present.id)
@@ -315,7 +323,7 @@ class Transaction:
         else:
             payload = ChunkRef(ChunkId.random(), 0, size)
             self.assets.write_chunk(payload.id, data)
-        self._set_payload(array.node, indices, payload)
+        self._set_payload(array, indices, payload)
 
     async def set_chunk_async(
         self, path: Path, indices: tuple[int, ...], data: bytes | memoryview
@@ -332,13 +340,13 @@ class Transaction:
         array = self._require_place_of(path, indices)
         payload = ChunkRef(ChunkId.random(), 0, size)
         await self.assets.write_chunk_async(payload.id, data)
-        self._set_payload(array.node, indices, payload)
+        self._set_payload(array, indices, payload)
 
     def set_payload(self, path: Path, indices: tuple[int, ...], payload: ChunkPayload) -> None:
         """Record a reference to a chunk whose bytes are somewhere already."""
         array = self._require_place_of(path, indices)
         self._require_bytes(path, indices, _length(payload))
-        self._set_payload(array.node, indices, payload)
+        self._set_payload(array, indices, payload)
 
     def set_payloads(self, path: Path, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> None:
         """Record references to many chunks at once; the last one of a chunk counts."""
@@ -365,6 +373,7 @@ class Transaction:
             If one reaches outside the array, or over chunks that are there.
         """
         with self.lock:
+            self.require_unsealed()
             array = self._require_open(path)
             present = [ref.extents for ref in array.manifests]
             for one in manifests:
@@ -376,10 +385,10 @@ class Transaction:
 
     def delete_chunk(self, path: Path, indices: tuple[int, ...]) -> None:
         """Delete a chunk; what is not there is no error."""
-        array = self._open(path)
-        if array is None or not array.has(indices):
-            return
         with self.lock:
+            array = self._open(path)
+            if array is None or not array.has(indices):
+                return
             if self._get_payload(array, indices) is not None:
                 self._chunk_changes(array.node).set(indices, None)
 
@@ -484,7 +493,7 @@ class Transaction:
         node = self.require_array(path)
         array = self._require_open(path)
         with self.lock:
-            changes = self.changes.chunks.get(node.id)
+            changes = array.changes.chunks.get(node.id)
             columns = changes.columns() if changes else None
         wanted = (
             ref.id for ref in array.manifests if within is None or ref.extents.overlaps(within)
@@ -510,9 +519,40 @@ class Transaction:
         if self._packer is not None:
             self._packer.finish()
 
+    def copy_changes(self) -> ChangeSet:
+        """Return the changes so far; none of the chunks that they refer to waits in memory."""
+        with self.lock:
+            self.finish_chunks()
+            return self.changes.copy()
+
+    @contextmanager
+    def sealed(self) -> Iterator[None]:
+        """Refuse changes meanwhile, and afterwards too if the transaction is over then.
+
+        A change that another thread makes while a commit or a rebase is under way would be in
+        neither it nor anything that comes after it.
+        """
+        with self.lock:
+            self.require_unsealed()
+            self._is_sealed = True
+        try:
+            yield
+        finally:
+            self._is_sealed = self._is_over
+
+    def require_unsealed(self) -> None:
+        """Refuse a change that comes too late."""
+        if self._is_sealed:
+            raise ReadOnlyError(
+                "another thread commits or rebases this session, or has committed it: what is "
+                "changed now would be lost; finish all writes before, or take a new session",
+                kind=ErrorKind.READ_ONLY_SESSION,
+            )
+
     def discard(self) -> None:
         """Forget all changes."""
         with self.lock:
+            self.require_unsealed()
             self.changes = ChangeSet()
             self._arrays.clear()
             if self._packer is not None:
@@ -526,9 +566,16 @@ class Transaction:
             self._arrays.clear()
             self._last = None
 
+    def finish(self, snapshot_id: SnapshotId) -> None:
+        """Show the snapshot that the changes became, and change no more."""
+        with self.lock:
+            self._is_over = True
+            self.rebased(snapshot_id, ChangeSet())
+
     # -- inside
 
     def _edit(self, path: Path, node: NodeSnapshot | None) -> None:
+        self.require_unsealed()
         self.changes.edits[path] = node
         self._arrays.clear()
         changed = None if node is None else self.changes.chunks.get(node.id)
@@ -550,7 +597,7 @@ class Transaction:
                 node,
                 node.node_data,
                 base if isinstance(base, ArrayNodeData) else None,
-                self.changes.adopted.get(node.id, ()),
+                self.changes,
             )
             self._arrays[path.value] = array
             return array
@@ -569,7 +616,7 @@ class Transaction:
         return array
 
     def _get_payload(self, array: _OpenArray, indices: tuple[int, ...]) -> ChunkPayload | None:
-        changes = self.changes.chunks.get(array.node.id)
+        changes = array.changes.chunks.get(array.node.id)
         if changes is not None:
             with self.lock:
                 changed = changes.get(indices)
@@ -587,12 +634,24 @@ class Transaction:
         return None if finder is None else finder.get(indices)
 
     def _set_payload(
-        self, node: NodeSnapshot, indices: tuple[int, ...], payload: ChunkPayload
+        self, array: _OpenArray, indices: tuple[int, ...], payload: ChunkPayload
     ) -> None:
+        path = array.node.path
         with self.lock:
-            self._chunk_changes(node).set(indices, payload)
+            self.require_unsealed()
+            # Much can happen while the bytes of a chunk are on their way.
+            if array.changes is not self.changes:
+                raise SessionStateError(
+                    f"chunk {list(indices)} of {path} was being written while the session was "
+                    "rebased, or its changes discarded: write it again",
+                    kind=ErrorKind.NOT_ALLOWED,
+                )
+            if self._arrays.get(path.value) is not array:
+                array = self._require_place_of(path, indices)
+            self._chunk_changes(array.node).set(indices, payload)
 
     def _chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
+        self.require_unsealed()
         changes = self.changes.chunks.get(node.id)
         if changes is None:
             changes = self.changes.chunks[node.id] = ChunkChanges(_ndim(node))

@@ -104,7 +104,21 @@ def disagreements(
     """Find what keeps a file from being combined with another along dimensions, in any order."""
     if _looks_alike(first, other, dims):
         return []
-    return list(compare(_aligned(first, other, dims), other, dims=dims))
+    found = list(compare(_aligned(first, other, dims), other, dims=dims))
+    return found or list(_incomparable(first, other, dims))
+
+
+def _incomparable(
+    first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
+) -> Iterator[Disagreement]:
+    """Find times that no common units exist for."""
+    for path, array in first.arrays.items():
+        if (
+            isinstance(array, LoadedArray)
+            and dims & set(array.dimension_names)
+            and comparable_values([first, other], path) is None
+        ):
+            yield from _check_units([first, other], path)
 
 
 def _combine_nested(
@@ -268,25 +282,7 @@ def _check_grid(
 def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
     values = comparable_values(parts, path)
     if values is None:
-        first = parts[0].arrays[path].attributes
-        for part in parts[1:]:
-            attributes = part.arrays[path].attributes
-            if _calendar(attributes) != _calendar(first):
-                yield Disagreement(
-                    part.shown,
-                    path,
-                    "attribute",
-                    f"counts in calendar {_calendar(attributes)!r}, and in {_calendar(first)!r} in "
-                    f"{parts[0].shown}",
-                )
-            elif attributes.get("units") != first.get("units"):
-                yield Disagreement(
-                    part.shown,
-                    path,
-                    "attribute",
-                    f"has units {attributes.get('units')!r}, which cannot be brought to "
-                    f"{first.get('units')!r} of {parts[0].shown}",
-                )
+        yield from _check_units(parts, path)
         return
     if values[0].dtype.kind not in "iuf":
         yield from _check_labels(parts, values, path)
@@ -315,6 +311,28 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
                 "order",
                 f"goes from {text}, before {other}: put the files in order, or combine with "
                 "order='coordinates'",
+            )
+
+
+def _check_units(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
+    first = parts[0].arrays[path].attributes
+    for part in parts[1:]:
+        attributes = part.arrays[path].attributes
+        if _calendar(attributes) != _calendar(first):
+            yield Disagreement(
+                part.shown,
+                path,
+                "attribute",
+                f"counts in calendar {_calendar(attributes)!r}, and in {_calendar(first)!r} in "
+                f"{parts[0].shown}",
+            )
+        elif attributes.get("units") != first.get("units"):
+            yield Disagreement(
+                part.shown,
+                path,
+                "attribute",
+                f"has units {attributes.get('units')!r}, which cannot be brought to "
+                f"{first.get('units')!r} of {parts[0].shown}",
             )
 
 

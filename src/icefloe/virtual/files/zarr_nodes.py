@@ -15,6 +15,7 @@ from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.virtual.files.array_metadata import (
     array_metadata,
     array_template,
+    fill_value_attribute,
     normalised,
     unsupported,
 )
@@ -155,6 +156,7 @@ def _v2_array(
             raise unsupported(
                 request.url, path, f"zarr has no such array of {dtype} with {names}: {error}"
             ) from error
+        attributes = _with_missing_value(attributes, fill_value, dtype)
     metadata = array_metadata(
         template,
         shape=shape,
@@ -166,6 +168,16 @@ def _v2_array(
         order = {"name": "transpose", "configuration": {"order": [*range(len(shape))][::-1]}}
         metadata["codecs"] = [order, *metadata["codecs"]]
     return ZarrArray(metadata, zarray.get("dimension_separator", "."), "")
+
+
+def _with_missing_value(
+    attributes: dict[str, Any], fill_value: Any, dtype: np.dtype[Any]
+) -> dict[str, Any]:
+    """Say by an attribute what is missing: to readers of version 2 the fill value says it."""
+    missing = attributes.get("_FillValue") if fill_value is None else fill_value
+    if not isinstance(missing, int | float) or dtype.kind not in "iufb":
+        return attributes
+    return {**attributes, "_FillValue": fill_value_attribute(missing, dtype)}
 
 
 def _string_template(

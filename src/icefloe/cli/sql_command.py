@@ -1,0 +1,104 @@
+"""The command that asks: a dataset as a table for Spark SQL."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from icefloe.cli.arguments import (
+    AsJson,
+    Containers,
+    Group,
+    Master,
+    Ref,
+    Remote,
+    RepositoryPlace,
+    read_json,
+)
+from icefloe.cli.job_run import Engine, shown_progress
+from icefloe.cli.output import print_json, print_out, printable
+from icefloe.errors import InvalidInputError
+
+commands = typer.Typer(rich_markup_mode="rich")
+
+
+@commands.command(
+    rich_help_panel="Jobs on Spark",
+    epilog="Examples:\n\n"
+    "  icefloe sql weather 'DESCRIBE data'\n\n"
+    "  icefloe sql weather 'SELECT month(time), avg(t2m) FROM data GROUP BY 1 ORDER BY 1'\n\n"
+    "  icefloe sql weather 'SELECT * FROM data' --sel '{\"lat\": 52.5, \"lon\": 12.5}' --json",
+)
+def sql(
+    repository: RepositoryPlace,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Spark SQL; the dataset is the table data.")
+    ],
+    *,
+    group: Group = "/",
+    ref: Ref = "main",
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--variable", metavar="NAME", help="Read only these; may be repeated."),
+    ] = None,
+    sel: Annotated[
+        Any,
+        typer.Option(
+            "--sel",
+            parser=read_json,
+            metavar="JSON",
+            help="Read only these labels, which is quicker than WHERE; ranges as "
+            '{"lat": {"start": 40, "stop": 60}}.',
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows.")] = 100,
+    containers: Containers = None,
+    as_json: AsJson = False,
+    master: Master = None,
+    remote: Remote = None,
+) -> None:
+    """Ask with SQL: a row for each cell, a column for each dimension and each variable."""
+    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
+    from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
+    from icefloe.refs import open_refs  # noqa: PLC0415
+    from icefloe.spark.asking import ask  # noqa: PLC0415 - brings Arrow along
+
+    opened = pipeline.open_repository(repository, containers=containers or ())
+    snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
+    session = opened.readonly_session(snapshot_id=snapshot_id)
+    select = {"group": group, "variables": variables or None, "sel": sel}
+    with shown_progress() as progress, Engine(master, remote, spark=True).session() as spark:
+        assert spark is not None  # noqa: S101 - the engine was told so
+        try:
+            names, rows = ask(spark, session, query, limit=limit + 1, progress=progress, **select)
+        except InvalidInputError as error:
+            raise InvalidInputError(_with_options(error.message), kind=error.kind) from error
+    if as_json:
+        print_json([dict(zip(names, map(_plain, row), strict=True)) for row in rows[:limit]])
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in names:
+            table.add_column(Text(printable(name)))
+        for row in rows[:limit]:
+            table.add_row(*(Text("NULL" if cell is None else printable(str(cell))) for cell in row))
+        print_out(table)
+    if len(rows) > limit:
+        Console(stderr=True).print(f"[dim]the first {limit} rows; more with --limit[/]")
+
+
+def _plain(cell: object) -> object:
+    return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
+
+
+def _with_options(message: str) -> str:
+    """Say options where Python's arguments are advised."""
+
+    def option(found: re.Match[str]) -> str:
+        return " ".join(f"--variable {name}" for name in found[1].split(","))
+
+    return re.sub(r"variables='([^']*)'", option, message)

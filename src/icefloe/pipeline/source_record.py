@@ -1,0 +1,94 @@
+"""Which files a group was made of: kept with the group, and told by every commit.
+
+What a commit says is gone when its snapshot expires. So the group itself carries the names of all
+its files, in an attribute: they last as long as the group, and go along when it is moved, copied or
+deleted. Names in an archive are much alike: compressed, 100,000 of them take some 30 kB.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import zstandard
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.nodes import path_of
+from icefloe.spark.exactly_once import METADATA_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+
+ATTRIBUTE: Final = "_nc_icefloe_sources"
+"""Of the group. What begins with ``_nc`` xarray takes for NetCDF's own, and does not show."""
+
+
+def record_of(urls: Sequence[str]) -> dict[str, Any]:
+    """Describe sources for the metadata of a commit; what they begin with stands there once."""
+    # Letter by letter, and then back to a slash: as paths, URLs would lose one of theirs.
+    prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
+    start = len(prefix) + 1 if prefix else 0
+    return {
+        "prefix": f"{prefix}/" if prefix else "",
+        "names": [url[start:] for url in urls],
+    }
+
+
+def known_sources(repository: Repository, session: Session, group: str) -> set[str]:
+    """Return the sources that were brought into a group, as a session sees it.
+
+    Somebody may have replaced the attributes of the group: then commits tell, as far as they are
+    still there.
+    """
+    node = session.transaction.get_node(path_of(group))
+    kept = None if node is None else _attributes(node.user_data).get(ATTRIBUTE)
+    return _told(repository, session, group) if kept is None else _unpacked(kept, group)
+
+
+def keep_sources(session: Session, group: str, urls: Iterable[str]) -> None:
+    """Let a group carry the names of all its sources from now on."""
+    path = path_of(group)
+    document = json.loads(session.transaction.require_node(path).user_data)
+    document["attributes"] = {**(document.get("attributes") or {}), ATTRIBUTE: _packed(urls)}
+    session.transaction.set_metadata(path, json.dumps(document, separators=(",", ":")).encode())
+
+
+def _attributes(document: bytes) -> dict[str, Any]:
+    return json.loads(document).get("attributes") or {}
+
+
+def _packed(urls: Iterable[str]) -> str:
+    # Sorted, equal sets give equal attributes, and neighbours have most in common. No URL has a
+    # line break in it.
+    return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
+
+
+def _unpacked(kept: Any, group: str) -> set[str]:
+    try:
+        return set(zstandard.decompress(base64.b64decode(kept)).decode().split("\n"))
+    except (TypeError, ValueError, zstandard.ZstdError) as error:
+        raise InvalidInputError(
+            f"{group}: its attribute {ATTRIBUTE}, which names the files in it, is damaged; if it "
+            "is deleted, the history of the branch tells them",
+            kind=ErrorKind.NOT_ALLOWED,
+        ) from error
+
+
+def _told(repository: Repository, session: Session, group: str) -> set[str]:
+    known: set[str] = set()
+    for info in repository.ancestry(snapshot_id=session.snapshot_id):
+        record = info.metadata.get(METADATA_KEY)
+        if isinstance(record, dict) and record.get("group") == group and "sources" in record:
+            known |= _urls(record["sources"])
+            if record.get("job") != "append":
+                break  # it made the group: what was there before is not there any more
+    return known
+
+
+def _urls(record: Mapping[str, Any]) -> set[str]:
+    return {f"{record['prefix']}{name}" for name in record["names"]}
