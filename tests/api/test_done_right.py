@@ -107,6 +107,17 @@ def test_forks_that_wrote_the_same_chunk(repository: Repository) -> None:
     assert zarr.open_array(session.store, path="a")[0] == 11
 
 
+def test_a_fork_of_changes_that_are_not_here(repository: Repository) -> None:
+    """What the fork began with would be left behind."""
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[0] = 1
+    fork = session.fork()
+    zarr.open_array(fork.store, path="a")[1] = 2
+    with pytest.raises(SessionStateError) as raised:
+        repository.writable_session("main").merge(fork)
+    assert raised.value.kind == "merge-not-allowed"
+
+
 def test_commits_at_the_same_time_on_a_local_file_system(tmp_path: Path) -> None:
     """What was reported as done is in the history."""
     storage = local_filesystem_storage(tmp_path / "repo")

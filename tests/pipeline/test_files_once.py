@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import h5netcdf
 import numpy as np
 import pytest
 import zarr
+import zstandard
 
 import icefloe
 from icefloe.pipeline.append import append
@@ -130,11 +132,21 @@ def set_title(repository: icefloe.Repository) -> None:
         zarr.open_group(store).attrs["title"] = "set meanwhile"
 
 
-def test_a_record_that_was_damaged_is_told(folder: Path, repository: icefloe.Repository) -> None:
+def bomb() -> str:
+    """Return what claims to become gigabytes."""
+    compressor = zstandard.ZstdCompressor().compressobj(size=2**33)
+    data = compressor.compress(b"s3://") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize("record", ["no record", 7, bomb()], ids=["text", "number", "bomb"])
+def test_a_record_that_was_damaged_is_told(
+    folder: Path, repository: icefloe.Repository, record: Any
+) -> None:
     paths = without_coordinate(folder, 2)
     ingest(None, repository, paths[:1], dims="step")
     with repository.transaction("main", message="damage") as store:
-        zarr.open_group(store).attrs[ATTRIBUTE] = "no record"
+        zarr.open_group(store).attrs[ATTRIBUTE] = record
     with pytest.raises(icefloe.InvalidInputError, match=f"/: its attribute {ATTRIBUTE}"):
         append(None, repository, paths, dim="step")
 

@@ -28,6 +28,10 @@ ATTRIBUTE: Final = "_nc_icefloe_sources"
 """Of the group. What begins with ``_nc`` xarray takes for NetCDF's own, and does not show."""
 
 
+_MAX_BYTES: Final = 1 << 30
+"""Ten million names of a hundred letters."""
+
+
 def record_of(urls: Sequence[str]) -> dict[str, Any]:
     """Describe sources for the metadata of a commit; what they begin with stands there once."""
     # Letter by letter, and then back to a slash: as paths, URLs would lose one of theirs.
@@ -70,13 +74,19 @@ def _packed(urls: Iterable[str]) -> str:
 
 def _unpacked(kept: Any, group: str) -> set[str]:
     try:
-        return set(zstandard.decompress(base64.b64decode(kept)).decode().split("\n"))
-    except (TypeError, ValueError, zstandard.ZstdError) as error:
+        packed = base64.b64decode(kept)
+        # Anybody can write attributes: a few bytes must not become all memory that there is.
+        is_bounded = 0 <= zstandard.frame_content_size(packed) <= _MAX_BYTES
+        names = zstandard.decompress(packed).decode() if is_bounded else None
+    except (TypeError, ValueError, zstandard.ZstdError):
+        names = None
+    if names is None:
         raise InvalidInputError(
             f"{group}: its attribute {ATTRIBUTE}, which names the files in it, is damaged; if it "
             "is deleted, the history of the branch tells them",
             kind=ErrorKind.NOT_ALLOWED,
-        ) from error
+        )
+    return set(names.split("\n"))
 
 
 def _told(repository: Repository, session: Session, group: str) -> set[str]:
