@@ -1,13 +1,16 @@
 """``make demo``: a year of daily NetCDF files on Spark, from files to a query, a map and a report.
 
 Short enough to be the tutorial: every step is one call. What it makes is in ``demo/output``.
+``python demo.py DAYS`` takes fewer days, the last ones of the year.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from calendar import month_name
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +38,11 @@ def tell(step: str, result: object) -> None:
     told.append(f"| {time.monotonic() - started:.0f} s | {step} | {result} |")
 
 
-def main() -> None:
+def main(days: int = 365) -> None:
     """Take an archive from files to answers."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
-    files = write_archive(ARCHIVE, days=365)
+    last = date(2024, 12, 31)
+    files = write_archive(ARCHIVE, days=days, first=str(last - timedelta(days)))
     tell("An archive", f"{len(files)} NetCDF4 files, one for each day")
 
     spark = icefloe.spark.spark_session()  # all cores of this machine; or a cluster
@@ -54,7 +58,7 @@ def main() -> None:
     repo.create_tag("a-year", repo.lookup_branch("main"))
 
     # A day later. Only the new file is read, however often this runs.
-    write_archive(ARCHIVE, days=1, first="2024-12-31")
+    write_archive(ARCHIVE, days=1, first=str(last))
     tell("Append a day", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
     tell("Append it again", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
 
@@ -76,18 +80,18 @@ def main() -> None:
 
     # Back in time: every commit can be read, by its tag, its id or its date.
     before = icefloe.spark.read(spark, repo, group="maps", variables=["time"], tag="a-year")
-    days = f"{before.count()} days at the tag, {rows.select('time').distinct().count()} now"
-    tell("Time travel", days)
+    now = rows.select("time").distinct().count()
+    tell("Time travel", f"{before.count()} days at the tag, {now} now")
 
     # A selection reads only the chunks that it needs: here one of 180.
     place = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
     series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=place)
-    draw(repo, series.orderBy("time").toPandas())
+    draw(repo, int(warmest.month), series.orderBy("time").toPandas())
     tell("A picture", PICTURE.relative_to(OUTPUT.parent))
 
     history = "\n".join(f"- `{one.id}` {one.message}" for one in repo.ancestry(branch="main"))
     steps = "\n".join(told)
-    REPORT.write_text(f"""# A year of weather
+    REPORT.write_text(f"""# {now} days of weather
 
 ![A map and a time series](weather.png)
 
@@ -109,16 +113,16 @@ def main() -> None:
     spark.stop()
 
 
-def draw(repo: icefloe.Repository, series: Any) -> None:
-    """Draw a map with xarray, and the time series that Spark found."""
+def draw(repo: icefloe.Repository, month: int, series: Any) -> None:
+    """Draw a map of a month with xarray, and the time series that Spark found."""
     store = repo.readonly_session("main").store
     maps = xr.open_zarr(store, group="maps", consolidated=False)
-    july = maps.t2m.sel(time="2024-07").mean("time") - 273.15
+    mean = maps.t2m.sel(time=f"2024-{month:02}").mean("time") - 273.15
     place = series.iloc[0]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-    july.plot(ax=left, cmap="coolwarm", center=False, cbar_kwargs={"label": "°C"})
+    mean.plot(ax=left, cmap="coolwarm", center=False, cbar_kwargs={"label": "°C"})
     left.plot(place.lon, place.lat, "ko", fillstyle="none")
-    left.set_title("Mean temperature in July; white is missing")
+    left.set_title(f"Mean temperature in {month_name[month]}; white is missing")
     right.plot(series.time, series.t2m - 273.15)
     right.set_title(f"Day by day at {place.lat}° N, {place.lon}° E")
     right.set_ylabel("°C")
@@ -126,4 +130,4 @@ def draw(repo: icefloe.Repository, series: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -130,6 +130,7 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
         (("inspect", GOLDEN.repository), "is a directory"),
         (("inspect", ""), "names no file"),
         (("inspect", "s3://bucket"), "names no file"),
+        (("inspect", "https://127.0.0.1:1/repo?sig=1"), "https://127.0.0.1:1/repo: a query"),
         (("inspect", "x" * 5000), "is no storage key"),
         (("inspect", "no/such/file"), "no/such"),
         (("history", "ftp://host/x"), "no storage has the scheme 'ftp'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,13 @@ import zarr
 
 import icefloe
 from icefloe.errors import InvalidInputError
+from icefloe.model.chunk_payload import ChunkRef
 from icefloe.pipeline.compact import compact
 from icefloe.pipeline.pyramid import pyramid
 from icefloe.pipeline.report import Plan, Report
-from pipeline.array_repositories import chunk_bytes, write_weather
+from icefloe.pipeline.virtualize import virtualize
+from pipeline.array_repositories import array, chunk_bytes, seen_by_icechunk, sha256, write_weather
+from pipeline.netcdf_files import create, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +119,115 @@ def test_manifests_that_are_too_many_are_merged(repository: icefloe.Repository) 
     assert len(repository.list_manifest_files(repository.lookup_branch("main"))) == 1
     assert chunk_bytes(repository, "a") == before
     assert done(compact(None, repository)).snapshot_id is None
+
+
+@pytest.fixture
+def daily(tmp_path: Path) -> icefloe.Repository:
+    """Create a repository that refers to four files, each from a commit of its own."""
+    (tmp_path / "data").mkdir()
+    paths = write_files(tmp_path / "data")
+    repository = create(tmp_path / "repo", tmp_path / "data")
+    virtualize(None, repository, paths[:1])
+    for path in paths[1:]:
+        virtualize(None, repository, [path], append=True)
+    return repository
+
+
+def manifest_files(repository: icefloe.Repository) -> set[str]:
+    """Name the manifests of the tip of main."""
+    return {one.id for one in repository.list_manifest_files(repository.lookup_branch("main"))}
+
+
+def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], object]:
+    """List the references of an array."""
+    session = repository.readonly_session("main")
+    parts = session.transaction.chunk_refs(session.path(path))
+    return {
+        tuple(row): payload
+        for part in parts
+        for row, payload in zip(part.coords.tolist(), part.payloads, strict=True)
+    }
+
+
+def test_manifests_of_appends_become_those_of_one_commit(
+    daily: icefloe.Repository, tmp_path: Path
+) -> None:
+    """Small arrays share files afterwards as well, and the references are the same."""
+    at_once = create(tmp_path / "other", tmp_path / "data")
+    virtualize(None, at_once, sorted((tmp_path / "data").iterdir()))
+    before = {name: refs(daily, name) for name in ("t2m", "rain", "height")}
+    times = chunk_bytes(daily, "time")
+    tip_before = daily.lookup_branch("main")
+    assert len(manifest_files(daily)) == 7
+    assert "3 manifests too many" in str(compact(None, daily, dry_run=True))
+    compact(None, daily)
+    # One for each number of dimensions, so that coordinates are read without the rest.
+    assert len(manifest_files(daily)) == 4
+    assert {name: refs(daily, name) for name in before} == before
+    assert chunk_bytes(daily, "time") == times
+    changes = daily.diff(from_snapshot_id=tip_before, to_branch="main")
+    assert not {"/t2m", "/rain", "/height"} & set(changes.updated_chunks)
+    seen = seen_by_icechunk(daily, f"{(tmp_path / 'data').as_uri()}/")
+    assert seen["/rain"]["sha256"] == sha256(array(at_once, "rain")[:])
+    assert done(compact(None, daily)).snapshot_id is None
+
+
+def test_virtual_references_count_where_they_are_rewritten(daily: icefloe.Repository) -> None:
+    names = ("time", "lat", "lon", "crs", "t2m", "rain", "height")
+    found = [one for name in names for one in refs(daily, name).values()]
+    natives = sum(isinstance(one, ChunkRef) for one in found)
+    assert 0 < natives < len(found)
+    with pytest.raises(InvalidInputError, match=rf"more than {natives} chunks .*max_chunks"):
+        compact(None, daily, max_chunks=natives)
+    compact(None, daily)
+    assert done(compact(None, daily, max_chunks=natives)).snapshot_id is None
+
+
+def test_manifests_of_a_good_size_stay(tmp_path: Path) -> None:
+    """What virtualize split stays split, and small ones are joined up to that size."""
+    (tmp_path / "data").mkdir()
+    paths = write_files(tmp_path / "data", count=6)
+    repository = create(tmp_path / "repo", tmp_path / "data")
+    virtualize(None, repository, paths[:4], refs_per_manifest=8)
+    before = manifest_files(repository)
+    assert len(before) > 2
+    assert done(compact(None, repository, refs_per_manifest=8)).snapshot_id is None
+    virtualize(None, repository, paths[4:5], append=True)
+    virtualize(None, repository, paths[5:6], append=True)
+    wanted = refs(repository, "rain")
+    compact(None, repository, refs_per_manifest=8)
+    assert refs(repository, "rain") == wanted
+    assert max(sizes(repository, "rain")) <= 8
+    assert done(compact(None, repository, refs_per_manifest=8)).snapshot_id is None
+    compact(None, repository)
+    assert sizes(repository, "rain") == [len(wanted)]
+    with pytest.raises(InvalidInputError, match="refs_per_manifest"):
+        compact(None, repository, refs_per_manifest=0)
+
+
+def sizes(repository: icefloe.Repository, path: str) -> list[int]:
+    """Count the references in each manifest of an array."""
+    session = repository.readonly_session("main")
+    return [len(part) for part in session.transaction.chunk_refs(session.path(path))]
+
+
+def test_manifests_are_put_together_on_top_of_what_others_committed(
+    daily: icefloe.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes a chunk of an array while its manifests are being put together."""
+    real = icefloe.Session.commit
+
+    def late(self: icefloe.Session, *args: object, **options: object) -> str:
+        monkeypatch.setattr(icefloe.Session, "commit", real)
+        with daily.transaction("main", message="other") as store, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about codecs without a specification
+            zarr.open_array(store, path="rain")[0] = 77
+        return real(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(icefloe.Session, "commit", late)
+    assert done(compact(None, daily)).is_new
+    assert (array(daily, "rain")[0] == 77).all()
+    assert len(refs(daily, "rain")) == sum(sizes(daily, "rain"))
 
 
 def test_a_dry_run_writes_nothing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import zarr
 
 import icefloe
 from icefloe.errors import OutcomeUnknownError, RebaseFailedError
+from icefloe.spark import exactly_once
 from icefloe.spark.exactly_once import Committed, JobId, commit_once, find_committed
 
 
@@ -69,6 +71,59 @@ def test_applications_are_remembered_after_their_commits_expired(
     repository.expire_snapshots(only.written_at)
     assert len(commits(repository)) == 2  # the first of all and the last
     assert find_committed(repository, "main", JobId("one")) == Committed(None, is_new=False)
+
+
+def test_applications_that_fell_out_of_the_record_are_found_in_the_history(
+    repository: icefloe.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "_MAX_APPLICATIONS", 3)
+    first = commit(repository, JobId("mine"), 1)
+    for number in range(5):
+        commit(repository, JobId(f"other {number}"), number)
+    tip = repository.lookup_snapshot(repository.lookup_branch("main"))
+    assert len(tip.metadata["icefloe"]["applications"]) == 3
+    assert commit(repository, JobId("mine"), 1) == Committed(first.snapshot_id, is_new=False)
+    assert find_committed(repository, "main", JobId("nobody")) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"applications": None},
+        {"applications": [1]},
+        {"applications": {"mine": "x"}},
+        {"applications": {"mine": None, "other": 0}},
+        {"application": ["mine"], "version": {}},
+        [1],
+        "text",
+    ],
+)
+def test_a_record_that_is_not_ours_counts_as_none(
+    repository: icefloe.Repository, record: Any
+) -> None:
+    """It neither hides what is below it, nor ends what is carried along."""
+    first = commit(repository, JobId("mine"), 1)
+    session = repository.writable_session("main")
+    write(session, 2, 1)
+    session.commit("by hand", {"icefloe": record})
+    assert commit(repository, JobId("mine"), 1) == Committed(first.snapshot_id, is_new=False)
+    assert commit(repository, JobId("yours"), 3).is_new
+    tip = repository.lookup_snapshot(repository.lookup_branch("main"))
+    assert tip.metadata["icefloe"]["applications"] == {"mine": 0, "yours": 0}
+
+
+def test_what_expiry_keeps_and_what_it_forgets(repository: icefloe.Repository) -> None:
+    """As the documentation says: the tip stays, and others carry nothing along."""
+    commit(repository, JobId("mine"), 1)
+    repository.expire_snapshots(datetime.now(UTC))
+    assert find_committed(repository, "main", JobId("mine")) is not None
+    session = repository.writable_session("main")
+    write(session, 2, 1)
+    session.commit("by hand")
+    assert find_committed(repository, "main", JobId("mine")) is not None
+    repository.expire_snapshots(datetime.now(UTC))
+    assert find_committed(repository, "main", JobId("mine")) is None
 
 
 def test_another_commit_in_between_is_rebased_over(repository: icefloe.Repository) -> None:

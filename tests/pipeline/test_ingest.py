@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import icefloe
+from icefloe.pipeline.append import append
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from pipeline.array_repositories import array
@@ -166,6 +167,72 @@ def test_unpacked_values_are_those_of_xarray(
     assert not {"scale_factor", "add_offset"} & dict(array(repository, "t2m").attrs).keys()
 
 
+PACK: dict[str, Any] = {"t2m": {"dtype": "int32", "scale_factor": 0.001, "add_offset": 280}}
+PACK["rain"] = {"dtype": "uint16", "scale_factor": 0.125, "_FillValue": 9}
+
+
+def test_values_are_packed_on_the_way_in(folder: Path, repository: icefloe.Repository) -> None:
+    """From floats and from other packed numbers; what is appended is packed alike."""
+    paths = write_files(folder, 3)
+    report = ingest(None, repository, paths[:2], chunks={"time": 3}, pack=PACK)
+    assert isinstance(report, Report)
+    append(None, repository, paths)
+    found, expected = dataset(repository), files_dataset(paths)
+    for name in ("t2m", "rain"):
+        scale = PACK[name]["scale_factor"]
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=float(scale) / 2)
+        stored = array(repository, name)
+        assert stored.dtype == PACK[name]["dtype"]
+        assert stored.attrs["scale_factor"] == scale
+    assert np.isnan(found["t2m"]).any()
+    # Eighths are exact, and so are their numbers.
+    np.testing.assert_array_equal(found["rain"], expected["rain"])
+    assert found.attrs["Conventions"] == "CF-1.11"
+    assert not [name for name in found.attrs if "icefloe" in name]
+    assert_icechunk_agrees(repository, folder)
+
+
+@pytest.mark.parametrize(
+    "spec, reason",
+    [
+        ({"dtype": "int8", "scale_factor": 0.125}, "int8 with scale_factor 0.125 .* -16 to"),
+        ({"dtype": "int16", "scale_factor": 0.125, "_FillValue": 101}, "near 12.625, .*_FillValue"),
+    ],
+)
+def test_values_that_cannot_be_packed_fail_the_job(
+    folder: Path, repository: icefloe.Repository, spec: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(JobFailedError, match=rf"/rain \[.*{reason}"):
+        ingest(None, repository, write_files(folder, 2), pack={"rain": spec})
+    assert len(list(repository.ancestry(branch="main"))) == 1
+
+
+def test_a_dtype_is_that_of_all_data(folder: Path, repository: icefloe.Repository) -> None:
+    """Packed or not; coordinates stay, and so does what appending finds."""
+    paths = write_files(folder, 3)
+    ingest(None, repository, paths[:2], dtype="float64")
+    append(None, repository, paths)
+    found, expected = dataset(repository, decode_times=False), files_dataset(paths)
+    for name in ("t2m", "rain", "height"):
+        assert found[name].dtype == array(repository, name).dtype == np.float64
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+    kept = {name: str(found[name].dtype) for name in ("time", "lat", "crs")}
+    assert kept == {"time": "int32", "lat": "float32", "crs": "int32"}
+    assert_icechunk_agrees(repository, folder)
+
+
+def test_dtypes_by_name_are_of_those_alone(folder: Path, repository: icefloe.Repository) -> None:
+    """Numbers stay packed in a larger integer, and values that do not fit fail the job."""
+    paths = write_files(folder, 3)
+    ingest(None, repository, paths[:2], dtype={"t2m": "int32"})
+    append(None, repository, paths)
+    assert [str(array(repository, name).dtype) for name in ("t2m", "rain")] == ["int32", "float32"]
+    assert_same(dataset(repository), files_dataset(paths))
+    far = write_file(folder / "far.nc", 10_000)
+    with pytest.raises(JobFailedError, match=r"/far/rain \[.*too large for float16"):
+        ingest(None, repository, far, group="far", dtype={"rain": "float16"})
+
+
 def test_packed_values_stay_packed_unless_told(
     folder: Path, repository: icefloe.Repository
 ) -> None:
@@ -233,6 +300,20 @@ def test_bad_arguments_are_refused_and_nothing_is_committed(
         ({"chunks": {"time": 0}}, "positive"),
         ({"chunks": {"time": 2}, "shards": {"time": 3}}, "whole chunks"),
         ({"unpack": True, "dtype": "i4"}, "floating point"),
+        ({"shards": {"depth": 3}}, "shards names the dimension 'depth'; the files have"),
+        ({"dtype": "nonsense"}, "'nonsense' is no data type"),
+        ({"dtype": "datetime64[s]"}, "none of numbers"),
+        ({"dtype": {"snow": "f4"}}, "dtype names the variable 'snow'; the files have"),
+        ({"dtype": {"time": "f4"}}, "'time', a coordinate"),
+        ({"dtype": "i4"}, "height|rain: float32 does not become int32; pack="),
+        ({"dtype": "f4", "append": True}, "stored as the group has it"),
+        ({"pack": {"snow": {"dtype": "i2"}}}, "pack names the variable 'snow'"),
+        ({"pack": {"rain": {"scale_factor": 2}}}, "rain: .* dtype must be there"),
+        ({"pack": {"rain": {"dtype": "f4"}}}, "integers of up to 32 bits, not float32"),
+        ({"pack": {"rain": {"dtype": "i2", "scale_factor": 0}}}, "give no numbers"),
+        ({"pack": {"rain": {"dtype": "u1", "_FillValue": -1}}}, "-1 is no number of uint8"),
+        ({"pack": PACK, "dtype": {"rain": "f8"}}, "both name rain"),
+        ({"pack": ["rain"]}, "by the name of a variable"),
         ({"task_bytes": 0}, "task_bytes"),
         ({"dims": "depth"}, "no variable has the dimension 'depth'"),
     ]
@@ -253,8 +334,20 @@ def test_a_dry_run_touches_nothing(
     plan = ingest(None, repository, paths, chunks={"time": 3}, dry_run=True)
     assert isinstance(plan, Plan)
     assert "into chunks of time 3" in str(plan)
-    assert plan.has_work
+    total = sum(path.stat().st_size for path in paths)
+    assert (plan.bytes_read, plan.bytes_written, plan.tasks) == (total, total, 3 + 1)
+    assert plan.task_bytes == 256_000_000
+    assert f"about 4 tasks, at most 256.0 MB of memory each, reads about {total / 1000:.1f} kB" in (
+        str(plan)
+    )
+    small = ingest(None, repository, paths, task_bytes=-(-total // 4), dry_run=True)
+    assert isinstance(small, Plan)
+    assert small.tasks == 3 + 4
     assert files() == before
+    ingest(None, repository, paths[:2])
+    rest = append(None, repository, paths, dry_run=True)
+    assert isinstance(rest, Plan)
+    assert rest.bytes_read == paths[2].stat().st_size
 
 
 def test_a_transaction_id_is_committed_once(folder: Path, repository: icefloe.Repository) -> None:

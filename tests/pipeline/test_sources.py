@@ -14,7 +14,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import Report
 from icefloe.pipeline.source_record import known_sources, record_of
-from icefloe.pipeline.sources import find_sources
+from icefloe.pipeline.sources import fetch_sizes, find_sized_sources, find_sources
 from icefloe.pipeline.virtualize import virtualize
 from pipeline.netcdf_files import assert_same, create, dataset, files_dataset, write_files
 
@@ -134,6 +134,18 @@ def test_what_a_commit_records_names_every_source(urls: list[str], tmp_path: Pat
     assert known_sources(repository, session, "/") == set()
 
 
+@pytest.mark.parametrize("record", [[1, 2], "x", None, {}, {"prefix": 1, "names": 2}])
+def test_what_is_no_record_names_no_source(record: Any, tmp_path: Path) -> None:
+    """Anybody can write metadata; the commits before it are still asked."""
+    repository = create(tmp_path / "recorded", tmp_path)
+    for job, sources in (("append", record_of(["s3://bucket/a.nc"])), ("ingest", record)):
+        session = repository.writable_session("main")
+        told = {"job": job, "group": "/", "sources": sources}
+        session.commit("work", {"icefloe": told}, allow_empty=True)
+    session = repository.writable_session("main")
+    assert known_sources(repository, session, "/") == {"s3://bucket/a.nc"}
+
+
 def test_files_on_the_platform_of_the_repository_need_no_configuration(
     s3_server: S3Server, tmp_path: Path
 ) -> None:
@@ -163,3 +175,46 @@ def test_files_on_the_platform_of_the_repository_need_no_configuration(
     ingest(None, repository, pattern, group="native", chunks={"time": 4})
     for group in ("virtual", "native"):
         assert_same(dataset(repository, group), files_dataset(paths))
+
+
+def test_a_pattern_may_begin_at_the_root_of_a_bucket(s3_server: S3Server, tmp_path: Path) -> None:
+    own = uuid.uuid4().hex
+    options: dict[str, Any] = {
+        "bucket": s3_server.bucket,
+        "endpoint_url": s3_server.endpoint_url,
+        "region": "us-east-1",
+        "allow_http": True,
+        "force_path_style": True,
+        "access_key_id": s3_server.access_key_id,
+        "secret_access_key": s3_server.secret_access_key,
+    }
+    bucket = icefloe.s3_storage(prefix=None, **options)
+    paths = write_files(tmp_path / "local", 2)
+    names = [f"{own}-0.nc", f"deep/{own}-1.nc"]
+    for name, path in zip(names, paths, strict=True):
+        bucket.put(name, path.read_bytes())
+    repository = icefloe.Repository.create(icefloe.s3_storage(prefix=f"{own}/repo", **options))
+    session = repository.readonly_session("main")
+    root = f"s3://{s3_server.bucket}"
+    sizes = [path.stat().st_size for path in paths]
+    urls = [f"{root}/{name}" for name in names]
+    assert find_sized_sources(f"{root}/{own}*.nc", session) == {urls[0]: sizes[0]}
+    every = dict(zip(urls, sizes, strict=True))
+    assert find_sized_sources(f"{root}/**/{own}-*.nc", session) == every
+    assert fetch_sizes(find_sized_sources(urls, session), session) == every
+    virtualize(None, repository, f"{root}/**/{own}-*.nc")
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+def test_a_folder_is_as_large_as_what_is_in_it(folder: Path, session: icefloe.Session) -> None:
+    for name in ("deep/d.nc", "deep/er/e.nc"):
+        (folder / name).write_bytes(b"12345")
+    found = find_sized_sources([folder / "de*", folder / "a.nc", folder / "gone"], session)
+    sizes = {folder / "deep": 10, folder / "a.nc": 0, folder / "gone": 0}
+    assert fetch_sizes(found, session) == {path.as_uri(): size for path, size in sizes.items()}
+    assert not (folder / "gone").exists()
+
+
+def test_a_bucket_is_named_by_no_pattern(session: icefloe.Session) -> None:
+    with pytest.raises(InvalidInputError, match=r"s3://a\*/b\.nc: the name of a bucket"):
+        find_sources("s3://a*/b.nc", session)

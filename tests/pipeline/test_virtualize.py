@@ -5,17 +5,21 @@ from __future__ import annotations
 import pickle
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 import pytest
 import xarray
+import zstandard
 
 import icefloe
+from icefloe.format.keys import chunk_key
+from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData
 from icefloe.pipeline.report import JobFailedError, Plan, Report
-from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles
+from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles, load_staged
 from icefloe.pipeline.virtualize import virtualize
 from pipeline.netcdf_files import (
     LONGITUDES,
@@ -33,7 +37,6 @@ from pipeline.netcdf_files import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -400,6 +403,33 @@ def test_bad_arguments_are_refused_before_anything_is_written(
     assert len(commits(repository)) == 2
 
 
+class Dangerous:
+    """Runs something when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_staged_references_that_somebody_replaced_are_not_unpickled(
+    folder: Path, repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    (path,) = write_files(folder, 1)
+    connection = repository.writable_session("main").connection
+    (parsed,) = ParseFiles(connection, {})((path.as_uri(),))
+    assert isinstance(parsed, ParsedFile)
+    staged, position = parsed.staged
+    assert "t2m" in load_staged(connection, staged)[position]
+    data = zstandard.compress(pickle.dumps(Dangerous(tmp_path / "made")))
+    repository.storage.put(chunk_key(staged.ref.id), data)
+    replaced = staged._replace(ref=ChunkRef(staged.ref.id, 0, len(data)))
+    with pytest.raises(icefloe.FormatError, match=r"chunks/\w+.* not what this job wrote"):
+        load_staged(connection, replaced)
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_dry_run_touches_nothing(
     folder: Path, repository: icefloe.Repository, files: Callable[[], set[str]]
 ) -> None:
@@ -408,7 +438,10 @@ def test_a_dry_run_touches_nothing(
     plan = virtualize(None, repository, paths, dry_run=True)
     assert isinstance(plan, Plan)
     assert plan.has_work
-    assert "parse 3 files" in str(plan)
+    total = sum(path.stat().st_size for path in paths)
+    assert f"parse 3 files of {total / 1000:.1f} kB in all" in str(plan)
+    assert (plan.tasks, plan.bytes_read, plan.bytes_written, plan.task_bytes) == (3, total, 0, 0)
+    assert "about 3 tasks, reads about" in str(plan)
     assert files() == before
     virtualize(None, repository, paths)
     before = files()

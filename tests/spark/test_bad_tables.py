@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import zarr
 
 from icefloe.errors import InvalidInputError, NotFoundError
 from icefloe.repository import Repository
@@ -225,3 +226,32 @@ def test_changes_stay_those_between_two_snapshots(empty: Repository) -> None:
     plan = planned(empty, table="changes", **{"from": tip, "to": "main"})
     write_table(empty, event_rows([2]), append_dim="event")
     assert [batch for task in plan.tasks() for batch in plan.read(task) if len(batch)] == []
+
+
+@pytest.mark.parametrize("layout", ["rows", "chunks"])
+def test_metadata_that_tells_of_too_many_chunks(tmp_path: Path, layout: str) -> None:
+    """A few bytes of metadata cost no gigabytes: a part is read, and the whole is refused."""
+    repository = Repository.create(local_filesystem_storage(tmp_path / "r"))
+    length = 1 << 31
+    with repository.transaction("main", message="huge") as store:
+        for name in "ax":
+            zarr.create_array(
+                store, name=name, shape=(length,), chunks=(1,), dtype="f8", dimension_names=["x"]
+            )[length - 3 :] = [1, 2, 3]
+    with pytest.raises(InvalidInputError, match=r"'a' has 2147483648 chunks .* along 'x'.*'isel'"):
+        planned(repository, layout=layout)
+    with pytest.raises(InvalidInputError, match=r"'/x' has 17179869184 bytes of labels.*'isel'"):
+        planned(repository, layout=layout, sel={"x": 2.0})
+    for part, count in (
+        (slice(-2, None), 2),
+        ([5, -2, -1], 3),
+        (slice(None, None, 1 << 20), 1 << 11),
+    ):
+        read = planned(repository, layout=layout, variables="a", isel={"x": part})
+        found = [row for task in read.tasks() for one in read.read(task) for row in one.to_pylist()]
+        if layout == "rows":
+            assert len(found) == count
+            written = [row["a"] for row in found if row["a"]]
+        else:
+            written = [float(np.frombuffer(row["data"])[0]) for row in found]
+        assert written == ([2, 3] if count < 10 else [])

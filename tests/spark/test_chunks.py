@@ -8,6 +8,8 @@ import xarray as xr
 import zarr
 
 from icefloe.errors import InvalidInputError
+from icefloe.spark.chunks import plan_chunks, read_chunks
+from icefloe.spark.options import ReadOptions
 from spark.tables import chunk_rows, commit
 
 if TYPE_CHECKING:
@@ -90,3 +92,20 @@ def test_strings_are_no_bytes_of_an_array(empty: Repository) -> None:
     assert {row["path"] for row in chunk_rows(session)} == {"/v"}
     with pytest.raises(InvalidInputError, match="'name' has strings of any length"):
         chunk_rows(session, variables=["name"])
+
+
+def test_small_arrays_share_tasks(empty: Repository) -> None:
+    """A task costs more than a few small arrays do."""
+    with empty.transaction("main", message="many") as store:
+        for number in range(70):
+            zarr.create_array(store, name=f"a{number:02}", data=np.full(2, number))
+    session = empty.readonly_session("main")
+    plan = plan_chunks(session, ReadOptions.parse({"layout": "chunks"}))
+    tasks = plan.partitions(None)
+    assert sorted(map(len, tasks)) == [6, 64]
+    # Zeros are what a chunk that is not there has, so the first array has none.
+    batches = [list(read_chunks(session, plan, task)) for task in tasks]
+    assert [len(task) for task in batches] == [1, 1]
+    found = [row for (batch,) in batches for row in batch.to_pylist()]
+    assert [np.frombuffer(row["data"], row["dtype"])[0] for row in found] == list(range(1, 70))
+    assert [row["path"] for row in found] == [f"/a{number:02}" for number in range(1, 70)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +75,8 @@ def test_no_java_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
     "place, told",
     [
         ({"remote": "sc://127.0.0.1:1/;token=hidden"}, "no Spark Connect server answers at 127"),
+        ({"remote": "sc://127.0.0.1:1;token=hidden"}, "no Spark Connect server answers at 127"),
+        ({"remote": "sc://me:hidden@127.0.0.1:1"}, "no Spark Connect server answers at 127"),
         ({"remote": "sc://host:many"}, "no Spark Connect server answers at host:many"),
         ({"master": "spark://127.0.0.1:1,127.0.0.1:2"}, "127.0.0.1:1 .*, 127.0.0.1:2 "),
     ],
@@ -89,3 +93,33 @@ def test_nobody_at_the_address_is_said_at_once(
     with pytest.raises(InvalidInputError, match=told) as refused:
         spark_session(**place)
     assert "hidden" not in str(refused.value)
+
+
+QUOTED = """
+import sys
+from icefloe.errors import InvalidInputError
+from icefloe.spark import spark_session
+
+for remote in sys.argv[1:]:
+    try:
+        spark_session(remote=remote)
+    except InvalidInputError as error:
+        print(error, error.__cause__, error.__suppress_context__)
+"""
+
+
+def test_what_spark_quotes_is_hidden() -> None:
+    """An address that somebody answers at, and that Spark does not understand."""
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        place = f"127.0.0.1:{somebody.getsockname()[1]}"
+        rests = ("/;token=hidden=", ";token=hidden", "/;hidden")
+        remotes = [f"sc://me:hidden@{place}{rest}" for rest in rests]
+        # In a process of its own: where a session runs, Spark complains of that instead.
+        command = [sys.executable, "-c", QUOTED, *remotes]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    told = done.stdout.splitlines()
+    assert len(told) == len(rests)
+    for line in told:
+        assert line.startswith(f"Spark does not start on sc://{place}: ")
+        assert line.endswith("None True")
+        assert "hidden" not in line

@@ -18,7 +18,7 @@ from icefloe.errors import InvalidInputError, NodeNotFoundError
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.repository import Repository
-from icefloe.spark.axes import Axis, boxes, pieces, regular_edges
+from icefloe.spark.axes import Axis, RegularEdges, boxes, pieces
 from icefloe.spark.options import ReadOptions
 from icefloe.spark.partitions import cut_evenly, target_size
 from icefloe.spark.rows import plan_rows, read_rows
@@ -385,14 +385,16 @@ def test_pieces_cover_a_box_in_order_and_are_small(shape: list[int], max_size: i
 @given(st.data())
 def test_an_axis_knows_the_chunk_of_every_position(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))
-    edges = regular_edges(length, data.draw(st.integers(1, 12)))
+    regular = RegularEdges("/x", length, data.draw(st.integers(1, 12)))
+    edges = np.array([regular[number] for number in range(len(regular))])
+    assert edges[-1] == length
     if data.draw(st.booleans()):
         start = data.draw(st.integers(0, length - 1))
         positions: Any = range(start, length, data.draw(st.integers(1, 9)))
     else:
         chosen = data.draw(st.sets(st.integers(0, length - 1), min_size=1))
         positions = np.array(sorted(chosen))
-    axis = Axis.cut("x", positions, edges)
+    axis = Axis.cut("x", positions, regular if data.draw(st.booleans()) else edges)
     found = []
     for number, chunk in enumerate(axis.chunks.tolist()):
         part = list(axis.positions[axis.offsets[number] : axis.offsets[number + 1]])

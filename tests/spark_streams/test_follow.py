@@ -9,13 +9,15 @@ import pytest
 import zarr
 
 from icefloe.errors import InvalidInputError
+from icefloe.repository import Repository
 from icefloe.spark.options import encode_options
 from icefloe.spark.stream_source import Follower
 from icefloe.spark.write_options import StreamOptions, is_of_stream
+from icefloe.storage import local_filesystem_storage
 from spark_streams.cells import NEW, batch, day, write_rows
 
 if TYPE_CHECKING:
-    from icefloe.repository import Repository
+    import pathlib
 
 
 def follow(repository: Repository, **given: Any) -> Follower:
@@ -120,3 +122,49 @@ def test_options_that_do_not_fit(given: dict[str, Any], problem: str) -> None:
 def test_options_of_streams_are_told_apart() -> None:
     assert is_of_stream({"maxCommitsPerTrigger": "1"})
     assert not is_of_stream({"path": "x", "group": "y"})
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_what_expired_is_read_from_the_oldest_commit_that_was_kept(
+    tmp_path: pathlib.Path, spec_version: int
+) -> None:
+    """A new stream loses nothing; one that stopped where history ends now is told so."""
+    storage = local_filesystem_storage(tmp_path / "expiring")
+    repository = Repository.create(storage, spec_version=spec_version)
+    write_rows(repository, batch([1, 2]), **NEW)
+    for number in (3, 5, 7):
+        write_rows(repository, batch([number, number + 1]), append_dim="time")
+    first, *lost, kept, tip = [info.id for info in repository.ancestry(branch="main")][::-1]
+    follower = follow(repository)
+    everything = {(row["n"], row["lat"]) for row in read(follower, first, tip)}
+    assert len(everything) == 8 * 3
+    repository.expire_snapshots(repository.lookup_snapshot(kept).written_at)
+
+    assert follower.initial() == first
+    assert follower.advance(first, tip) == tip
+    found = read(follower, first, tip)
+    assert len(found) == len(everything)
+    assert {(row["n"], row["lat"]) for row in found} == everything
+    assert len(read(follower, kept, tip)) == 2 * 3
+    chunks = follow(repository, layout="chunks", variables="v")
+    assert len(read(chunks, first, tip)) == 4 * 2
+    for start, stop in (lost[-1], tip), (first, lost[-1]):
+        if (stop, spec_version) != (lost[-1], 1):  # its file says still what came before it
+            with pytest.raises(InvalidInputError, match=r"expired.*new checkpoint"):
+                follower.tasks(start, stop)
+
+
+def test_small_commits_and_arrays_share_tasks(repository: Repository) -> None:
+    """A task costs more than some bytes do; as much as was asked for goes into one."""
+    for step in (1, 2, 3):
+        with repository.transaction("main", message=str(step)) as store:
+            for name in "abcdef":
+                zarr.create_array(store, name=name, data=np.full(3, step), overwrite=True)
+    follower = follow(repository, layout="chunks", commit_columns=True)
+    (task,) = follower.tasks(follower.initial(), follower.tip())
+    found = [row for part in follower.read(task) for row in part.to_pylist()]
+    values = [(row["path"], np.frombuffer(row["data"], row["dtype"])[0]) for row in found]
+    assert values == [(f"/{name}", step) for step in (1, 2, 3) for name in "abcdef"]
+    assert len({row["_snapshot_id"] for row in found}) == 3
+    each = follow(repository, layout="chunks", target_bytes=1)
+    assert len(each.tasks(each.initial(), each.tip())) == 3 * 6

@@ -9,8 +9,8 @@ import pytest
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.format import config_flexbuffers, config_yaml
 from icefloe.model.config import RepositoryConfig
-from icefloe.model.containers import VirtualChunkContainer
-from icefloe.storage import gcs_store, http_store, local_filesystem_store, s3_store
+from icefloe.model.containers import AnyObjectStoreConfig, VirtualChunkContainer
+from icefloe.storage import azure_store, gcs_store, http_store, local_filesystem_store, s3_store
 from icefloe.virtual.container_table import ContainerTable
 from icefloe.virtual.request_plan import plan_requests
 
@@ -24,6 +24,13 @@ CONTAINERS = [
     VirtualChunkContainer("file:///data/a%20b/", local_filesystem_store("/data/a b"), name="ab"),
 ]
 TABLE = ContainerTable(CONTAINERS)
+AZURE = azure_store(account="a")
+STORES: dict[str, AnyObjectStoreConfig] = {
+    "https": http_store(),
+    "s3": s3_store(),
+    "az": AZURE,
+    "abfs": AZURE,
+}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +242,35 @@ def test_secrets_in_locations_are_not_shown() -> None:
         with pytest.raises(InvalidInputError) as raised:
             TABLE.find(location)
         assert "pass-word" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "https://me:SECRET@host/data/",
+        "https://SECRET@host/",
+        "https://me:SEC/RET@host/",
+        "https://me:SECRET%40host/",
+        "https://host/data?signature=SECRET",
+        "s3://key:SECRET@bucket/",
+        "az://me:SECRET@container/",
+    ],
+)
+def test_no_container_has_a_secret_in_its_prefix(prefix: str) -> None:
+    """It would be saved, and shown to all who open the repository; nor does the message show it."""
+    store = STORES[prefix.partition("://")[0]]
+    for first, target in ((prefix, None), ("models://", prefix)):
+        with pytest.raises(InvalidInputError) as refused:
+            VirtualChunkContainer(first, store, target_prefix=target)
+        assert not any(part in refused.value.message for part in ("SEC", "RET", "me:", "key:"))
+    # One that somebody else wrote does not keep the repository from being opened.
+    assert VirtualChunkContainer.from_persisted(prefix, store, unknown={}).url_prefix == prefix
+
+
+def test_what_only_looks_like_a_user_is_none() -> None:
+    for prefix in ("abfs://box@account.dfs.core.windows.net/x/", "https://[::1]:80/a@b/"):
+        store = STORES[prefix.partition("://")[0]]
+        assert VirtualChunkContainer(prefix, store).url_prefix == prefix
 
 
 def test_a_container_that_breaks_the_rules_is_not_used() -> None:

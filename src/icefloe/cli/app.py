@@ -353,6 +353,7 @@ def _split(file: str) -> tuple[Storage, str]:
             "s3://bucket/weather/repo"
         )
     if separator and scheme != "file":
+        storage_from_url(file)  # refuses a query: it may be a signature, and names are shown
         return storage_from_url(root), name
     # Whoever names a file may mean what a link points at.
     path = file if not separator else storage_from_url(file).url.removeprefix("file://")

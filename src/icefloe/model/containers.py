@@ -155,6 +155,8 @@ _SCHEMES_THAT_NEED_A_HOST: Final = frozenset({"http", "https"})
 """Whoever allows a container on the web must be able to see which servers it leads to."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
+_HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9A-Fa-f:.]*\])(?::[0-9]*)?")
+"""A password may hold a slash: then what stands before the first one has a port that is none."""
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _WITHOUT_COLON: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
 
@@ -219,7 +221,8 @@ class VirtualChunkContainer(PersistedValue):
     Raises
     ------
     InvalidInputError
-        If the prefix does not fit the store, or the name is not usable.
+        If the prefix does not fit the store or holds a user or a password, or the name is not
+        usable.
     """
 
     url_prefix: str
@@ -232,8 +235,9 @@ class VirtualChunkContainer(PersistedValue):
         object.__setattr__(self, "url_prefix", normalized_prefix(self.url_prefix))
         if self.target_prefix is not None:
             object.__setattr__(self, "target_prefix", normalized_prefix(self.target_prefix))
-        if self.problem is not None:
-            raise InvalidInputError(self.problem, kind=ErrorKind.BAD_PREFIX)
+        problem = _problem_with_secrets(self) or self.problem
+        if problem is not None:
+            raise InvalidInputError(problem, kind=ErrorKind.BAD_PREFIX)
 
     @classmethod
     def from_persisted(
@@ -273,32 +277,61 @@ class VirtualChunkContainer(PersistedValue):
         target = normalized_prefix(self.target_prefix)
         problem = _problem_with_prefix(self.url_prefix) or _problem_with_prefix(target)
         if problem is None and target.endswith("://"):
-            problem = f"the target of a container includes a host or bucket: {target!r}"
+            problem = f"the target of a container includes a host or bucket: {_shown(target)!r}"
         return problem or _problem_with_place(target, self.store)
+
+
+def _problem_with_secrets(container: VirtualChunkContainer) -> str | None:
+    """Tell what a new container must not say; an old one that does is read as it always was."""
+    for prefix in (container.url_prefix, container.target_prefix or ""):
+        host = prefix.partition("://")[2].partition("/")[0]
+        if isinstance(container.store, ObjectStoreConfig.Azure):
+            host = host.rpartition("@")[2] if ":" not in host else host  # container@account.…
+        if _HOST.fullmatch(host) is None:
+            return (
+                f"{_hidden(prefix)!r}: a user or a password in the URL prefix of a container would "
+                "be saved, and shown to all who open the repository; leave it out, and give "
+                "credentials to authorize_virtual_chunk_access, or in the environment"
+            )
+    return None
+
+
+def _hidden(prefix: str) -> str:
+    return f"{prefix.partition('://')[0]}://..." if "://" in prefix else "..."
+
+
+def _shown(prefix: str) -> str:
+    """Show a prefix, but not where it leads if it may hold a password or a signature."""
+    return _hidden(prefix) if re.search("[@?#]", prefix) else prefix
 
 
 def _problem_with_prefix(prefix: str) -> str | None:
     parts = _URL.fullmatch(normalized_prefix(prefix))
     if parts is None:
-        return f"the URL prefix of a container looks like 's3://bucket/': {prefix!r}"
+        return f"the URL prefix of a container is one as 's3://bucket/': not {_shown(prefix)!r}"
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
     if scheme == RELATIVE_SCHEME:
-        return f"vcc:// names containers, and cannot be the URL prefix of one: {prefix!r}"
+        return f"vcc:// names containers, and cannot be the URL prefix of one: {_shown(prefix)!r}"
     if scheme == "file":
         if not host and len(path) < 2:
-            return f"the URL prefix of a local container includes a path: {prefix!r}"
+            return f"the URL prefix of a local container includes a path: {_shown(prefix)!r}"
         if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")):
-            return f"the URL prefix of a local container has no '.' or '..': {prefix!r}"
+            return f"the URL prefix of a local container has no '.' or '..': {_shown(prefix)!r}"
     elif not host and (path or scheme in _SCHEMES_THAT_NEED_A_HOST):
-        return f"the URL prefix of a container includes a host or bucket: {prefix!r}"
+        return f"the URL prefix of a container includes a host or bucket: {_shown(prefix)!r}"
     return None
 
 
 def _problem_with_place(prefix: str, store: AnyObjectStoreConfig) -> str | None:
     scheme, _, rest = normalized_prefix(prefix).partition("://")
     if not isinstance(store, _STORES_OF_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
-        return f"the URL prefix {prefix!r} does not fit a store of kind {type(store).__name__}"
+        return (
+            f"the URL prefix {_shown(prefix)!r} does not fit a store of kind {type(store).__name__}"
+        )
     bucket = bucket_in(store, rest.partition("/")[0])
     if rest and isinstance(store, _STORES_WITH_BUCKETS) and not is_bucket(bucket):
-        return f"the URL prefix of a container names a bucket, and {bucket!r} is none: {prefix!r}"
+        return (
+            f"the URL prefix of a container names a bucket, and {_shown(bucket)!r} is none: "
+            f"{_shown(prefix)!r}"
+        )
     return None

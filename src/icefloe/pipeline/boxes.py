@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import lcm, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Box = tuple[slice, ...]
 Shape = tuple[int, ...]
+
+MAX_BOXES: Final = 10_000_000
+"""Into more pieces an array is not cut: at 256 MB each that is 2.5 PB, and the driver knows all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def plan_copy(
     Raises
     ------
     InvalidInputError
-        If a single chunk is larger than what a box may take.
+        If a single chunk is larger than what a box may take, or there are too many boxes.
     """
     full = tuple(max(1, size) for size in shape)
     room = _Room(full, item_bytes, max_bytes, min_boxes)
@@ -97,11 +100,19 @@ def plan_copy(
     both = _within([lcm(one, other) for one, other in zip(source, target, strict=True)], full)
     if prod(both) * item_bytes <= max_bytes:
         box = _grown(both, full, room)
+        _require_few(full, box)
         return CopyPlan(tuple(shape), box, None, box)
     read = _grown(source, target, room)
     write = _grown(target, source, room)
+    for box in (read, write):
+        _require_few(full, box)
     stage = tuple(largest_divisor(first, second) for first, second in zip(read, write, strict=True))
     return CopyPlan(tuple(shape), read, stage, write)
+
+
+def count_boxes(shape: Sequence[int], box: Sequence[int]) -> int:
+    """Say how many boxes tile an array."""
+    return prod(-(-size // step) for size, step in zip(shape, box, strict=True))
 
 
 def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
@@ -111,6 +122,18 @@ def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
         yield tuple(
             slice(start, min(start + step, size))
             for start, step, size in zip(starts, box, shape, strict=True)
+        )
+
+
+def _require_few(shape: Shape, box: Shape) -> None:
+    """Raise before a plan takes all memory: a few bytes of metadata can claim any shape."""
+    count = count_boxes(shape, box)
+    if count > MAX_BOXES:
+        raise InvalidInputError(
+            f"its shape of {'x'.join(map(str, shape))} would be cut into {count:,} pieces of work, "
+            f"of {'x'.join(map(str, box))} each, and {MAX_BOXES:,} are the most: choose larger "
+            "chunks, give tasks more memory, or see whether the shape is right",
+            kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
@@ -129,7 +152,7 @@ class _Room:
 
     def takes(self, box: Sequence[int]) -> bool:
         clipped = _within(box, self.full)
-        pieces = prod(-(-size // one) for one, size in zip(clipped, self.full, strict=True))
+        pieces = count_boxes(self.full, clipped)
         return prod(clipped) * self.item_bytes <= self.max_bytes and pieces >= self.min_boxes
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from icefloe.connection import Connection
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.model.chunk_payload import ChunkRef
     from icefloe.model.transaction_log import TransactionLog
+    from icefloe.pipeline.staged_refs import StagedRefs
     from icefloe.transaction.adopted import Adopted
 
 _FEW: Final = 4096
@@ -49,7 +49,7 @@ class FilePlace:
         The first chunk of each array that it has a part of.
     """
 
-    staged: ChunkRef
+    staged: StagedRefs
     position: int
     documents: dict[str, dict[str, object]]
     starts: dict[str, tuple[int, ...]]

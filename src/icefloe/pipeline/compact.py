@@ -1,4 +1,4 @@
-"""Small objects together, packs without holes, and manifests by today's rules.
+"""Small objects together, packs without holes, and tiny manifests together.
 
 Everything is copied byte for byte, and only references change. Objects that older snapshots refer
 to stay; garbage collection finds what none does.
@@ -6,8 +6,7 @@ to stay; garbage collection finds what none does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,10 +19,11 @@ from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.pipeline.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_few
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
+from icefloe.pipeline.loose_manifests import MergeManifests
 from icefloe.pipeline.nodes import path_of
 from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.virtualize import REFS_PER_MANIFEST
 from icefloe.session import Session
-from icefloe.transaction.splitting import split_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.pipeline.job_run import Bench
+    from icefloe.pipeline.loose_manifests import Loose
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
     from icefloe.spark.progress import Progress
-    from icefloe.transaction.flush import Flushed
 
 _CHUNKS: Final = "chunks/"
 _PIECE_BYTES: Final = 32_000_000
@@ -46,7 +46,11 @@ _SMALL_PART: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Refs:
-    """The native references of a snapshot, in the order of arrays and chunks."""
+    """The native references of a snapshot, in the order of arrays and chunks.
+
+    ``others`` counts the references of each array that are not native: they stay as they are, and
+    go along where a manifest is made anew.
+    """
 
     paths: list[str]
     array: NDArray[np.int64]
@@ -56,6 +60,7 @@ class _Refs:
     offset: NDArray[np.uint64]
     length: NDArray[np.int64]
     object_ids: NDArray[np.uint8]
+    others: dict[str, int]
 
     def places(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.uint32]]]:
         """Yield the coordinates of some rows, array by array."""
@@ -71,20 +76,21 @@ class _Work:
     sparse: int
     dead_bytes: int
     live_bytes: int
-    loose_manifests: int
+    loose_manifests: int = 0
 
 
-class _RewritingSession(Session):
-    """A session whose commit makes all manifests anew, whatever else it changes."""
+class _MergingSession(Session):
+    """A session whose commit puts manifests together, whatever else it changes."""
+
+    joiner: MergeManifests
 
     def commit(
         self, message: str, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> str:
-        """Commit, also where only manifests change."""
-        return super().commit(message, metadata, **{**options, "allow_empty": True})
-
-    def _flush(self, message: str, metadata: Mapping[str, Any], **options: Any) -> Flushed:
-        return super()._flush(message, metadata, **{**options, "rewrite": True})
+        """Commit, also where only manifests change: at the time, on top of what others did."""
+        self.flusher.merger = self.joiner
+        is_loose = bool(_loose_manifests(self, self.joiner).files)
+        return super().commit(message, metadata, **{**options, "allow_empty": is_loose})
 
 
 def compact(
@@ -95,13 +101,14 @@ def compact(
     min_live: float = 0.5,
     task_bytes: int = TASK_BYTES,
     max_chunks: int = MAX_CHUNKS,
+    refs_per_manifest: int = REFS_PER_MANIFEST,
     transaction_id: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Plan | Report:
-    """Put small objects together and rewrite packs that are mostly dead, in one commit.
+    """Put small objects and manifests together, rewrite packs that are mostly dead; one commit.
 
     Chunks that somebody else writes meanwhile stay as they wrote them. Run again, it finds
     nothing to do. The objects that chunks lay in stay for the snapshots before this one.
@@ -115,7 +122,10 @@ def compact(
         A pack of whose bytes a smaller part than this is referred to is rewritten.
     max_chunks
         Of more than so many nothing is touched: the driver holds a reference to each until the
-        commit, of about 300 bytes.
+        commit, of about 300 bytes. Native chunks count, and virtual ones whose manifests are made
+        anew.
+    refs_per_manifest
+        Manifests of an array are put together up to so many references; as for `virtualize`.
     branch, transaction_id, message, metadata, task_bytes, dry_run, progress
         As for `rechunk`.
 
@@ -133,6 +143,11 @@ def compact(
             f"min_live is a part of a pack, between 0 and 1, not {min_live}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
+    if refs_per_manifest < 1:
+        raise InvalidInputError(
+            f"refs_per_manifest is how many references a manifest has, not {refs_per_manifest}",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
     run = JobRun.start(
         "compact",
         spark,
@@ -145,7 +160,9 @@ def compact(
     before = run.earlier(dry_run=dry_run)
     if before is not None:
         return before
-    work = _find(run, min_live, max_chunks)
+    rules = run.session.connection.config.effective_manifest.effective_splitting
+    merge = MergeManifests(rules, refs_per_manifest)
+    work = _find(run, min_live, max_chunks, merge)
     if dry_run:
         dead = shown_bytes(work.dead_bytes)
         return run.plan(
@@ -167,14 +184,15 @@ def compact(
         _repack(bench, reader, places)
 
     run.write(run.session, work.pieces, repack)
-    if work.loose_manifests:
-        run.session = _RewritingSession(
-            run.session.connection,
-            run.base_id,
-            mode=run.session.mode,
-            branch=run.branch,
-            changes=run.session.transaction.changes,
-        )
+    session = _MergingSession(
+        run.session.connection,
+        run.base_id,
+        mode=run.session.mode,
+        branch=run.branch,
+        changes=run.session.transaction.changes,
+    )
+    session.joiner = merge
+    run.session = session
     return run.commit(
         message or f"compacted {work.small + work.sparse:,} objects",
         about={"small": work.small, "sparse": work.sparse, "manifests": work.loose_manifests},
@@ -209,11 +227,23 @@ def _repack(
                 transaction.set_payload(place, tuple(row), known[old])
 
 
-def _find(run: JobRun, min_live: float, max_chunks: int) -> _Work:
+def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
     refs = _native_refs(run.session, max_chunks)
-    loose = _loose_manifests(run.session)
+    loose = _loose_manifests(run.session, merge)
+    work = _find_objects(run, refs, min_live)
+    # Arrays whose chunks move get manifests anew; of the others only those that are put together.
+    moving = {path for piece in work.pieces for path, _ in piece.value}
+    along = sum(refs.others[path] for path in moving)
+    for part in (part for parts in loose.files for part in parts):
+        if part.node.path.value not in moving:
+            along += min(part.count, refs.others[part.node.path.value])
+    require_few(len(refs.object) + along, max_chunks, "")
+    return replace(work, loose_manifests=loose.fewer)
+
+
+def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
     if not len(refs.object):
-        return _Work([], 0, 0, 0, 0, loose)
+        return _Work([], 0, 0, 0, 0)
     packing = run.repository.config.packing
     target_bytes = 0 if packing is None else packing.effective_target_object_bytes
     chunk_bytes = 0 if packing is None else packing.effective_max_chunk_bytes
@@ -237,7 +267,6 @@ def _find(run: JobRun, min_live: float, max_chunks: int) -> _Work:
         int(is_sparse.sum()),
         int((sizes - live)[is_sparse].sum()),
         int(live[moving].sum()),
-        loose,
     )
 
 
@@ -274,16 +303,19 @@ def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> 
 
 def _native_refs(session: Session, max_chunks: int) -> _Refs:
     count = 0
+    others: dict[str, int] = {}
     paths: list[str] = []
     coords: list[NDArray[np.uint32]] = []
     columns: list[tuple[NDArray[Any], ...]] = []
     nodes = [node for node in session.transaction.nodes_below(Path("/")) if node.is_array]
     for node in sorted(nodes, key=lambda one: one.path):
         found = []
+        others[node.path.value] = 0
         for part in session.transaction.chunk_refs(node.path):
             rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
             payloads = part.payloads
             count += len(rows)
+            others[node.path.value] += len(part) - len(rows)
             require_few(count, max_chunks, "")
             if len(rows):
                 found.append(part.coords[rows])
@@ -297,7 +329,7 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
     if not columns:
         none = np.zeros(0, np.int64)
         return _Refs(
-            [], none, [], none, none, none.astype(np.uint64), none, np.zeros((0, 12), "u1")
+            [], none, [], none, none, none.astype(np.uint64), none, np.zeros((0, 12), "u1"), others
         )
     ids, offset, length = (np.concatenate(column) for column in zip(*columns, strict=True))
     keys = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
@@ -311,6 +343,7 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
         offset,
         length.astype(np.int64),
         ids[firsts],
+        others,
     )
 
 
@@ -322,17 +355,17 @@ def _object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.array([listed.get(name, 0) for name in names], np.int64)
 
 
-def _loose_manifests(session: Session) -> int:
-    """Count the manifests that the rules of splitting would not make."""
-    rules = session.connection.config.effective_manifest.effective_splitting
-    loose = 0
-    for node in session.transaction.nodes_below(Path("/")):
-        data = node.node_data
-        if isinstance(data, ArrayNodeData) and len(data.manifests) > 1:
-            sizes = split_sizes(rules, node.path, data)
-            cells = prod(
-                -(-dimension.num_chunks // size)
-                for dimension, size in zip(data.shape, sizes, strict=True)
-            )
-            loose += max(0, len(data.manifests) - cells)
-    return loose
+def _loose_manifests(session: Session, merge: MergeManifests) -> Loose:
+    """Find the manifests that are to be put together, as the branch is now."""
+    base, assets = session.transaction.base, session.connection.assets
+    manifests = {
+        node.id: node.node_data.manifests
+        for node in base.snapshot.nodes
+        if isinstance(node.node_data, ArrayNodeData)
+    }
+    return merge.find(
+        base.snapshot.nodes,
+        manifests,
+        {info.id: info.num_chunk_refs for info in base.snapshot.manifest_files},
+        lambda ids: assets.all_at_once(assets.fetch_manifest, ids),
+    )

@@ -551,9 +551,13 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
         read = unit
-    plan = plan_copy(
-        full, item, read, unit, max_bytes=run.task_bytes, min_boxes=run.min_boxes(total)
-    )
+    try:
+        plan = plan_copy(
+            full, item, read, unit, max_bytes=run.task_bytes, min_boxes=run.min_boxes(total)
+        )
+    except InvalidInputError as error:
+        paths = ", ".join(target.path for target in targets)
+        raise _bad(f"{paths}: {error.message} (task_bytes)") from error
     return plan.write
 
 

@@ -23,7 +23,7 @@ from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.chunk_bytes import fetch_chunks, pieces_of
-from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece, doing
+from icefloe.pipeline.job_run import TASK_BYTES, Failed, JobRun, Piece, doing
 from icefloe.pipeline.nodes import arrays_below, path_of
 from icefloe.pipeline.parquet_export import export_rows
 from icefloe.pipeline.plain_store import open_plain_store
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline.array_metadata import ArrayDocument, ChunkSpec
     from icefloe.pipeline.boxes import Box
     from icefloe.pipeline.rechunk import ArrayCopy
-    from icefloe.pipeline.report import Failure
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.spark.progress import Progress
@@ -326,8 +325,8 @@ def _relaid(
 
 def _exported_by(
     reader: Session, store: Store
-) -> Callable[[tuple[Piece, ...]], tuple[int, int] | Failure]:
-    def write(task: tuple[Piece, ...]) -> tuple[int, int] | Failure:
+) -> Callable[[tuple[Piece, ...]], tuple[int, int] | Failed]:
+    def write(task: tuple[Piece, ...]) -> tuple[int, int] | Failed:
         counts: list[tuple[int, int]] = []
 
         def copy(value: _Blocks | _Chunks) -> None:
@@ -336,9 +335,9 @@ def _exported_by(
             else:
                 counts.append(_copy_chunks(reader, store, value))
 
-        failure = doing(task, copy)
-        if failure is not None:
-            return failure
+        failed = doing(task, copy)
+        if failed is not None:
+            return failed
         return sum(count for count, _ in counts), sum(written for _, written in counts)
 
     return write

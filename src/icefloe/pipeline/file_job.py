@@ -22,9 +22,9 @@ from icefloe.errors import (
 from icefloe.pipeline.fitting_files import misfitting, odd_ones, overlapping, unordered, without
 from icefloe.pipeline.job_run import JobRun
 from icefloe.pipeline.nodes import path_of
-from icefloe.pipeline.report import Failure, JobFailedError, counted
+from icefloe.pipeline.report import Failure, JobFailedError, counted, shown_bytes
 from icefloe.pipeline.source_record import keep_sources, known_sources, record_of
-from icefloe.pipeline.sources import find_sources
+from icefloe.pipeline.sources import fetch_sizes, find_sized_sources
 from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles, delete_staged
 from icefloe.pipeline.unlike_chunks import evened
 from icefloe.storage.backoff import pause_s
@@ -32,6 +32,7 @@ from icefloe.virtual.files.agreement import raise_if_any
 from icefloe.virtual.files.combining import combine, require_dims
 from icefloe.virtual.files.dataset import LoadedArray, coordinate_path
 from icefloe.virtual.files.parsing import parse_at
+from icefloe.virtual.files.sources import WHOLE_BYTES
 from icefloe.virtual_writer import find_append_problems
 
 if TYPE_CHECKING:
@@ -226,25 +227,41 @@ class FileJob:
                 f"{place} is an array; files go into a group", kind=ErrorKind.NODE_ALREADY_EXISTS
             )
 
-    def _new_sources(self, run: JobRun) -> list[str]:
-        urls = find_sources(self.sources, run.session)
+    def _new_sources(self, run: JobRun) -> dict[str, int | None]:
+        """Find files, and their sizes as far as finding them told."""
+        found = find_sized_sources(self.sources, run.session)
         if not self.append:
-            return urls
+            return found
         known = self._known(run)
-        return [url for url in urls if url not in known]
+        return {url: size for url, size in found.items() if url not in known}
 
     def _known(self, run: JobRun) -> set[str]:
         return known_sources(run.repository, run.session, path_of(self.group).value)
 
-    def _plan(self, run: JobRun, urls: Sequence[str], last_step: str) -> Plan:
-        if not urls:
+    def _plan(self, run: JobRun, found: Mapping[str, int | None], last_step: str) -> Plan:
+        """Estimate what would be done from how large the files are; nobody looks into them."""
+        if not found:
             return run.plan(["nothing: all files are in the repository"], 0)
+        sizes = fetch_sizes(found, run.session)
+        total = sum(sizes.values())
         steps = [
-            f"parse {len(urls):,} files",
+            f"parse {counted(len(found), 'file')} of {shown_bytes(total)} in all",
             f"check that they fit together along {', '.join(self.dims)}",
             last_step,
         ]
-        return run.plan(steps, len(self.grouped(run, urls)), task_bytes=self.task_bytes)
+        parsing = len(self.grouped(run, list(found)))
+        if not self.copies:
+            # Small files are fetched whole, and of large ones little more than that.
+            read = sum(min(size, WHOLE_BYTES) for size in sizes.values())
+            return run.plan(steps, parsing, bytes_read=read, is_estimate=True)
+        return run.plan(
+            steps,
+            parsing + run.count_tasks(total),
+            bytes_read=total,
+            bytes_written=total,
+            task_bytes=self.task_bytes,
+            is_estimate=True,
+        )
 
     def grouped(self, run: JobRun, urls: Sequence[str]) -> list[tuple[str, ...]]:
         """Put files together into tasks: enough for all cores, and not too many for one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from icefloe.pipeline.damaged_files import find_damaged
 from icefloe.pipeline.file_job import FileJob, OnError, Order
 from icefloe.pipeline.job_run import TASK_BYTES, Piece
 from icefloe.pipeline.nodes import arrays_below, create_array, path_of
-from icefloe.pipeline.packed_values import Packing, unpacked
+from icefloe.pipeline.packed_values import unpacked
 from icefloe.pipeline.rechunk import (
     ArrayCopy,
     box_bytes,
@@ -31,6 +31,8 @@ from icefloe.pipeline.rechunk import (
     stage_arrays,
 )
 from icefloe.pipeline.report import JobFailedError
+from icefloe.pipeline.source_record import group_attribute, set_group_attribute
+from icefloe.pipeline.stored_types import CODECS, WantedTypes, converted_like, describing
 from icefloe.pipeline.unlike_chunks import copy_unlike
 from icefloe.pipeline.virtualize import build_manifests, take_markers
 from icefloe.virtual.files.agreement import Disagreement
@@ -39,7 +41,7 @@ from icefloe.virtual_writer import append as append_dataset
 from icefloe.virtual_writer import write as write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -48,16 +50,14 @@ if TYPE_CHECKING:
     from icefloe.pipeline.file_job import Combined
     from icefloe.pipeline.job_run import Bench, JobRun
     from icefloe.pipeline.report import Plan, Report
+    from icefloe.pipeline.stored_types import Step, Stored
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.spark.progress import Progress
     from icefloe.virtual.files.dataset import AnyArray
 
-_CODECS = (
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
-)
-"""What native chunks are written with, unless somebody says otherwise: files have other codecs."""
+_CONVERTED: Final = "_nc_icefloe_converted"
+"""Attribute of a group: its arrays that have other data types than their files, or are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ class _Copied:
     axis, start, pad
         Where it goes: from step ``start`` along ``axis``. Boxes are laid out as if there were
         ``pad`` steps before the first, so that they begin and end with target chunks.
-    packing
-        How its numbers stand for values, if they are to be unpacked.
+    steps
+        What becomes of values between reading and writing.
     """
 
     copy: ArrayCopy
     axis: int
     start: int
     pad: int
-    packing: Packing | None
+    steps: tuple[Step, ...]
 
     def boxes(self) -> list[tuple[Box, Box]]:
         """Return what to read, and where to write it."""
@@ -117,6 +117,7 @@ def ingest(
     codecs: Sequence[Any] | None = None,
     unpack: bool = False,
     dtype: Any = None,
+    pack: Mapping[str, Mapping[str, Any]] | None = None,
     order: Order | None = None,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
@@ -155,7 +156,15 @@ def ingest(
         Whether numbers that stand for values by ``scale_factor`` and ``add_offset`` are stored as
         those values, missing ones as NaN; else they stay as they are, with their attributes.
     dtype
-        The data type of unpacked values: float32 or float64; the smallest that fits if not given.
+        The data type of all variables of numbers but those that describe others (bounds, times),
+        or data types by the names of variables. Values that do not fit fail the job. Floating point
+        is for values: packed numbers are unpacked for it, and missing ones are NaN. If not given,
+        unpacked values have the smallest that fits, and others what files have.
+    pack
+        How values are packed, by the names of variables, in the words of xarray's encoding, as
+        ``{"t2m": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 273.15}}``; NaN becomes
+        ``_FillValue``, which is the smallest number (of unsigned ones the largest) if not given.
+        Values that are out of range, or would become that number, fail the job.
     on_error, parse_options
         As for `virtualize`.
     task_bytes
@@ -178,7 +187,12 @@ def ingest(
         them. Nothing was committed.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
-    wanted = _Wanted(chunks, shards, codecs, unpack, dtype)
+    wanted = _Wanted(chunks, shards, codecs, WantedTypes.of(unpack, dtype, pack))
+    if append and wanted.types.is_asked:
+        raise InvalidInputError(
+            "what is appended is stored as the group has it: leave dtype and pack out",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
     job = FileJob(
         name="ingest",
         copies=True,
@@ -240,20 +254,31 @@ class _Wanted:
     chunks: ChunkSpec | None
     shards: ChunkSpec | None
     codecs: Sequence[Any] | None
-    unpack: bool
-    dtype: Any
+    types: WantedTypes
 
-    def applied(self, source: ArrayDocument) -> tuple[ArrayDocument, Packing | None]:
-        """Return an array as it will be, and how its numbers are to be unpacked."""
-        document, packing = source, None
-        if self.unpack:
-            document, packing = unpacked(source, self.dtype)
+    def applied(self, name: str, source: ArrayDocument, *, is_data: bool) -> Stored:
+        """Return an array as it will be, and what becomes of its values."""
+        document, steps = self.types.applied(name, source, is_data=is_data)
         is_number = document.dtype.kind in "biufcmM"
-        codecs = self.codecs or (_CODECS if is_number else None)
+        codecs = self.codecs or (CODECS if is_number else None)
         return (
             document.with_chunks(_named(self.chunks, source), _named(self.shards, source), codecs),
-            packing,
+            steps,
         )
+
+    def require_known(self, dataset: VirtualDataset, sources: Iterable[str]) -> None:
+        """Raise `InvalidInputError` where something is asked for what the files do not have."""
+        known = {str(name) for array in dataset.arrays.values() for name in array.dimension_names}
+        for what, spec in (("chunks", self.chunks), ("shards", self.shards)):
+            for name in spec if isinstance(spec, Mapping) else ():
+                if name not in known:
+                    raise InvalidInputError(
+                        f"{what} names the dimension {name!r}; the files have "
+                        f"{', '.join(sorted(known))}",
+                        kind=ErrorKind.INVALID_ARRAY_METADATA,
+                    )
+        variables = {*sources}
+        self.types.require_known(variables, dataset.arrays.keys() - variables)
 
 
 def _named(spec: ChunkSpec | None, source: ArrayDocument) -> ChunkSpec | None:
@@ -286,26 +311,38 @@ def _create(
             loaded[path] = array
     coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
     base = path_of(group).value.rstrip("/")
-    if isinstance(wanted.chunks, Mapping):
-        _require_dimensions(found.dataset, wanted.chunks)
+    wanted.require_known(found.dataset, sources)
     if append:
         stored = _stored(run.session, group)
+        like = _as_stored_in(run.session, group)
         if loaded:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
         return [
-            _grow(run, source, stored[path], source.dimension_names.index(dim))
+            _grow(
+                run,
+                source,
+                stored[path],
+                source.dimension_names.index(dim),
+                like(path, source, stored[path])[1],
+            )
             for path, source in sources.items()
             if dim in source.dimension_names
         ]
     write_dataset(coordinates, run.session, group=group)
-    copied = []
+    copied, other = [], []
+    describes = describing({path: one.metadata for path, one in found.dataset.arrays.items()})
     for path, source in sources.items():
         own = found.files[0].unlike.get(path)
-        target, packing = wanted.applied(source if own is None else _in_chunks_of(own, source))
+        chunked = source if own is None else _in_chunks_of(own, source)
+        target, steps = wanted.applied(path, chunked.at(path), is_data=path not in describes)
+        if wanted.types.is_asked and (steps or target.dtype != source.dtype):
+            other.append(path)
         target = target.at(f"{base}/{path}")
         axis = source.dimension_names.index(dim) if dim in source.dimension_names else 0
         create_array(run.session, target)
-        copied.append(_Copied(plan_array_copy(run, source, target), axis, 0, 0, packing))
+        copied.append(_Copied(plan_array_copy(run, source, target), axis, 0, 0, steps))
+    if other:
+        set_group_attribute(run.session, group, _CONVERTED, other)
     return copied
 
 
@@ -315,9 +352,14 @@ def _in_chunks_of(own: Mapping[str, Any], source: ArrayDocument) -> ArrayDocumen
     return source.with_chunks(tuple(map(min, chunks, source.shape)), None, None)
 
 
-def _grow(run: JobRun, source: ArrayDocument, target: ArrayDocument, axis: int) -> _Copied:
+def _grow(
+    run: JobRun,
+    source: ArrayDocument,
+    target: ArrayDocument,
+    axis: int,
+    steps: tuple[Step, ...],
+) -> _Copied:
     """Let an array grow for what comes behind it."""
-    _, packing = _as_stored(source, target)
     start = target.shape[axis]
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
@@ -335,18 +377,29 @@ def _grow(run: JobRun, source: ArrayDocument, target: ArrayDocument, axis: int) 
             # between two passes may be read twice.
             whole = tuple(map(min, source.chunks, source.shape))
             plan = replace(plan, read=whole, stage=whole)
-    return _Copied(ArrayCopy(source, grown, plan), axis, start, pad, packing)
+    return _Copied(ArrayCopy(source, grown, plan), axis, start, pad, steps)
 
 
-def _as_stored(
-    source: ArrayDocument, target: ArrayDocument
-) -> tuple[ArrayDocument, Packing | None]:
-    """Unpack an array if the one that it goes to was unpacked."""
-    has = [
-        {"scale_factor", "add_offset"} & one.document.get("attributes", {}).keys()
-        for one in (source, target)
-    ]
-    return unpacked(source, target.dtype) if has[0] and not has[1] else (source, None)
+def _as_stored_in(
+    session: Session, group: str
+) -> Callable[[str, ArrayDocument, ArrayDocument], Stored]:
+    """Return what does with an array what was done with the one in the group that it goes to."""
+    kept = group_attribute(session, group, _CONVERTED)
+    converted = kept if isinstance(kept, list) else []
+
+    def as_stored(path: str, source: ArrayDocument, target: ArrayDocument) -> Stored:
+        if path in converted:
+            return converted_like(source, target)
+        has = [
+            {"scale_factor", "add_offset"} & one.document.get("attributes", {}).keys()
+            for one in (source, target)
+        ]
+        if not has[0] or has[1]:
+            return source, ()
+        found, packing = unpacked(source, target.dtype)
+        return found, () if packing is None else (packing.values,)
+
+    return as_stored
 
 
 def _stored(session: Session, group: str) -> dict[str, ArrayDocument]:
@@ -360,6 +413,7 @@ def _differences(
 ) -> Iterator[Disagreement]:
     """Find what keeps a file from being appended: all arrays along a dimension grow, or none."""
     stored = _stored(session, group)
+    like = _as_stored_in(session, group)
     missing = [
         path
         for path, array in stored.items()
@@ -376,16 +430,15 @@ def _differences(
         if path not in stored or not isinstance(array, VirtualArray):
             continue
         source = ArrayDocument(path, array.metadata)
-        if not _is_alike(source, stored[path], dim):
+        if not _is_alike(like(path, source, stored[path])[0], stored[path], dim):
             text = f"is {_told(source)}, and {_told(stored[path])} in the repository"
             yield Disagreement(dataset.shown, path, "dtype", text)
 
 
-def _is_alike(source: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
-    expected, _ = _as_stored(source, target)
+def _is_alike(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
     lengths = [
         [size for name, size in zip(one.dimension_names, one.shape, strict=True) if name != dim]
-        for one in (source, target)
+        for one in (expected, target)
     ]
     return (
         expected.dimension_names == target.dimension_names
@@ -409,26 +462,17 @@ def _told(array: ArrayDocument) -> str:
     return f"{array.dtype} ({dims}){meaning}"
 
 
-def _require_dimensions(dataset: VirtualDataset, chunks: Mapping[str, int]) -> None:
-    known = {name for array in dataset.arrays.values() for name in array.dimension_names}
-    for name in chunks:
-        if name not in known:
-            raise InvalidInputError(
-                f"chunks names the dimension {name!r}; the files have "
-                f"{', '.join(sorted(str(one) for one in known))}",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
-            )
-
-
 def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
     staged, stages = stage_arrays(run, [one.copy for one in copied], reader)
 
-    def copy(bench: Bench, value: tuple[str, str, Box, Box, bool, Packing | None]) -> None:
-        source, target, read, write, is_staged, packing = value
+    def copy(bench: Bench, value: tuple[str, str, Box, Box, bool, tuple[Step, ...]]) -> None:
+        source, target, read, write, is_staged, steps = value
         session = staged if is_staged and staged is not None else reader
         values = np.asarray(bench.source(session, source)[read])
+        for step in steps:
+            values = step(values)
         into = bench.target(target)
-        into[write] = fitting(values if packing is None else packing.values(values), into.dtype)
+        into[write] = fitting(values, into.dtype)
 
     pieces = [
         Piece(
@@ -440,7 +484,7 @@ def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
                 read,
                 write,
                 one.copy.source.path in stages,
-                one.packing,
+                one.steps,
             ),
         )
         for one in copied

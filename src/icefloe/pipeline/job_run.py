@@ -55,6 +55,9 @@ _MIN_TASK_BYTES: Final = 8_000_000
 _WAVES: Final = 3
 """Into how many tasks per core work is cut where there is enough of it."""
 
+_MAX_FAILURES: Final = 100
+"""A task that failed with so many pieces does not try the rest."""
+
 _MAX_SHOWN: Final = 5
 """So many conflicts are told of one by one."""
 
@@ -108,6 +111,12 @@ class Bench:
             mode = "r" if session.read_only else "r+"
             self._arrays[key] = zarr.open_array(session.store, path=path.strip("/"), mode=mode)
         return self._arrays[key]
+
+
+class Failed(NamedTuple):
+    """What a task answers that could not do all of its pieces."""
+
+    failures: tuple[Failure, ...]
 
 
 class _Written(NamedTuple):
@@ -215,10 +224,12 @@ class JobRun:
             )
         return self._report(found)
 
-    def plan(self, steps: Iterable[str], tasks: int, **sizes: int) -> Plan:
+    def plan(
+        self, steps: Iterable[str], tasks: int, *, is_estimate: bool = False, **sizes: int
+    ) -> Plan:
         """Describe what would be done."""
         target = f"{self.repository.storage.url}, branch {self.branch}"
-        return Plan(self.name, target, tuple(steps), tasks, **sizes)
+        return Plan(self.name, target, tuple(steps), tasks, is_estimate=is_estimate, **sizes)
 
     @property
     def slots(self) -> int:
@@ -231,8 +242,7 @@ class JobRun:
 
     def grouped(self, pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
         """Put pieces that follow each other together into tasks."""
-        total = sum(piece.size_bytes for piece in pieces)
-        goal = min(self.task_bytes, max(total // self.min_boxes(total), _MIN_TASK_BYTES))
+        goal = self._task_goal(sum(piece.size_bytes for piece in pieces))
         tasks: list[tuple[Piece, ...]] = []
         open_task: list[Piece] = []
         size = 0
@@ -245,6 +255,14 @@ class JobRun:
         if open_task:
             tasks.append(tuple(open_task))
         return tasks
+
+    def count_tasks(self, total_bytes: int) -> int:
+        """Say into about how many tasks so much work is cut."""
+        return -(-total_bytes // self._task_goal(total_bytes))
+
+    def _task_goal(self, total_bytes: int) -> int:
+        each = max(total_bytes // self.min_boxes(total_bytes), _MIN_TASK_BYTES)
+        return min(self.task_bytes, each)
 
     # -- working
 
@@ -265,7 +283,7 @@ class JobRun:
         Raises
         ------
         JobFailedError
-            With one piece of every task that failed.
+            With all pieces that failed.
         """
         tasks = self.grouped(pieces)
         if not tasks:
@@ -286,15 +304,15 @@ class JobRun:
     def run(
         self, tasks: Sequence[tuple[Piece, ...]], work: Callable[[tuple[Piece, ...]], Any]
     ) -> list[Any]:
-        """Let executors do tasks, and return their answers; a `Failure` fails the job."""
+        """Let executors do tasks, and return their answers; one `Failed` fails the job."""
         answers: list[Any] = []
         failures: list[Failure] = []
         outcomes = self.outcomes(tasks, work)
         for task, outcome in zip(tasks, outcomes, strict=True):
             if outcome.error is not None:
                 failures.append(Failure(_between(task), outcome.error))
-            elif isinstance(outcome.result, Failure):
-                failures.append(outcome.result)
+            elif isinstance(outcome.result, Failed):
+                failures += outcome.result.failures
             else:
                 answers.append(outcome.result)
         if failures:
@@ -393,8 +411,8 @@ def joined(parts: Iterable[ChangeSet]) -> ChangeSet:
     return whole
 
 
-def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failure | None:
-    """Do the pieces of a task one after the other; stops at the first that fails, and tells it."""
+def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failed | None:
+    """Do the pieces of a task one after the other; tells of all that fail, not of the first."""
     import zarr  # noqa: PLC0415 - in the worker
     from zarr.errors import ZarrUserWarning  # noqa: PLC0415 - in the worker
 
@@ -403,24 +421,29 @@ def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failure | Non
     with warnings.catch_warnings(), sparse:
         # About codecs and types outside of Zarr's specification: files have what they have.
         warnings.simplefilter("ignore", ZarrUserWarning)
-        for piece in task:
+        failures: list[Failure] = []
+        for number, piece in enumerate(task):
+            if len(failures) == _MAX_FAILURES:
+                reason = f"not tried, because {_MAX_FAILURES} before it failed"
+                failures.append(Failure(_between(task[number:]), reason))
+                break
             try:
                 work(piece.value)
             except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
-                return Failure(piece.what, told(problem))
-    return None
+                failures.append(Failure(piece.what, told(problem)))
+    return Failed(tuple(failures)) if failures else None
 
 
 def _written_by(
     fork: ForkSession, work: Callable[[Bench, Any], None]
-) -> Callable[[tuple[Piece, ...]], _Written | Failure]:
-    def write(task: tuple[Piece, ...]) -> _Written | Failure:
+) -> Callable[[tuple[Piece, ...]], _Written | Failed]:
+    def write(task: tuple[Piece, ...]) -> _Written | Failed:
         # A worker does several tasks with one copy of this function: each has changes of its own.
         own = ForkSession(fork.connection, fork.transaction.base_id, origin=fork.origin)
         bench = Bench(own)
-        failure = doing(task, lambda value: work(bench, value))
-        if failure is not None:
-            return failure
+        failed = doing(task, lambda value: work(bench, value))
+        if failed is not None:
+            return failed
         own.transaction.finish_chunks()
         return _Written(own.transaction.changes, bench.left_out)
 

@@ -24,6 +24,7 @@ from icefloe.storage import (
     in_memory_storage,
     storage_from_url,
 )
+from icefloe.storage.urls import redacted_url, require_no_secrets, require_shareable, split_url
 from icefloe.virtual.container_table import ContainerTable
 
 if TYPE_CHECKING:
@@ -69,8 +70,12 @@ def open_repository(
     RepositoryNotFoundError
         If there is none, and none is to be created.
     InvalidInputError
-        If no container covers files that are referred to; says which to add.
+        If no container covers files that are referred to; says which to add. Or if a password or
+        a signature is in the URL of a file or a container.
     """
+    sources, referred = list(sources), list(referred)
+    for one in (*sources, *referred):
+        require_shareable(os.fspath(one))
     storage = storage_from_url(os.fspath(place))
     is_new = not Repository.exists(storage)
     if is_new and not create:
@@ -132,6 +137,8 @@ def _store_for(prefix: str) -> AnyObjectStoreConfig:
             return ObjectStoreConfig.LocalFileSystem(prefix.removeprefix("file://"))
         case "s3":
             endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+            if endpoint:  # it is saved with the container
+                require_no_secrets(split_url(endpoint), "set AWS_ACCESS_KEY_ID and its neighbours")
             options = S3Options(
                 region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"),
                 endpoint_url=endpoint,
@@ -150,8 +157,9 @@ def _store_for(prefix: str) -> AnyObjectStoreConfig:
             return ObjectStoreConfig.Http()
         case scheme:
             raise InvalidInputError(
-                f"{prefix!r}: no container is made for the scheme {scheme!r}; use file, s3, gs, az "
-                "or https, or add a VirtualChunkContainer to the repository's configuration",
+                f"{redacted_url(prefix)!r}: no container is made for the scheme {scheme!r}; use "
+                "file, s3, gs, az or https, or add a VirtualChunkContainer to the repository's "
+                "configuration",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.progress import run_watched
+from icefloe.storage.urls import require_no_secrets, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +57,8 @@ def export_rows(
     """
     if not isinstance(target, str):
         raise _bad("Parquet files go to a directory or a URL that Spark can write to")
+    if "://" in target and split_url(target).password is not None:
+        require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
     if spark is None:
         raise _bad("Parquet is written by Spark: pass a session")
     from icefloe.spark.options import ReadOptions, encode_options  # noqa: PLC0415 - an extra

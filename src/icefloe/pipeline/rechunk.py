@@ -12,7 +12,7 @@ import numpy as np
 
 from icefloe.conflicts import Conflict, ConflictType
 from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
-from icefloe.pipeline.boxes import CopyPlan, plan_copy
+from icefloe.pipeline.boxes import CopyPlan, count_boxes, plan_copy
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
 from icefloe.pipeline.nodes import (
     arrays_below,
@@ -256,8 +256,10 @@ def plan_array_copy(run: JobRun, source: ArrayDocument, target: ArrayDocument) -
         raise InvalidInputError(
             f"{source.path}: {error.message} (task_bytes)", kind=error.kind
         ) from error
-    boxes = len(list(copy.first_boxes))
-    if boxes * _LONELY <= run.slots and source.nbytes > _WORTH_TWO_PASSES:
+    if (
+        count_boxes(copy.shape, copy.read) * _LONELY <= run.slots
+        and source.nbytes > _WORTH_TWO_PASSES
+    ):
         # One pass would leave most cores without work: two passes of all of them are sooner done.
         unit = item * max(prod(source.chunks), prod(target.write_unit))
         copy = plan(min(run.task_bytes, max(unit, source.nbytes // run.slots)))

@@ -29,9 +29,11 @@ class Plan:
     tasks
         How many pieces the work is cut into.
     bytes_read, bytes_written
-        In memory, before compression; what is not known is 0.
+        In memory, before compression; what is not known is 0. Of files, as they are compressed.
     task_bytes
         How much memory the largest task takes.
+    is_estimate
+        Whether tasks and bytes are about so many: files tell more only when they are read.
     """
 
     job: str
@@ -41,6 +43,7 @@ class Plan:
     bytes_read: int = 0
     bytes_written: int = 0
     task_bytes: int = 0
+    is_estimate: bool = False
 
     @property
     def has_work(self) -> bool:
@@ -59,13 +62,14 @@ class Plan:
         return "\n".join(lines)
 
     def _sizes(self) -> list[str]:
-        told = [counted(self.tasks, "task")]
+        about = "about " if self.is_estimate else ""
+        told = [f"{about}{counted(self.tasks, 'task')}"]
         if self.task_bytes:
             told.append(f"at most {shown_bytes(self.task_bytes)} of memory each")
         if self.bytes_read:
-            told.append(f"reads {shown_bytes(self.bytes_read)}")
+            told.append(f"reads {about}{shown_bytes(self.bytes_read)}")
         if self.bytes_written:
-            told.append(f"writes {shown_bytes(self.bytes_written)}")
+            told.append(f"writes {about}{shown_bytes(self.bytes_written)}")
         return told
 
 

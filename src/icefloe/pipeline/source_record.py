@@ -19,7 +19,7 @@ from icefloe.pipeline.nodes import path_of
 from icefloe.spark.exactly_once import METADATA_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from icefloe.repository import Repository
     from icefloe.session import Session
@@ -49,21 +49,27 @@ def known_sources(repository: Repository, session: Session, group: str) -> set[s
     Somebody may have replaced the attributes of the group: then commits tell, as far as they are
     still there.
     """
-    node = session.transaction.get_node(path_of(group))
-    kept = None if node is None else _attributes(node.user_data).get(ATTRIBUTE)
+    kept = group_attribute(session, group, ATTRIBUTE)
     return _told(repository, session, group) if kept is None else _unpacked(kept, group)
 
 
 def keep_sources(session: Session, group: str, urls: Iterable[str]) -> None:
     """Let a group carry the names of all its sources from now on."""
+    set_group_attribute(session, group, ATTRIBUTE, _packed(urls))
+
+
+def group_attribute(session: Session, group: str, name: str) -> Any:
+    """Return an attribute of a group, None if it has none of that name."""
+    node = session.transaction.get_node(path_of(group))
+    return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
+
+
+def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
+    """Set an attribute of a group; the others stay."""
     path = path_of(group)
     document = json.loads(session.transaction.require_node(path).user_data)
-    document["attributes"] = {**(document.get("attributes") or {}), ATTRIBUTE: _packed(urls)}
+    document["attributes"] = {**(document.get("attributes") or {}), name: value}
     session.transaction.set_metadata(path, json.dumps(document, separators=(",", ":")).encode())
-
-
-def _attributes(document: bytes) -> dict[str, Any]:
-    return json.loads(document).get("attributes") or {}
 
 
 def _packed(urls: Iterable[str]) -> str:
@@ -92,13 +98,14 @@ def _unpacked(kept: Any, group: str) -> set[str]:
 def _told(repository: Repository, session: Session, group: str) -> set[str]:
     known: set[str] = set()
     for info in repository.ancestry(snapshot_id=session.snapshot_id):
-        record = info.metadata.get(METADATA_KEY)
-        if isinstance(record, dict) and record.get("group") == group and "sources" in record:
-            known |= _urls(record["sources"])
-            if record.get("job") != "append":
-                break  # it made the group: what was there before is not there any more
+        # Anybody can write metadata: what is not as `record_of` writes it tells nothing.
+        match info.metadata.get(METADATA_KEY):
+            case {
+                "job": job,
+                "group": str(where),
+                "sources": {"prefix": str(prefix), "names": list(names)},
+            } if where == group:
+                known |= {f"{prefix}{name}" for name in names}
+                if job != "append":
+                    break  # it made the group: what was there before is not there any more
     return known
-
-
-def _urls(record: Mapping[str, Any]) -> set[str]:
-    return {f"{record['prefix']}{name}" for name in record["names"]}

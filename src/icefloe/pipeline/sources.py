@@ -6,18 +6,23 @@ import glob
 import os
 import re
 import reprlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.storage.urls import require_shareable
 from icefloe.virtual.files.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from icefloe.session import Session
 
 _PATTERN: Final = re.compile(r"[*?\[]")
 _GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
+_REQUESTS: Final = 32
+"""How many files are asked for their size at a time."""
+
 _COLUMNS: Final = ("url", "path", "source", "location")
 
 
@@ -38,9 +43,29 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     InvalidInputError
         If there are none, a pattern finds nothing, or a table has no such column.
     """
-    listed = _named(sources)
+    return list(find_sized_sources(sources, session))
+
+
+def fetch_sizes(found: Mapping[str, int | None], session: Session) -> dict[str, int]:
+    """Ask for the sizes that `find_sized_sources` does not know, many at a time.
+
+    A folder, such as a Zarr store, is as large as all in it; what is not there has no bytes.
+    """
     opened = Sources.of(session.connection.virtual)
-    found = {one: _expanded(one, opened) for one in listed}
+    unknown = [url for url, size in found.items() if size is None]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        sizes = list(pool.map(lambda url: opened.open(url).fetch_size(), unknown))
+    asked = dict(zip(unknown, sizes, strict=True))
+    return {url: asked[url] if size is None else size for url, size in found.items()}
+
+
+def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
+    """Return the files that are meant, as `find_sources` does, and their sizes in bytes.
+
+    Those are known of what a pattern finds in an object store, from listing it, and else None.
+    """
+    opened = Sources.of(session.connection.virtual)
+    found = {one: _expanded(one, opened) for one in _named(sources)}
     if not found:
         raise InvalidInputError("there are no sources", kind=ErrorKind.NOT_ALLOWED)
     without = [one for one, urls in found.items() if not urls]
@@ -50,7 +75,11 @@ def find_sources(sources: Any, session: Session) -> list[str]:
             "it is spelled as the files are",
             kind=ErrorKind.OBJECT_NOT_FOUND,
         )
-    return list(dict.fromkeys(opened.open(url).url for urls in found.values() for url in urls))
+    every: dict[str, int | None] = {}
+    for urls in found.values():
+        for url, size in urls.items():
+            every.setdefault(opened.open(url).url, size)
+    return every
 
 
 def _named(sources: Any) -> list[str]:
@@ -92,32 +121,35 @@ def _of_table(table: Any) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def _expanded(named: str, sources: Sources) -> list[str]:
+def _expanded(named: str, sources: Sources) -> dict[str, int | None]:
+    require_shareable(named)
     pattern = _PATTERN.search(named)
     if pattern is None:
-        return [named]
+        return {named: None}
     if "://" not in named or named.startswith("file://"):
         path = named.removeprefix("file://")
         # A file may have such a name.
         exists = os.path.lexists(path)
         found = [path] if exists else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-    else:
-        fixed = named[: pattern.start()].rpartition("/")[0]
-        matches = re.compile(_translated(named[len(fixed) + 1 :]))
-        below = (name for name, _ in sources.open(fixed).list_below())
-        found = sorted(
-            f"{fixed}/{name}" for name in _with_folders(below) if matches.fullmatch(name)
+        return dict.fromkeys(found)
+    fixed = named[: pattern.start()].rpartition("/")[0]
+    if fixed.endswith(":/"):
+        raise InvalidInputError(
+            f"{named}: the name of a bucket or host is no pattern: write it out",
+            kind=ErrorKind.CANNOT_PARSE_URL,
         )
-    return found
+    matches = re.compile(_translated(named[len(fixed) + 1 :]))
+    below = _with_folders((name, info.size_bytes) for name, info in sources.list_folder(fixed))
+    return {f"{fixed}/{name}": below[name] for name in sorted(below) if matches.fullmatch(name)}
 
 
-def _with_folders(names: Iterable[str]) -> set[str]:
-    """Add the folders that objects are in: a Zarr store is one."""
-    found: set[str] = set()
-    for name in names:
+def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Add the folders that objects are in, as large as all in them: a Zarr store is one."""
+    found: dict[str, int] = {}
+    for name, size in sizes:
         place = name
-        while place and place not in found:
-            found.add(place)
+        while place:
+            found[place] = found.get(place, 0) + size
             place = place.rpartition("/")[0]
     return found
 

@@ -12,13 +12,16 @@ garbage that collection finds.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import pickle
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import zstandard
 
+from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.keys import chunk_key
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.ids import ChunkId
@@ -39,6 +42,17 @@ _MARKED_BYTES: Final = 2**48
 """Divides into as many pieces as an array in one piece may be cut into."""
 
 
+class StagedRefs(NamedTuple):
+    """An object with the references of some files, and what its bytes are known by.
+
+    Whoever can write to the storage could put another one in its place, and what is unpickled can
+    run anything: the digest goes from worker to worker by way of the driver, not of the storage.
+    """
+
+    ref: ChunkRef
+    digest: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
     """A file whose references wait elsewhere.
@@ -56,7 +70,7 @@ class ParsedFile:
     """
 
     dataset: VirtualDataset
-    staged: tuple[ChunkRef, int]
+    staged: tuple[StagedRefs, int]
     num_refs: int
     unlike: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -151,26 +165,43 @@ class ParseFiles:
                 self.connection.virtual.validate(refs.payloads.locations[bad])
         return dataset
 
-    def _stage(self, files: list[dict[str, ArrayManifest]]) -> ChunkRef:
+    def _stage(self, files: list[dict[str, ArrayManifest]]) -> StagedRefs:
         data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
         chunk_id = ChunkId.random()
         self.connection.assets.write_chunk(chunk_id, data)
-        return ChunkRef(chunk_id, 0, len(data))
+        return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _digest(data))
 
 
-def load_staged(connection: Connection, staged: ChunkRef) -> list[dict[str, ArrayManifest]]:
-    """Return the references of the files that one worker parsed, by array."""
-    data = connection.assets.fetch_chunk(staged)
-    # Written by this job under a name that only it knows.
+def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, ArrayManifest]]:
+    """Return the references of the files that one worker parsed, by array.
+
+    Raises
+    ------
+    FormatError
+        If the object is not the one that was written.
+    """
+    data = bytes(connection.assets.fetch_chunk(staged.ref))
+    if not hmac.compare_digest(_digest(data), staged.digest):
+        raise FormatError(
+            "it is not what this job wrote there: see who else writes to the repository's storage, "
+            "and start the job again",
+            file=chunk_key(staged.ref.id),
+            kind=ErrorKind.INVALID_FILE_FORMAT,
+        )
+    # These are the bytes that a worker of this job pickled.
     found: list[dict[str, ArrayManifest]] = pickle.loads(  # noqa: S301
-        zstandard.decompress(bytes(data))
+        zstandard.decompress(data)
     )
     return found
 
 
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
 def delete_staged(connection: Connection, files: Iterable[ParsedFile | Failure]) -> None:
     """Delete what only this job knew of, after its commit."""
-    ids = dict.fromkeys(file.staged[0].id for file in files if isinstance(file, ParsedFile))
+    ids = dict.fromkeys(file.staged[0].ref.id for file in files if isinstance(file, ParsedFile))
     connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
 

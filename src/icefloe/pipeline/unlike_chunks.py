@@ -30,11 +30,10 @@ from icefloe.virtual.files.dataset import VirtualArray
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from icefloe.model.chunk_payload import ChunkRef
     from icefloe.pipeline.boxes import Box
     from icefloe.pipeline.file_job import Combined
     from icefloe.pipeline.job_run import Bench, JobRun
-    from icefloe.pipeline.staged_refs import ParsedFile
+    from icefloe.pipeline.staged_refs import ParsedFile, StagedRefs
 
 _CODECS: Final = (
     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -88,7 +87,7 @@ def copy_unlike(
 class _FilePart:
     """A box of an array of a file, and where it goes."""
 
-    staged: ChunkRef
+    staged: StagedRefs
     position: int
     path: str
     document: Mapping[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,65 @@ Positions: TypeAlias = "range | NDArray[np.int64]"
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """From where to where, along each dimension."""
+
+_MOST_CHUNKS: Final = 1 << 24
+"""As many along one dimension take half a gigabyte to plan; metadata may tell of any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegularEdges:
+    """Where chunks of one length begin, and the last ends: told as an array would, but not listed.
+
+    Parameters
+    ----------
+    path
+        The array, for messages.
+    length
+        Of the dimension.
+    chunk_length
+        Of all chunks but perhaps the last.
+    """
+
+    path: str
+    length: int
+    chunk_length: int
+
+    def __len__(self) -> int:
+        return -(-self.length // self.chunk_length) + 1
+
+    def __getitem__(self, number: Any) -> Any:
+        return np.minimum(number * np.int64(self.chunk_length), self.length)
+
+    def touched(
+        self, name: str, positions: Positions
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find the chunks that have some of the positions, and where those of each end."""
+        if not len(positions):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        first, last = (int(positions[place]) // self.chunk_length for place in (0, -1))
+        num_chunks = last - first + 1
+        if min(num_chunks, len(positions)) > _MOST_CHUNKS:
+            raise invalid(
+                f"array {self.path!r} has {len(self) - 1} chunks of length {self.chunk_length} "
+                f"along {name!r}, and a read plans at most {_MOST_CHUNKS}: select fewer of its "
+                f"{self.length} positions with 'isel', or rechunk it"
+            )
+        if len(positions) >= num_chunks:
+            used, ends = _touched(positions, self[np.arange(first, last + 2)])
+            return used + first, ends
+        # One here and one there: most of the chunks between them have none.
+        listed = (
+            np.arange(positions.start, positions.stop, positions.step)
+            if isinstance(positions, range)
+            else positions
+        )
+        chunks = listed // self.chunk_length
+        ends = np.append(np.flatnonzero(np.diff(chunks)) + 1, len(chunks))
+        return chunks[ends - 1], ends
+
+
+Edges: TypeAlias = "RegularEdges | NDArray[np.int64]"
+"""Where the chunks along a dimension begin, and where the last ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +109,19 @@ class Axis:
     offsets: NDArray[np.int64]
 
     @classmethod
-    def cut(cls, name: str, positions: Positions, edges: NDArray[np.int64]) -> Axis:
-        """Cut selected positions where chunks begin; ``edges`` has the end of the last as well."""
-        if isinstance(positions, range):
-            found = -((positions.start - edges) // positions.step)
-            offsets = np.clip(found, 0, len(positions))
-        else:
-            offsets = np.searchsorted(positions, edges)
-        used = np.flatnonzero(np.diff(offsets))
-        ends = offsets[used + 1]
+    def cut(cls, name: str, positions: Positions, edges: Edges) -> Axis:
+        """Cut selected positions where chunks begin.
+
+        Raises
+        ------
+        InvalidInputError
+            If they lie in more chunks than can be planned.
+        """
+        used, ends = (
+            edges.touched(name, positions)
+            if isinstance(edges, RegularEdges)
+            else _touched(positions, edges)
+        )
         return cls(name, positions, used, np.concatenate([np.zeros(1, np.int64), ends]))
 
     def __len__(self) -> int:
@@ -75,11 +138,6 @@ class Axis:
         if isinstance(part, range):
             return slice(part.start, part.stop, part.step)
         return part
-
-
-def regular_edges(length: int, chunk_length: int) -> NDArray[np.int64]:
-    """Say where chunks of one length begin, and where the last ends."""
-    return np.append(np.arange(0, length, max(chunk_length, 1)), length)
 
 
 def boxes(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
@@ -211,6 +269,19 @@ def require_dimensions(option: str, wanted: Mapping[str, Any], names: Sequence[s
             raise invalid(
                 f"{option} names {name!r}, which is no dimension here: {nearest(name, names)}"
             )
+
+
+def _touched(
+    positions: Positions, edges: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the chunks that have some of the positions, and where those of each end."""
+    if isinstance(positions, range):
+        found = -((positions.start - edges) // positions.step)
+        offsets = np.clip(found, 0, len(positions))
+    else:
+        offsets = np.searchsorted(positions, edges)
+    used = np.flatnonzero(np.diff(offsets))
+    return used, offsets[used + 1]
 
 
 def _listed(name: str, length: int, wanted: list[int]) -> Positions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,16 @@ from icefloe.model.path import Path
 from icefloe.spark.axes import Axis, boxes
 from icefloe.spark.group import Group, chunk_edges, open_array
 from icefloe.spark.options import invalid
-from icefloe.spark.partitions import MAX_BYTES_AT_ONCE, cut_evenly, target_size
+from icefloe.spark.partitions import MAX_BYTES_AT_ONCE, cut_evenly, filled, target_size
 from icefloe.spark.selections import require_selectable, select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.session import Session
-    from icefloe.spark.axes import Box
+    from icefloe.spark.axes import Box, Edges
     from icefloe.spark.options import ReadOptions
 
 _SCHEMA: Final = pa.schema(
@@ -39,6 +39,9 @@ _SCHEMA: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
+
+Part: TypeAlias = tuple[int, range]
+"""Some chunks of one array: its number in the plan, and theirs among those that are wanted."""
 
 _BATCH_BYTES: Final = 8 << 20
 
@@ -61,7 +64,7 @@ class ArrayChunks:
 
     path: str
     dtype: str
-    edges: tuple[NDArray[np.int64], ...]
+    edges: tuple[Edges, ...]
     chunks: tuple[NDArray[np.int64], ...]
 
     @property
@@ -78,6 +81,11 @@ class ArrayChunks:
         )
         return prod(lengths) * np.dtype(self.dtype).itemsize
 
+    @property
+    def chunk_bytes(self) -> float:
+        """How much a chunk takes, about."""
+        return self.num_bytes / max(prod(self.grid), 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunksPlan:
@@ -90,15 +98,16 @@ class ChunksPlan:
         """The columns and their types."""
         return _SCHEMA
 
-    def partitions(self, target_bytes: int | None) -> list[tuple[int, range]]:
-        """Cut each array's chunks into ranges; an array is never mixed with another."""
+    def partitions(self, target_bytes: int | None) -> list[tuple[Part, ...]]:
+        """Cut each array's chunks into ranges; small ones, also of many arrays, share a task."""
         target = target_size(sum(one.num_bytes for one in self.arrays), target_bytes)
-        return [
-            (number, part)
+        pieces = (
+            ((number, part), len(part) * one.chunk_bytes)
             for number, one in enumerate(self.arrays)
             if prod(one.grid)
             for part in cut_evenly(prod(one.grid), one.num_bytes, target)
-        ]
+        )
+        return filled(pieces, target)
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
@@ -140,19 +149,18 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
 
 
 def read_chunks(
-    session: Session, plan: ChunksPlan, task: tuple[int, range]
+    session: Session, plan: ChunksPlan, parts: Sequence[Part]
 ) -> Iterator[pa.RecordBatch]:
-    """Read some chunks of one array as batches; a stretch of neighbours is one read each."""
-    number, numbers = task
-    wanted = plan.arrays[number]
-    array = open_array(session, wanted.path)
-    each = max(1, wanted.num_bytes // max(prod(wanted.grid), 1))
-    at_once = max(1, MAX_BYTES_AT_ONCE // each)
-    rows = _Rows(wanted)
-    for first in range(numbers.start, numbers.stop, at_once):
-        for box in boxes(first, min(first + at_once, numbers.stop), wanted.grid):
-            for part in _neighbours(wanted, box):
-                yield from _read_part(session, array, wanted, part, rows)
+    """Read some chunks of some arrays as batches; a stretch of neighbours is one read each."""
+    rows = _Rows()
+    for number, numbers in parts:
+        wanted = plan.arrays[number]
+        array = open_array(session, wanted.path)
+        at_once = max(1, int(MAX_BYTES_AT_ONCE / max(wanted.chunk_bytes, 1)))
+        for first in range(numbers.start, numbers.stop, at_once):
+            for box in boxes(first, min(first + at_once, numbers.stop), wanted.grid):
+                for run in _neighbours(wanted, box):
+                    yield from _read_part(session, array, wanted, run, rows)
     yield from rows.flush()
 
 
@@ -192,23 +200,20 @@ def _read_part(
             slice(one - first, other - first)
             for one, other, first in zip(low, high, start, strict=True)
         )
-        rows.add(indices, low, [b - a for a, b in zip(low, high, strict=True)], values[inside])
+        shape = [b - a for a, b in zip(low, high, strict=True)]
+        rows.add((wanted.path, indices, low, shape, wanted.dtype), values[inside].tobytes())
         yield from rows.flush(_BATCH_BYTES)
 
 
 class _Rows:
     """Rows until they are enough for a batch."""
 
-    def __init__(self, wanted: ArrayChunks) -> None:
-        self._wanted = wanted
+    def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
 
-    def add(
-        self, indices: tuple[int, ...], offset: list[int], shape: list[int], values: NDArray[Any]
-    ) -> None:
-        data = values.tobytes()
-        self._rows.append((self._wanted.path, indices, offset, shape, self._wanted.dtype, data))
+    def add(self, place: tuple[Any, ...], data: bytes) -> None:
+        self._rows.append((*place, data))
         self._bytes += len(data)
 
     def flush(self, enough_bytes: int = 0) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,14 @@ one for a job that somebody gave a transaction id. A commit records both, and ca
 version of every application that came before it, so that the nearest commit of the pipeline tells
 all of them, also after older ones expired. Whoever is about to commit looks there first, and again
 after each conflict: the conflict may be with itself, a commit whose answer was lost.
+
+Expiry: the tip of a branch never expires, so while it is a commit of the pipeline all that it
+carries is known. Commits of others carry nothing along. Once the last commit of the pipeline lies
+below such ones and expires itself, its record is gone, and an application counts as one that never
+committed: expire only what is older than any job or stream that may still be tried again.
+
+What commits say is data like any other, and anybody can write it: a record that is not of the form
+that this module writes counts as none.
 """
 
 from __future__ import annotations
@@ -28,7 +36,8 @@ METADATA_KEY: Final = "icefloe"
 """Where the metadata of a commit says what the pipeline did."""
 
 _MAX_APPLICATIONS: Final = 1000
-"""How many applications are carried along; those that committed longest ago fall out."""
+"""How many applications are carried along; those that committed longest ago fall out, and are then
+looked for in the history itself."""
 
 _TRIES: Final = 1000
 
@@ -58,19 +67,24 @@ class Committed:
 
 
 def find_committed(repository: Repository, branch: str, job: JobId) -> Committed | None:
-    """Look whether a branch has a commit already, or one of a later version."""
+    """Look whether a branch has a commit already, or one of a later version.
+
+    Ends at the first record that can tell; only if many applications committed, and not this one
+    of late, the whole history is gone through.
+    """
     is_known = False
     for info in repository.ancestry(branch=branch):
         record = _record(info.metadata)
-        if record is None:
-            continue
         if record.get("application") == job.application and record.get("version") == job.version:
             return Committed(info.id, is_new=False)
-        if not is_known:
-            last = record.get("applications", {}).get(job.application)
-            if last is None or last < job.version:
-                return None
+        applications = _applications(record)
+        if is_known or applications is None:
+            continue
+        last = applications.get(job.application)
+        if last is not None and last >= job.version:
             is_known = True  # somewhere below; only for its id
+        elif last is not None or len(applications) < _MAX_APPLICATIONS:
+            return None  # nothing fell out of this record: what it does not tell is not there
     return Committed(None, is_new=False) if is_known else None
 
 
@@ -140,24 +154,26 @@ def commit_once(
 
 def _carried(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
     """Tell what a commit records of its own job and of those before it."""
-    applications: dict[str, int] = {}
-    for info in repository.ancestry(snapshot_id=base):
-        record = _record(info.metadata)
-        if record is not None:
-            applications = dict(record.get("applications", {}))
-            break
-    if job is None:
-        return {"applications": applications}
-    applications.pop(job.application, None)  # the last to commit goes to the end
-    applications[job.application] = job.version
+    told = (_applications(_record(info.metadata)) for info in repository.ancestry(snapshot_id=base))
+    applications = dict(next((one for one in told if one is not None), {}))
+    own: dict[str, Any] = {}
+    if job is not None:
+        own = {"application": job.application, "version": job.version}
+        applications.pop(job.application, None)  # the last to commit goes to the end
+        applications[job.application] = job.version
     kept = list(applications.items())[-_MAX_APPLICATIONS:]
-    return {
-        "application": job.application,
-        "version": job.version,
-        "applications": dict(kept),
-    }
+    return {**own, "applications": dict(kept)}
 
 
-def _record(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+def _record(metadata: Mapping[str, Any]) -> dict[str, Any]:
     record = metadata.get(METADATA_KEY)
-    return record if isinstance(record, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
+def _applications(record: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the last version of each application that a record carries; None if it has no such."""
+    applications = record.get("applications")
+    if not isinstance(applications, dict):
+        return None
+    is_ours = all(type(version) is int for version in applications.values())
+    return applications if is_ours else None

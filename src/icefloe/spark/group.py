@@ -12,16 +12,15 @@ import zarr
 from icefloe.errors import NodeNotFoundError
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
-from icefloe.spark.axes import regular_edges
+from icefloe.spark.axes import RegularEdges
 from icefloe.spark.options import invalid, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
     from icefloe.model.node import NodeSnapshot
     from icefloe.session import Session
+    from icefloe.spark.axes import Edges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +126,7 @@ def open_array(session: Session, path: str) -> zarr.Array[Any]:
     return zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
 
 
-def chunk_edges(array: zarr.Array[Any]) -> tuple[NDArray[np.int64], ...]:
+def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
     """Say where the chunks of an array begin and end along each dimension.
 
     Of a sharded array these are its shards: what is stored, and found, as one.
@@ -140,12 +139,15 @@ def chunk_edges(array: zarr.Array[Any]) -> tuple[NDArray[np.int64], ...]:
         if shapes is None:
             raise invalid(f"the chunk grid of {array.path!r} is not understood: {grid}")
         return tuple(
-            regular_edges(length, sizes)
+            RegularEdges(array.path, length, max(sizes, 1))
             if isinstance(sizes, int)
             else np.concatenate([[0], np.cumsum(sizes)]).clip(max=length).astype(np.int64)
             for length, sizes in zip(array.shape, shapes, strict=True)
         )
-    return tuple(map(regular_edges, array.shape, lengths))
+    return tuple(
+        RegularEdges(array.path, length, max(size, 1))
+        for length, size in zip(array.shape, lengths, strict=True)
+    )
 
 
 def _variable(node: NodeSnapshot) -> Variable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -65,13 +66,17 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
         return _started(master, remote)
     except InvalidInputError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is said in one line
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = next((line for line in lines if "Exception: " in line), lines[0])
+        told = next((line for line in lines if "Exception: " in line), lines[0]).strip(": ")
+        shown, reason = _without_secrets(place), told
+        for part in re.split("[;/@]", place):  # Spark quotes those that it does not understand
+            if part not in shown:
+                reason = reason.replace(part, "...")
         raise InvalidInputError(
-            f"Spark does not start on {_without_secrets(place)}: {reason.strip(': ')}",
+            f"Spark does not start on {shown}: {reason}",
             kind=ErrorKind.STORAGE_CONFIG,
-        ) from error
+        ) from (error if reason == told else None)
 
 
 def _started(master: str | None, remote: str | None) -> SparkSession:
@@ -132,5 +137,6 @@ def _require_answer(place: str) -> None:
 
 
 def _without_secrets(place: str) -> str:
-    """Leave out what follows the host and port: of Spark Connect that may be a token."""
-    return place.partition("/;")[0]
+    """Leave out what stands before the hosts, and what follows them: that may be a token."""
+    scheme, separator, rest = place.partition("://")
+    return f"{scheme}{separator}{rest.partition(';')[0].rpartition('@')[2].rstrip('/')}"

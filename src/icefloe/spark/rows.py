@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from icefloe.spark.axes import Axis, boxes, pieces
+from icefloe.spark.axes import Axis, RegularEdges, boxes, pieces
 from icefloe.spark.cf import Coding
 from icefloe.spark.group import Group, chunk_edges, open_array
 from icefloe.spark.options import invalid
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.session import Session
-    from icefloe.spark.axes import Box
+    from icefloe.spark.axes import Box, Edges
     from icefloe.spark.group import Variable
     from icefloe.spark.options import ReadOptions
 
@@ -40,6 +40,9 @@ _TEXT_BYTES: Final = 16
 
 _SHIPPED_BYTES: Final = 1 << 18
 """Labels of a dimension that take no more travel with the plan; tasks fetch the others."""
+
+_WALKED_CHUNKS: Final = 1 << 20
+"""Zarr finds the chunks of a selection with holes by going through all along its dimension."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,9 +268,31 @@ def _places(axes: tuple[int, ...], piece: Box, shape: tuple[int, ...]) -> NDArra
 
 
 def _read(array: zarr.Array[Any], wanted: tuple[slice | NDArray[np.int64], ...]) -> NDArray[Any]:
+    for axis, (one, edges) in enumerate(zip(wanted, chunk_edges(array), strict=True)):
+        is_dense = isinstance(one, slice) and one.step in {None, 1}
+        if isinstance(edges, RegularEdges) and len(edges) > _WALKED_CHUNKS and not is_dense:
+            return _read_scattered(array, wanted, axis, edges.chunk_length)
     if all(isinstance(one, slice) for one in wanted):
         return np.asarray(array[wanted])
     return np.asarray(array.oindex[wanted])
+
+
+def _read_scattered(
+    array: zarr.Array[Any],
+    wanted: tuple[slice | NDArray[np.int64], ...],
+    axis: int,
+    chunk_length: int,
+) -> NDArray[Any]:
+    """Read chunk by chunk along an axis: zarr goes through all between the first and the last."""
+    chosen = wanted[axis]
+    positions = np.r_[chosen] if isinstance(chosen, slice) else chosen
+    parts = np.split(positions, np.flatnonzero(np.diff(positions // chunk_length)) + 1)
+    found = []
+    for part in parts:
+        dense = slice(int(part[0]), int(part[-1]) + 1)
+        values = _read(array, (*wanted[:axis], dense, *wanted[axis + 1 :]))
+        found.append(values.take(part - part[0], axis=axis))
+    return np.concatenate(found, axis=axis)
 
 
 def _choose(group: Group, names: tuple[str, ...] | None) -> list[Variable]:
@@ -322,9 +347,7 @@ def _coordinates(group: Group, chosen: list[Variable], dims: tuple[str, ...]) ->
     return [one for one in found if set(one.dims) <= set(dims)]
 
 
-def _edges(
-    name: str, chosen: list[Variable], arrays: Mapping[str, zarr.Array[Any]]
-) -> NDArray[np.int64]:
+def _edges(name: str, chosen: list[Variable], arrays: Mapping[str, zarr.Array[Any]]) -> Edges:
     """Cut a dimension as the variable does that has the longest chunks there.
 
     Where chunks of others are whole parts of these, every chunk is read by one task alone. Only

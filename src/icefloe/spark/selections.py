@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import xarray as xr
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from icefloe.spark.axes import Positions
     from icefloe.spark.group import Group, Variable
     from icefloe.spark.options import ReadOptions
+
+_MOST_BYTES: Final = 1 << 29
+"""To find labels takes all of them, and an index besides; metadata may tell of any number."""
 
 
 def select(
@@ -58,6 +61,11 @@ def require_selectable(options: ReadOptions, dims: Sequence[str]) -> None:
 def _labels(session: Session, variable: Variable) -> xr.Variable:
     """Read the labels of a dimension as xarray has them, so that it finds them as it does."""
     array = open_array(session, variable.path)
+    if array.nbytes > _MOST_BYTES:
+        raise invalid(
+            f"array {variable.path!r} has {array.nbytes} bytes of labels, and sel reads at most "
+            f"{_MOST_BYTES}: select positions along {variable.name!r} with 'isel'"
+        )
     attributes: dict[str, Any] = dict(
         Coding.of(variable.name, array.dtype, variable.attributes).attributes
     )

@@ -6,29 +6,33 @@ into micro-batches. What a commit changed is in its transaction log; no chunk is
 
 A commit gives the rows of the chunks that it wrote, which are more than those whose values changed
 where it wrote to a part of a chunk. New labels alone, new attributes, and deletions give none.
+
+Where snapshots expired, the oldest commit that was kept is the first one's child, and all that it
+has is new: it gives every chunk that is there, as of itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from icefloe.errors import NodeNotFoundError
+from icefloe.errors import NodeNotFoundError, SnapshotNotFoundError
 from icefloe.model.path import Path
-from icefloe.spark.chunks import ArrayChunks, ChunksPlan, read_chunks
+from icefloe.spark.chunks import ChunksPlan, read_chunks
 from icefloe.spark.group import open_array
 from icefloe.spark.options import invalid
-from icefloe.spark.partitions import target_size
+from icefloe.spark.partitions import filled, target_size
 from icefloe.spark.read_plan import plan_read
 from icefloe.spark.rows import RowsPlan, read_rows
 from icefloe.spark.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from numpy.typing import NDArray
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.snapshots import SnapshotInfo
     from icefloe.spark.axes import Axis
+    from icefloe.spark.chunks import ArrayChunks
     from icefloe.spark.read_plan import ReadPlan
     from icefloe.spark.write_options import StreamOptions
 
@@ -46,9 +51,12 @@ COMMIT_COLUMNS: Final = (
 )
 OFFSET_KEY: Final = "snapshot"
 
+_MOST_BLOCKS: Final = 1 << 28
+"""One byte of the driver's memory each, to find out which of them changed."""
+
 
 @dataclass(frozen=True, slots=True)
-class StreamTask:
+class CommitPart:
     """Some of what a commit changed.
 
     Parameters
@@ -62,6 +70,28 @@ class StreamTask:
     snapshot_id: str
     committed_at: datetime
     parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Changed:
+    """What a commit changed of a table, or of one array: blocks or chunks, by their numbers."""
+
+    info: SnapshotInfo
+    array: int | None
+    numbers: NDArray[np.int64]
+    each_bytes: float
+
+    def cut(self, target_bytes: float) -> Iterator[tuple[CommitPart, float]]:
+        """Cut it into parts that are small enough for a task, each with its size."""
+        at_once = max(1, int(target_bytes / max(self.each_bytes, 1)))
+        for first in range(0, len(self.numbers), at_once):
+            some = self.numbers[first : first + at_once]
+            ranges = [range(int(run[0]), int(run[-1]) + 1) for run in _runs(some)]
+            parts = ranges if self.array is None else [(self.array, one) for one in ranges]
+            yield (
+                CommitPart(self.info.id, self.info.written_at, tuple(parts)),
+                len(some) * self.each_bytes,
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,52 +142,78 @@ class Follower:
             If the second does not come from the first.
         """
         found: list[SnapshotInfo] = []
-        for info in self.repository.ancestry(snapshot_id=stop):
-            if info.id == start:
-                return found[::-1]
-            found.append(info)
+        gone = None
+        try:
+            for info in self.repository.ancestry(snapshot_id=stop):
+                if info.id == start:
+                    return found[::-1]
+                found.append(info)
+        except SnapshotNotFoundError as error:
+            gone = error
         raise invalid(
-            f"snapshot {start}, up to which this stream has read, is not in the history of branch "
-            f"{self.options.branch!r}, which ends at {stop}: the branch was reset, or the snapshot "
-            "expired. Nobody can tell what is new. Start the stream with a new checkpoint and the "
-            "option startingSnapshot, or reset the branch to a snapshot that comes from this one"
-        )
+            f"snapshot {start}, up to which this stream has read, is not in the history of "
+            f"{stop}, up to which it is to read branch {self.options.branch!r}: the branch was "
+            "reset, or one of the two expired. Nobody can tell what is new. Start the stream with "
+            "a new checkpoint, which reads all that is there, or with the option startingSnapshot "
+            "what came after that; or reset the branch to a snapshot that comes from this one"
+        ) from gone
 
-    def tasks(self, start: str, stop: str) -> list[StreamTask]:
-        """Cut what commits changed into tasks; small commits are not cut."""
-        return [task for info in self.between(start, stop) for task in self._tasks_of(info)]
+    def tasks(self, start: str, stop: str) -> list[tuple[CommitPart, ...]]:
+        """Cut what commits changed into tasks; small commits share one."""
+        newer = self.between(start, stop)
+        # The first snapshot is empty: whatever the commit after it has is new. Its log would tell
+        # the same, were nothing expired between the two; but nothing tells whether that is so, and
+        # in version 1 nothing leads to the logs that expired.
+        is_first = bool(newer) and self.repository.lookup_snapshot(start).parent_id is None
+        changed = [
+            one
+            for place, info in enumerate(newer)
+            for one in self._changed_by(info, whole=is_first and place == 0)
+        ]
+        total = sum(len(one.numbers) * one.each_bytes for one in changed)
+        target = target_size(total, self.options.read.target_bytes)
+        return filled((part for one in changed for part in one.cut(target)), target)
 
-    def read(self, task: StreamTask) -> Iterator[pa.RecordBatch]:
+    def read(self, task: tuple[CommitPart, ...]) -> Iterator[pa.RecordBatch]:
         """Read a task as batches."""
-        source = Source(self.repository, task.snapshot_id)
-        session = source.session()
-        plan = self._plan(session).plan
-        for part in task.parts:
-            batches = (
-                read_rows(session, plan, part)
-                if isinstance(plan, RowsPlan)
-                else read_chunks(session, plan, part)  # type: ignore[arg-type]
-            )
+        for (snapshot_id, committed_at), some in groupby(
+            task, lambda one: (one.snapshot_id, one.committed_at)
+        ):
+            session = Source(self.repository, snapshot_id).session()
+            plan = self._plan(session).plan
+            parts = [part for one in some for part in one.parts]
+            batches: Iterator[pa.RecordBatch]
+            if isinstance(plan, RowsPlan):
+                batches = (batch for part in parts for batch in read_rows(session, plan, part))
+            else:
+                assert isinstance(plan, ChunksPlan)  # noqa: S101 - streams have no tables
+                batches = read_chunks(session, plan, parts)
             for batch in batches:
-                yield self._with_commit(batch, task)
+                yield self._with_commit(batch, snapshot_id, committed_at)
 
-    def _tasks_of(self, info: SnapshotInfo) -> Iterator[StreamTask]:
+    def _changed_by(self, info: SnapshotInfo, *, whole: bool) -> Iterator[_Changed]:
         session = Source(self.repository, info.id).session()
-        changed = changed_chunks(self.repository, session, info.id)
+        changed = (
+            _all_chunks(session, self.options.read.group)
+            if whole
+            else _changed_chunks(self.repository, session, info)
+        )
         if not changed:
             return
         try:
-            plan = self._plan(session)
+            plan = self._plan(session).plan
         except NodeNotFoundError:
             return  # it was not made yet, or is gone: this commit has none of its rows
-        parts: Sequence[Any]
-        if isinstance(plan.plan, RowsPlan):
-            parts = _changed_rows(session, plan.plan, changed, self.options.read.target_bytes)
-        else:
-            assert isinstance(plan.plan, ChunksPlan)  # noqa: S101 - streams have no tables
-            parts = _changed_arrays(plan.plan, changed, self.options.read.target_bytes)
-        for group in parts:
-            yield StreamTask(info.id, info.written_at, tuple(group))
+        if isinstance(plan, RowsPlan):
+            num_blocks = prod(plan.grid)
+            each = plan.num_rows * plan.row_bytes / max(num_blocks, 1)
+            yield _Changed(info, None, _changed_rows(session, plan, changed), each)
+            return
+        assert isinstance(plan, ChunksPlan)  # noqa: S101 - streams have no tables
+        for number, wanted in enumerate(plan.arrays):
+            if wanted.path in changed and 0 not in wanted.grid:
+                numbers = _numbers(wanted, changed[wanted.path])
+                yield _Changed(info, number, numbers, wanted.chunk_bytes)
 
     def _plan(self, session: Session) -> ReadPlan:
         source = Source(self.repository, session.snapshot_id)
@@ -171,31 +227,42 @@ class Follower:
             )
         return plan
 
-    def _with_commit(self, batch: pa.RecordBatch, task: StreamTask) -> pa.RecordBatch:
+    def _with_commit(
+        self, batch: pa.RecordBatch, snapshot_id: str, committed_at: datetime
+    ) -> pa.RecordBatch:
         if not self.options.commit_columns:
             return batch
         columns = [
             pa.repeat(pa.scalar(value, field.type), len(batch))
-            for value, field in zip(
-                (task.snapshot_id, task.committed_at), COMMIT_COLUMNS, strict=True
-            )
+            for value, field in zip((snapshot_id, committed_at), COMMIT_COLUMNS, strict=True)
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
 
 
-def changed_chunks(
-    repository: Repository, session: Session, snapshot_id: str
+def _changed_chunks(
+    repository: Repository, session: Session, info: SnapshotInfo
 ) -> dict[str, NDArray[np.int64]]:
     """Return the chunks that a commit wrote or deleted, by the path of their array."""
-    diff = repository.diff(
-        from_snapshot_id=repository.lookup_snapshot(snapshot_id).parent_id or snapshot_id,
-        to_snapshot_id=snapshot_id,
-    )
+    diff = repository.diff(from_snapshot_id=info.parent_id, to_snapshot_id=info.id)
     found = {}
     for path, chunks in diff.updated_chunks.items():
         if session.transaction.get_node(Path(path)) is not None:
             matrix = np.array(list(chunks), np.int64)
             found[path] = matrix.reshape(len(matrix), -1)
+    return found
+
+
+def _all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
+    """Return the chunks that are there, of the arrays right below a group."""
+    transaction = session.transaction
+    place = Path(group)
+    found = {}
+    for name in transaction.children(place):
+        node = transaction.get_node(place.child(name))
+        if node is not None and node.is_array:
+            parts = [refs.coords for refs in transaction.chunk_refs(node.path)]
+            if any(map(len, parts)):
+                found[node.path.value] = np.concatenate(parts).astype(np.int64)
     return found
 
 
@@ -208,18 +275,18 @@ def _shown(schema: pa.Schema) -> str:
 
 
 def _changed_rows(
-    session: Session,
-    plan: RowsPlan,
-    changed: Mapping[str, NDArray[np.int64]],
-    target_bytes: int | None,
-) -> list[list[range]]:
+    session: Session, plan: RowsPlan, changed: Mapping[str, NDArray[np.int64]]
+) -> NDArray[np.int64]:
     """Find the blocks of a table that have changed chunks; changed labels are not counted.
 
     To append one label is to write the chunk of labels, in which all the others are as well.
     """
     grid = plan.grid
-    if not prod(grid):
-        return []
+    if prod(grid) > _MOST_BLOCKS:
+        raise invalid(
+            f"the table of this stream has {prod(grid)} blocks, more than {_MOST_BLOCKS}, because "
+            f"its chunks are small: follow a part of it with 'isel', or use layout='chunks'"
+        )
     names = {axis.name for axis in plan.axes}
     mask = np.zeros(grid, bool)
     for column in plan.columns:
@@ -234,7 +301,7 @@ def _changed_rows(
             for axis, number, length in zip(column.axes, chunk, lengths, strict=True):
                 where[axis] = _blocks(plan.axes[axis], number * length, (number + 1) * length)
             mask[tuple(where)] = True
-    return _grouped(np.flatnonzero(mask), plan.num_rows * plan.row_bytes / prod(grid), target_bytes)
+    return np.flatnonzero(mask)
 
 
 def _blocks(axis: Axis, start: int, stop: int) -> slice:
@@ -247,22 +314,6 @@ def _blocks(axis: Axis, start: int, stop: int) -> slice:
         int(np.searchsorted(axis.offsets, first, "right")) - 1,
         int(np.searchsorted(axis.offsets, last, "left")),
     )
-
-
-def _changed_arrays(
-    plan: ChunksPlan, changed: Mapping[str, NDArray[np.int64]], target_bytes: int | None
-) -> list[list[tuple[int, range]]]:
-    """Find the chunks that changed, among those that are wanted."""
-    found: list[list[tuple[int, range]]] = []
-    for number, wanted in enumerate(plan.arrays):
-        if wanted.path not in changed or not prod(wanted.grid):
-            continue
-        numbers = _numbers(wanted, changed[wanted.path])
-        each = wanted.num_bytes / prod(wanted.grid)
-        found += [
-            [(number, part) for part in group] for group in _grouped(numbers, each, target_bytes)
-        ]
-    return found
 
 
 def _numbers(wanted: ArrayChunks, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -279,19 +330,6 @@ def _numbers(wanted: ArrayChunks, chunks: NDArray[np.int64]) -> NDArray[np.int64
     return np.unique(flat)
 
 
-def _grouped(
-    numbers: NDArray[np.int64], each_bytes: float, target_bytes: int | None
-) -> list[list[range]]:
-    """Put numbers into ranges, and ranges into tasks of about the same size."""
-    if not len(numbers):
-        return []
-    target = target_size(len(numbers) * each_bytes, target_bytes)
-    at_once = max(1, int(target / max(each_bytes, 1)))
-    return [
-        [range(int(run[0]), int(run[-1]) + 1) for run in np.split(part, _breaks(part))]
-        for part in np.split(numbers, range(at_once, len(numbers), at_once))
-    ]
-
-
-def _breaks(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.flatnonzero(np.diff(numbers) > 1) + 1
+def _runs(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Cut ascending numbers where some are left out."""
+    return np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)

@@ -30,6 +30,11 @@ _SHOWN: Final = re.compile(
 )
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
+_HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?", re.IGNORECASE)
+_SIGNATURE: Final = re.compile(
+    r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
+)
+
 # An error that quotes a URL inside of another one quotes it encoded.
 _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
@@ -72,4 +77,30 @@ def require_no_secrets(parts: SplitResult, advice: str) -> None:
         return
     raise InvalidInputError(
         f"{redacted_url(parts.geturl())}: {problem}; {advice}", kind=ErrorKind.STORAGE_CONFIG
+    )
+
+
+def require_shareable(url: str) -> None:
+    """Raise `InvalidInputError` where the URL of a file, or a pattern of them, holds a secret.
+
+    The names of files stay in references and in records, for all who may read the repository. No
+    request is made with a query, and an innocent one does no harm; ``?`` may be of a pattern, too.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.lower() == "file":
+        return
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    if scheme.lower() in {"abfs", "abfss", "az", "azure"} and ":" not in host:
+        host = host.rpartition("@")[2]  # container@account.…
+    if _HOST.fullmatch(host) is None:
+        problem = "a user or a password"
+    elif _SIGNATURE.search(rest):
+        problem = "a signature or a token"
+    else:
+        return
+    raise InvalidInputError(
+        f"{redacted_url(url)}: the name of this file has {problem} in it, and would stay in the "
+        "repository for all to see; name it without, and give credentials in the environment, or "
+        "headers and credentials to a virtual chunk container for it",
+        kind=ErrorKind.CANNOT_PARSE_URL,
     )

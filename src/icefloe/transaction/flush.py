@@ -27,7 +27,7 @@ from icefloe.transaction.chunk_changes import ChunkChanges
 from icefloe.transaction.splitting import split_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from icefloe.assets import Assets, EncodedFile
     from icefloe.format.location_compression import LocationCompression
@@ -38,9 +38,20 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.transaction.adopted import LogWriter
-    from icefloe.transaction.array_manifests import NewManifests
+    from icefloe.transaction.array_manifests import Fetch, NewManifests
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
+
+    Merger = Callable[
+        [
+            Iterable[NodeSnapshot],
+            Mapping[NodeId, tuple[ManifestRef, ...]],
+            Mapping[ManifestId, int],
+            Fetch,
+        ],
+        NewManifests,
+    ]
+    """Puts manifests of all arrays together, given how many references each has."""
 
 # Arrays with fewer references and changes than this are dealt with all at once.
 _FEW = 4096
@@ -72,6 +83,7 @@ class Flusher:
     config: RepositoryConfig
     location_compression: LocationCompression | None = None
     log_writer: LogWriter | None = None
+    merger: Merger | None = None
     _written: dict[NodeId, tuple[_Source, tuple[ManifestRef, ...]]] = field(default_factory=dict)
     _infos: dict[ManifestId, ManifestFileInfo] = field(default_factory=dict)
 
@@ -122,6 +134,8 @@ class Flusher:
         for new in self._replace_manifests(columns, large, changed):
             manifests |= new.refs
             made += new.made
+        if self.merger is not None:
+            made = self._merge(self.merger, nodes.values(), manifests, infos, made)
         for manifest in made:
             info, file = self.assets.encode_manifest(manifest, self.location_compression)
             self._infos[info.id] = infos[info.id] = info
@@ -205,6 +219,29 @@ class Flusher:
             yield replace_small_manifests(arrays, group, self._fetch)
         for node_id, chunk_changes in large.items():
             yield replace_manifests(changed[node_id], chunk_changes.columns(), self._fetch)
+
+    def _merge(
+        self,
+        merger: Merger,
+        nodes: Iterable[NodeSnapshot],
+        manifests: dict[NodeId, tuple[ManifestRef, ...]],
+        infos: Mapping[ManifestId, ManifestFileInfo],
+        made: list[Manifest],
+    ) -> list[Manifest]:
+        """Let somebody put manifests together, also those just made; returns what is to write."""
+        own = {one.id: one for one in made}
+
+        def fetch(ids: Iterable[ManifestId]) -> list[Manifest]:
+            wanted = list(ids)
+            stored = self._fetch([one for one in wanted if one not in own])
+            return [*stored, *(own[one] for one in wanted if one in own)]
+
+        num_refs = {one.id: one.num_chunk_refs for one in infos.values()}
+        num_refs |= {one.id: len(one) for one in made}
+        new = merger(nodes, manifests, num_refs, fetch)
+        manifests |= new.refs
+        used = {ref.id for refs in manifests.values() for ref in refs}
+        return [one for one in [*made, *new.made] if one.id in used]
 
     def _fetch(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
         return self.assets.all_at_once(self.assets.fetch_manifest, manifest_ids)

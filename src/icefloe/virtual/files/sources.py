@@ -20,7 +20,7 @@ from icefloe.model.byte_range import Bounded
 from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import storage_from_url
 from icefloe.storage.local import LocalStorage
-from icefloe.storage.urls import redacted_url
+from icefloe.storage.urls import redacted_url, require_shareable
 from icefloe.virtual.authorization import authorized_containers
 from icefloe.virtual.container_table import ContainerTable, VirtualFile, is_local
 from icefloe.virtual.files.dataset import SourceFile, changed_at
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 64
-_WHOLE_BYTES = 4 << 20
+WHOLE_BYTES = 4 << 20
 """Smaller files are fetched in one request: their metadata would take as many blocks."""
 
 
@@ -108,6 +108,13 @@ class OpenSource:
         below = f"{self.key}/"
         return ((info.key[len(below) :], info) for info in self.storage.list(below))
 
+    def fetch_size(self) -> int:
+        """Tell how large a file is, or all that is in a folder; 0 if there is neither."""
+        info = self.fetch_info()
+        if info is not None and info.size_bytes is not None:
+            return info.size_bytes
+        return sum(found.size_bytes for _, found in self.list_below())
+
     def below(self, name: str) -> OpenSource:
         """Return something that lies below a folder."""
         path = None if self.path is None else f"{self.path}/{name}"
@@ -166,8 +173,19 @@ class Sources:
         if "://" not in named and not named.startswith("file:"):
             named = Path(named).absolute().as_uri()
         named = named.rstrip("/")
+        require_shareable(named)
         held = self._held(named)
         return self._open(named) if held is None else self._open_held(named, held)
+
+    def list_folder(self, url: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """List what lies below a folder of a remote place, or below all of a bucket, by its name.
+
+        Asked for by way of something in there: a bucket itself is no object that could be opened,
+        and is in no container.
+        """
+        inside = self.open(f"{url}/x")
+        below = inside.key.removesuffix("x")
+        return ((info.key[len(below) :], info) for info in inside.storage.list(below))
 
     def open_named_by(self, url: str, owner: OpenSource) -> OpenSource:
         """Open what a file of references names, where that is allowed."""
@@ -232,7 +250,7 @@ class _BlockReader(io.RawIOBase):
         self._size = size_bytes
         self._at = 0
         self._blocks: dict[int, bytes] = {}
-        self._whole = source.fetch_all() if size_bytes <= _WHOLE_BYTES else None
+        self._whole = source.fetch_all() if size_bytes <= WHOLE_BYTES else None
 
     def readable(self) -> bool:
         return True

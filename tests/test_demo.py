@@ -1,0 +1,57 @@
+"""The demo runs, as `make demo` runs it, with fewer days."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[1] / "demo"
+DAYS = 35
+
+pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+
+
+def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
+    """All steps are told, on the terminal and in the report, and their numbers are right."""
+    # A copy: it writes beside itself, and begins by deleting what it wrote there before.
+    shutil.copytree(DEMO, tmp_path / "demo", ignore=shutil.ignore_patterns("output"))
+    done = subprocess.run(
+        [sys.executable, "demo/demo.py", str(DAYS)],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    output = tmp_path / "demo" / "output"
+    picture, report = (output / "weather.png").read_bytes(), (output / "report.md").read_text()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000
+    assert report.startswith(
+        f"# {DAYS + 1} days of weather\n\n![A map and a time series](weather.png)"
+    )
+    steps = {
+        "An archive": f"{DAYS} NetCDF4 files",
+        "Spark": "cores",
+        "Virtualize": f"{DAYS} files",
+        "Ingest": f"{DAYS} files",
+        "Append a day": "1 file",
+        "Append it again": "nothing",
+        "Rechunk": "chunks",
+        # 18 latitudes of 144 cells each; a satellite does not see 21 cells of two of them.
+        "Spark SQL": f"of {(DAYS + 1) * (18 * 144 - 2 * 21):,} cells north of 45°, November is",
+        "Time travel": f"{DAYS} days at the tag, {DAYS + 1} now",
+        "A picture": "output/weather.png",
+    }
+    for step, told in steps.items():
+        assert told in next(line for line in report.splitlines() if f"| {step} |" in line)
+        assert step in done.stdout
+    commits = re.findall(r"^- `[0-9A-Z]{20}` (.+)$", report, re.MULTILINE)
+    assert len(commits) == 5, "one for each job that had something to do, and the first"
