@@ -251,6 +251,15 @@ def find_append_problems(
         yield from problems
 
 
+def is_falling(session: Session, *, dim: str, group: str = "/") -> bool:
+    """Whether the coordinate of a dimension falls in a group; one that is not there does not."""
+    path = _below(_group_path(session, group), dim)
+    if session.transaction.get_node(path) is None:
+        return False
+    array = _open(session, path)
+    return array.size > 1 and array.dtype.kind in "iuf" and bool(array[-1] < array[0])
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a dataset goes along a dimension.
@@ -455,7 +464,9 @@ def _place_of(there: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, str | N
         return start, present, problem
     if len(rest) and there.dtype.kind in "iuf":
         every = np.concatenate([there[-1:], rest])
-        falling = there[-1] < there[0] if len(there) > 1 else every[-1] < every[0]
+        # One step alone is taken to rise, unless several new ones fall: what comes before it would
+        # turn the axis around, which nobody wants who appends a day that was late.
+        falling = rest[-1] < rest[0] if len(there) == 1 else there[-1] < there[0]
         if not ((np.diff(every) < 0) if falling else (np.diff(every) > 0)).all():
             problem = (
                 f"goes from {rest[0]!s} to {rest[-1]!s}, which does not go on from what the "

@@ -17,7 +17,6 @@ import zarr
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
 from icefloe.pipeline.opening import container_for, folder_of
-from icefloe.spark import spark_session
 from pipeline.netcdf_files import write_file, write_files
 
 if TYPE_CHECKING:
@@ -97,31 +96,27 @@ def test_on_spark(archive: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("spark")  # commands take the one that runs, and leave it
 def test_sql(archive: Path, tmp_path: Path) -> None:
     """From files to an answer in two commands."""
-    pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
     repository = tmp_path / "repository"
     icefloe("ingest", repository, f"{archive}/*.nc", "--create", HERE)
-    spark = spark_session("local[2]")  # commands take the one that runs, and leave it
-    try:
-        query = "SELECT sum(rain) AS rain, count(*) AS cells FROM data"
-        (row,) = json.loads(icefloe("sql", repository, query, "--json").stdout)
-        assert row["cells"] == 8 * 6 * 8
-        rain = values(repository, "rain", archive).sum(dtype="f8")
-        assert row["rain"] == pytest.approx(float(rain))
-        shown = icefloe("sql", repository, "SELECT 'a\nb' AS text FROM data", "--limit", "2")
-        assert shown.stdout == "text\na\\nb\na\\nb\n"
-        assert "more with --limit" in shown.stderr
-        for wrong, told in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
-            refused = icefloe("sql", repository, wrong, code=1)
-            assert told in refused.stderr
-            assert refused.stderr.count("\n") == 1
-        with open_repository(repository).transaction("main", message="other axes") as store:
-            zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
-        refused = icefloe("sql", repository, "SELECT 1", code=1)
-        assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
-    finally:
-        spark.stop()
+    query = "SELECT sum(rain) AS rain, count(*) AS cells FROM data"
+    (row,) = json.loads(icefloe("sql", repository, query, "--json").stdout)
+    assert row["cells"] == 8 * 6 * 8
+    rain = values(repository, "rain", archive).sum(dtype="f8")
+    assert row["rain"] == pytest.approx(float(rain))
+    shown = icefloe("sql", repository, "SELECT 'a\nb' AS text FROM data", "--limit", "2")
+    assert shown.stdout == "text\na\\nb\na\\nb\n"
+    assert "more with --limit" in shown.stderr
+    for wrong, told in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
+        refused = icefloe("sql", repository, wrong, code=1)
+        assert told in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    with open_repository(repository).transaction("main", message="other axes") as store:
+        zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
+    refused = icefloe("sql", repository, "SELECT 1", code=1)
+    assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
 
 
 def test_a_plan_touches_nothing(archive: Path, tmp_path: Path) -> None:
@@ -241,3 +236,32 @@ def test_containers_are_made_of_prefixes_and_the_environment(
     for prefix in ("s3://bucket/", "gs://bucket/", "az://container/", "https://example.com/a/"):
         assert container_for(prefix).url_prefix == prefix
     assert "127.0.0.1:9000" in str(container_for("s3://bucket/").store.options.endpoint_url)  # type: ignore[union-attr]
+
+
+def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None:
+    """What functions take, commands take as well."""
+    repository = tmp_path / "repository"
+    listed = tmp_path / "files.csv"
+    listed.write_text("url\n" + "".join(f"{path}\n" for path in sorted(archive.glob("*.nc"))))
+    packed = '{"rain": {"dtype": "int16", "scale_factor": 0.125}}'
+    types = ("--dtype", "t2m=float64", "--pack", packed)
+    creation = ("--create", "--spec-version", "2")
+    icefloe("ingest", repository, "--table", listed, *types, *creation, HERE)
+    assert open_repository(repository).spec_version == 2
+    assert values(repository, "t2m", archive).dtype == np.float64
+    assert values(repository, "rain", archive).dtype == np.int16
+    assert icefloe("append", repository, "--table", listed, HERE).stdout == (
+        "append: nothing to do\n"
+    )
+    for given in ((), (f"{archive}/*.nc", "--table", listed)):
+        refused = icefloe("append", repository, *given, HERE, code=2)
+        assert "give sources, or a --table" in refused.stderr
+    bad = icefloe("append", repository, "--table", archive / "part-000.nc", HERE, code=1)
+    assert "neither a Parquet file nor a CSV" in bad.stderr
+
+
+def test_a_plan_names_the_place_that_is_to_be_made(archive: Path, tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    plan = icefloe("ingest", place, f"{archive}/*.nc", "--create", "--dry-run", HERE).stdout
+    assert f"file://{place}" in plan
+    assert not place.exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import zarr
+from pyarrow import dataset
 
 import icefloe
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
@@ -115,10 +116,38 @@ def test_an_export_that_failed_does_not_look_like_one(
     session = repository.readonly_session("main")
     (part,) = session.transaction.chunk_refs(session.path("air"))
     (tmp_path / "repo" / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
-    with pytest.raises(JobFailedError, match="/air"):
-        export(None, repository, str(tmp_path / "out"), chunks={"time": 20})
-    with pytest.raises(FileNotFoundError):
-        zarr.open_group(str(tmp_path / "out"), mode="r")
+    for chunks in ({"time": 20}, {"time": 20, "lat": 1, "lon": 1}):
+        with pytest.raises(JobFailedError, match=r"nothing was exported.*\n.*/air"):
+            export(None, repository, str(tmp_path / "out"), chunks=chunks, task_bytes=4_000)
+        left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert left == [], "it is in nobody's way"
+
+
+@pytest.mark.parametrize("folders", [(), ("lat",)])
+def test_rows_without_spark(
+    repository: icefloe.Repository, tmp_path: Path, folders: tuple[str, ...]
+) -> None:
+    """One process writes what Spark would, beside the place that it is renamed to in the end."""
+    values = write_weather(repository)
+    rows = str(tmp_path / "rows")
+    told: list[tuple[int, int]] = []
+    options: dict[str, Any] = {"format": "parquet", "variables": ["air"], "partition_by": folders}
+    plan = export(None, repository, rows, **options, dry_run=True)
+    assert isinstance(plan, Plan)
+    report = export(None, repository, rows, **options, progress=lambda *at: told.append(at))
+    assert isinstance(report, Report)
+    table = dataset.dataset(rows, partitioning="hive").to_table().to_pandas()
+    assert report.rows == len(table) == values.size
+    in_order = table.sort_values(["time", "lat", "lon"])
+    np.testing.assert_array_equal(in_order["air"].to_numpy(), values.reshape(-1))
+    assert report.files == len(list((tmp_path / "rows").rglob("*.parquet")))
+    assert (len(list((tmp_path / "rows").iterdir())) > 1) == bool(folders)
+    assert told[0][0] == 0
+    with pytest.raises(AlreadyExistsError, match="is there already"):
+        export(None, repository, rows, **options)
+    with pytest.raises(InvalidInputError, match="leave --no-spark out"):
+        export(None, repository, "s3://bucket/rows", **options)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_dry_run_writes_nothing(
@@ -144,7 +173,7 @@ def test_a_dry_run_writes_nothing(
         ({"task_bytes": 0}, InvalidInputError, "task_bytes is"),
         ({"sel": {"time": 1}}, InvalidInputError, "sel and isel are for Parquet"),
         ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "are for Zarr"),
-        ({"format": "parquet"}, InvalidInputError, "written by Spark"),
+        ({"format": "parquet", "partition_by": ["no"]}, InvalidInputError, "no column 'no'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

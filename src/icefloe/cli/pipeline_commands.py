@@ -95,11 +95,27 @@ def _lengths(text: str) -> Any:
         ) from error
 
 
+def _types(text: str) -> Any:
+    """Read ``float32`` as the data type of all, ``t2m=float32,rain=int16`` as those of some."""
+    if "=" not in text:
+        return text.strip()
+    pairs = [one.partition("=") for one in text.split(",")]
+    return {name.strip(): dtype.strip() for name, _, dtype in pairs}
+
+
 _Sources = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        metavar="SOURCES",
+        metavar="[SOURCES]",
         help="Files, URLs, or patterns of them in quotes: 'data/*.nc', 's3://bucket/**/*.nc'.",
+    ),
+]
+_Table = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="A Parquet or CSV file that lists sources, in a column called url or path.",
     ),
 ]
 _Dims = Annotated[
@@ -131,6 +147,12 @@ _Drop = Annotated[
     typer.Option("--drop", metavar="NAME", help="A variable to leave out; may be repeated."),
 ]
 _Create = Annotated[bool, typer.Option("--create", help="Create the repository if there is none.")]
+_SpecVersion = Annotated[
+    int | None,
+    typer.Option(
+        "--spec-version", min=1, max=2, help="With --create: the version of the format, 1 or 2."
+    ),
+]
 _Chunks = Annotated[
     Any,
     typer.Option(
@@ -150,6 +172,15 @@ _Codecs = Annotated[
     ),
 ]
 _DType = Annotated[str | None, typer.Option("--dtype", help="Another data type, as float32.")]
+_DTypes = Annotated[
+    Any,
+    typer.Option(
+        "--dtype",
+        parser=_types,
+        metavar="[NAME=]TYPE,…",
+        help="Another data type: float32, or by variable t2m=float32,rain=float64.",
+    ),
+]
 _TransactionId = Annotated[
     str | None,
     typer.Option(
@@ -208,8 +239,9 @@ def _job(epilog: str) -> Callable[[Command], Command]:
 )
 def virtualize(
     repository: RepositoryPlace,
-    sources: _Sources,
+    sources: _Sources = None,
     *,
+    table: _Table = None,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
     group: Group = "/",
     branch: _Branch = "main",
@@ -217,6 +249,7 @@ def virtualize(
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     create: _Create = False,
+    spec_version: _SpecVersion = None,
     containers: Containers = None,
     transaction_id: _TransactionId = None,
     message: _Message = None,
@@ -229,20 +262,22 @@ def virtualize(
     """Make one dataset of many files without copying them: chunks stay where they are."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
+    files = _listed(sources, table)
     opened = _open_or_create(
         repository,
-        sources,
+        files,
         create=create,
+        spec_version=spec_version,
         dry_run=dry_run,
         containers=containers or (),
-        referred=sources,
+        referred=files,
     )
     run_job(
         Engine(master, remote, spark),
         lambda session, progress: pipeline.virtualize(
             session,
             opened,
-            sources,
+            files,
             dims=dims,
             group=group,
             branch=branch,
@@ -265,8 +300,9 @@ def virtualize(
 )
 def ingest(
     repository: RepositoryPlace,
-    sources: _Sources,
+    sources: _Sources = None,
     *,
+    table: _Table = None,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
     group: Group = "/",
     branch: _Branch = "main",
@@ -276,11 +312,21 @@ def ingest(
     unpack: Annotated[
         bool, typer.Option("--unpack", help="Apply scale_factor and add_offset to the values.")
     ] = False,
-    dtype: _DType = None,
+    dtype: _DTypes = None,
+    pack: Annotated[
+        Any,
+        typer.Option(
+            "--pack",
+            parser=read_json,
+            metavar="JSON",
+            help='Store as packed numbers: {"t2m": {"dtype": "int16", "scale_factor": 0.01}}.',
+        ),
+    ] = None,
     order: _OrderOption = None,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     create: _Create = False,
+    spec_version: _SpecVersion = None,
     task_bytes: _TaskBytes = "256MB",
     transaction_id: _TransactionId = None,
     message: _Message = None,
@@ -293,13 +339,21 @@ def ingest(
     """Copy many files into the repository as one dataset, in chunks of your choice."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = _open_or_create(repository, sources, create=create, dry_run=dry_run, sources=sources)
+    files = _listed(sources, table)
+    opened = _open_or_create(
+        repository,
+        files,
+        create=create,
+        spec_version=spec_version,
+        dry_run=dry_run,
+        sources=files,
+    )
     run_job(
         Engine(master, remote, spark),
         lambda session, progress: pipeline.ingest(
             session,
             opened,
-            sources,
+            files,
             dims=dims,
             group=group,
             branch=branch,
@@ -308,6 +362,7 @@ def ingest(
             codecs=codecs,
             unpack=unpack,
             dtype=dtype,
+            pack=pack,
             order=_value(order),
             on_error=_value(on_error),
             parse_options=_parse_options(drop),
@@ -327,8 +382,9 @@ def ingest(
 )
 def append(
     repository: RepositoryPlace,
-    sources: _Sources,
+    sources: _Sources = None,
     *,
+    table: _Table = None,
     dim: _Dim = "time",
     group: Group = "/",
     branch: _Branch = "main",
@@ -354,18 +410,19 @@ def append(
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.append import holds_virtual_chunks  # noqa: PLC0415
 
+    files = _listed(sources, table)
     open_with = partial(
         pipeline.open_repository, repository, containers=containers or (), dry_run=dry_run
     )
     if virtual is None:
         virtual = holds_virtual_chunks(open_with(), group, dim, branch=branch)
-    opened = open_with(referred=sources) if virtual else open_with(sources=sources)
+    opened = open_with(referred=files) if virtual else open_with(sources=files)
     run_job(
         Engine(master, remote, spark),
         lambda session, progress: pipeline.append(
             session,
             opened,
-            sources,
+            files,
             dim=dim,
             group=group,
             branch=branch,
@@ -695,6 +752,13 @@ def compute(
     boundary: Annotated[
         str, typer.Option("--boundary", help="Beyond the edges: none, reflect, nearest, wrap, …")
     ] = "none",
+    decode: Annotated[
+        bool,
+        typer.Option("--decode/--stored", help="Values as xarray reads them, or stored numbers."),
+    ] = True,
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Try the function on a small block first.")
+    ] = True,
     branch: _Branch = "main",
     containers: Containers = None,
     task_bytes: _TaskBytes = "256MB",
@@ -723,6 +787,8 @@ def compute(
             {path: None if dtype is None else pipeline.Output(dtype) for path in outputs},
             halo=halo if halo is None or isinstance(halo, dict) else halo[0],
             boundary=boundary,
+            decode=decode,
+            probe=probe,
             branch=branch,
             task_bytes=task_bytes,
             transaction_id=transaction_id,
@@ -745,6 +811,14 @@ def _open_or_create(
         # Who mistypes a pattern learns it before a repository is made and Spark is started.
         find_sources(files, open_with(dry_run=True).readonly_session("main"))
     return open_with(dry_run=dry_run)
+
+
+def _listed(sources: list[str] | None, table: str | None) -> list[str]:
+    from icefloe.pipeline.sources import sources_of_file  # noqa: PLC0415 - brings zarr along
+
+    if (table is None) == (not sources):
+        raise typer.BadParameter("give sources, or a --table that lists them")
+    return sources_of_file(table) if table is not None else list(sources or ())
 
 
 def _value(choice: StrEnum | None) -> Any:

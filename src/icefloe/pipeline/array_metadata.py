@@ -6,7 +6,9 @@ an extension of Zarr added stay as they are unless they are what is asked to cha
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -231,6 +233,7 @@ class ArrayDocument:
         cast = fill.astype(wanted)
         if not np.array_equal(cast.astype(fill.dtype), fill, equal_nan=fill.dtype.kind in "fcmM"):
             raise self._bad(f"its fill value {fill[()]!r} does not fit {wanted}")
+        attributes = self._retyped_attributes(wanted)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnstableSpecificationWarning)
             model = zarr.create_array(
@@ -250,6 +253,7 @@ class ArrayDocument:
             self,
             document={
                 **self.document,
+                "attributes": attributes,
                 "data_type": told["data_type"],
                 "fill_value": told["fill_value"],
                 "codecs": retyped,
@@ -257,6 +261,29 @@ class ArrayDocument:
         )
         changed.parsed()
         return changed
+
+    def _retyped_attributes(self, wanted: np.dtype[Any]) -> dict[str, Any]:
+        """Return the attributes as they are with another data type: some say which numbers mean it.
+
+        A float's missing value is written as its bytes in base 64, as xarray reads it.
+        """
+        attributes = dict(self.document.get("attributes") or {})
+        if "_Unsigned" in attributes:
+            raise self._bad(
+                "by its attribute _Unsigned its numbers are other ones than are stored: leave its "
+                "data type, or take floating point when it is ingested"
+            )
+        for name in ("_FillValue", "missing_value"):
+            value = attributes.get(name)
+            if self.dtype.kind not in "iu" or not isinstance(value, int | list):
+                continue
+            numbers = np.atleast_1d(value).astype(self.dtype)
+            cast = numbers.astype(wanted)
+            if not np.array_equal(cast.astype(self.dtype), numbers):
+                raise self._bad(f"its attribute {name} = {value!r} does not fit {wanted}")
+            if wanted.kind == "f" and name == "_FillValue":
+                attributes[name] = base64.b64encode(struct.pack("<d", float(cast[0]))).decode()
+        return attributes
 
     @property
     def _sharding(self) -> Mapping[str, Any] | None:

@@ -22,6 +22,7 @@ from icefloe.pipeline.boxes import boxes, plan_copy
 from icefloe.pipeline.halo import NO_MARGIN, Margin, margins, read_with_margins
 from icefloe.pipeline.job_run import TASK_BYTES, JobRun, Piece
 from icefloe.pipeline.nodes import create_array, path_of, require_array, require_free
+from icefloe.pipeline.packed_values import decoding
 from icefloe.pipeline.rechunk import fitting
 from icefloe.pipeline.report import shown_bytes
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.array_metadata import ChunkSpec, Shape
     from icefloe.pipeline.boxes import Box
     from icefloe.pipeline.job_run import Bench
+    from icefloe.pipeline.packed_values import Packing
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
     from icefloe.spark.progress import Progress
@@ -93,6 +95,17 @@ class _Input:
     name: str
     document: ArrayDocument
     dims: tuple[str, ...]
+    packing: Packing | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type that the function gets."""
+        return self.document.dtype if self.packing is None else np.dtype(self.packing.dtype)
+
+    @property
+    def item_bytes(self) -> int:
+        """How large an item is, stored or decoded."""
+        return max(self.document.item_bytes, _item_bytes(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +150,9 @@ class _Grid:
         """Read an input's part of a block, in the order of the grid."""
         parts = dict(zip(self.sizes, box, strict=True))
         around = [self.margins.get(name, NO_MARGIN) for name in one.dims]
-        block = np.asarray(
-            read_with_margins(array, tuple(parts[name] for name in one.dims), around)
-        )
+        place = tuple(parts[name] for name in one.dims)
+        decode = None if one.packing is None else one.packing.values
+        block = np.asarray(read_with_margins(array, place, around, decode))
         ordered = [name for name in self.sizes if name in one.dims]
         block = block.transpose([one.dims.index(name) for name in ordered])
         return block.reshape(
@@ -181,6 +194,7 @@ def compute(
     halo: Mapping[str, int | tuple[int, int]] | int | None = None,
     boundary: Mapping[str, str] | str = "none",
     constant: float = 0,
+    decode: bool = True,
     branch: str = "main",
     task_bytes: int = TASK_BYTES,
     probe: bool = True,
@@ -212,6 +226,10 @@ def compute(
         What is beyond the edges of an array, for all dimensions or by dimension: ``none`` (the
         halo ends there), or ``reflect``, ``symmetric``, ``nearest``, ``wrap``, ``constant`` (of
         value ``constant``), as ``numpy.pad`` has them.
+    decode
+        Whether the function gets values, as xarray reads them: packed numbers unpacked
+        (``scale_factor``, ``add_offset``), and NaN where they are missing (``_FillValue``); else
+        it gets numbers as they are stored.
     probe
         Whether the function is tried on a small block first, here, before anything is written.
         Without it every output needs a dtype.
@@ -237,7 +255,7 @@ def compute(
     before = run.earlier(dry_run=dry_run)
     if before is not None:
         return before
-    grid = _grid(run, inputs, halo, boundary, constant)
+    grid = _grid(run, inputs, halo, boundary, constant, decode=decode)
     wanted = _wanted(outputs)
     for path in wanted:
         require_free(run.session, path)
@@ -294,6 +312,8 @@ def _grid(
     halo: Mapping[str, int | tuple[int, int]] | int | None,
     boundary: Mapping[str, str] | str,
     constant: float,
+    *,
+    decode: bool,
 ) -> _Grid:
     if isinstance(inputs, str):
         inputs = [inputs]
@@ -327,20 +347,20 @@ def _grid(
                     f"{document.path} has {size} items along {dimension!r}, and an input before "
                     f"it has {known}: arrays of one computation share their dimensions"
                 )
-        found.append(_Input(name, document, dims))
+        found.append(_Input(name, document, dims, decoding(document) if decode else None))
     around = margins(halo, boundary, sizes, constant=constant)
     for one in found:
         if any(name in around and around[name].boundary == "constant" for name in one.dims):
-            _require_constant(constant, one.document)
+            _require_constant(constant, one)
     return _Grid(sizes, tuple(found), around, frozenset(unnamed))
 
 
-def _require_constant(constant: float, document: ArrayDocument) -> None:
+def _require_constant(constant: float, one: _Input) -> None:
     try:
-        fitting(constant, document.dtype)
+        fitting(constant, one.dtype)
     except (InvalidInputError, TypeError, ValueError) as error:
         raise _bad(
-            f"the constant {constant!r} around {document.path} does not fit {document.dtype}"
+            f"the constant {constant!r} around {one.document.path} does not fit {one.dtype}"
         ) from error
 
 
@@ -567,7 +587,7 @@ def _bytes_of(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     }
     around = {name: one.before + one.after for name, one in grid.margins.items()}
     read: int = sum(
-        prod(lengths[name] + around.get(name, 0) for name in one.dims) * one.document.item_bytes
+        prod(lengths[name] + around.get(name, 0) for name in one.dims) * one.item_bytes
         for one in grid.inputs
     )
     written: int = sum(

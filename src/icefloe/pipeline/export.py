@@ -35,10 +35,10 @@ from icefloe.pipeline.rechunk import (
     shown,
     stage_document,
 )
-from icefloe.pipeline.report import Plan, Report, shown_bytes
+from icefloe.pipeline.report import JobFailedError, Plan, Report, shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
     from zarr.abc.store import Store
@@ -83,6 +83,8 @@ class _Work:
         The pieces of the first pass, where two are needed, and all others.
     folder
         Where the target holds what lies between the two passes.
+    arrays
+        Where it holds arrays.
     steps
         What happens, in words.
     """
@@ -91,6 +93,7 @@ class _Work:
     first: list[Piece] = field(default_factory=list)
     last: list[Piece] = field(default_factory=list)
     folder: str = field(default_factory=lambda: f"stage-{uuid.uuid4().hex}")
+    arrays: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
 
@@ -150,8 +153,7 @@ def export(
     AlreadyExistsError
         If there is something at the target.
     JobFailedError
-        If blocks failed. Of Zarr, what was written lies at the target, without metadata; of
-        Parquet, nothing does.
+        If blocks failed. What was written is deleted again, where the store can.
     """
     if format not in _FORMATS:
         raise InvalidInputError(
@@ -200,8 +202,13 @@ def export(
             task_bytes=max((piece.size_bytes for piece in work.first + work.last), default=0),
         )
     do = _exported_by(run.reader(), store)
-    run.run(run.grouped(work.first), do)
-    counts = run.run(run.grouped(work.last), do)
+    try:
+        run.run(run.grouped(work.first), do)
+        counts = run.run(run.grouped(work.last), do)
+    except JobFailedError:
+        if store.supports_deletes:
+            sync(_delete(store, [*work.arrays, work.folder]))
+        raise
     if work.first:
         sync(store.delete_dir(work.folder))
     sync(_write_metadata(store, work.documents))
@@ -231,6 +238,7 @@ def _find(
         place = source.path[len(root.value.rstrip("/")) :] or "/"
         changed = _relaid(source, layout).at(place)
         work.documents[_metadata_key(place)] = changed.to_bytes()
+        work.arrays.append(place.strip("/"))
         if changed.document == source.document:
             how = "byte for byte"
             for part in session.transaction.chunk_refs(path_of(source.path)):
@@ -399,6 +407,12 @@ async def _write_metadata(store: Store, documents: Mapping[str, bytes]) -> None:
     buffer = default_buffer_prototype().buffer
     for key, document in documents.items():
         await store.set(key, buffer.from_bytes(document))
+
+
+async def _delete(store: Store, places: Iterable[str]) -> None:
+    """Delete what this export wrote, and no more: somebody else may write there by now."""
+    for place in places:
+        await store.delete_dir(place)
 
 
 def _metadata_key(path: str) -> str:

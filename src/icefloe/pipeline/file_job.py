@@ -19,21 +19,29 @@ from icefloe.errors import (
     InvalidInputError,
     RebaseFailedError,
 )
-from icefloe.pipeline.fitting_files import misfitting, odd_ones, overlapping, unordered, without
+from icefloe.pipeline.fitting_files import (
+    from_high_to_low,
+    misfitting,
+    odd_ones,
+    overlapping,
+    unordered,
+    without,
+)
 from icefloe.pipeline.job_run import JobRun
 from icefloe.pipeline.nodes import path_of
 from icefloe.pipeline.report import Failure, JobFailedError, counted, shown_bytes
 from icefloe.pipeline.source_record import keep_sources, known_sources, record_of
 from icefloe.pipeline.sources import fetch_sizes, find_sized_sources
 from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles, delete_staged
+from icefloe.pipeline.static_arrays import unlike_arrays, unlike_stored
 from icefloe.pipeline.unlike_chunks import evened
 from icefloe.storage.backoff import pause_s
 from icefloe.virtual.files.agreement import raise_if_any
 from icefloe.virtual.files.combining import combine, require_dims
 from icefloe.virtual.files.dataset import LoadedArray, coordinate_path
 from icefloe.virtual.files.parsing import parse_at
-from icefloe.virtual.files.sources import WHOLE_BYTES
-from icefloe.virtual_writer import find_append_problems
+from icefloe.virtual.files.sources import KEPT_BYTES, WHOLE_BYTES
+from icefloe.virtual_writer import find_append_problems, is_falling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,19 +165,34 @@ class FileJob:
         dry_run
             Whether to return the plan, and touch nothing.
         """
+        run = self._start()
         parsed: dict[str, ParsedFile | Failure] = {}
+        try:
+            return self._do(run, parsed, write, misfits, last_step, dry_run=dry_run)
+        finally:
+            # Committed or refused: nobody else knew of them.
+            delete_staged(run.session.connection, parsed.values())
+
+    def _do(
+        self,
+        run: JobRun,
+        parsed: dict[str, ParsedFile | Failure],
+        write: Callable[[JobRun, Combined], None],
+        misfits: Misfits,
+        last_step: str,
+        *,
+        dry_run: bool,
+    ) -> Plan | Report:
         for attempt in range(_TRIES):
-            run = self._start()
+            run = self._start() if attempt else run
             report = run.earlier(dry_run=dry_run)
             if report is not None:
-                delete_staged(run.session.connection, parsed.values())
                 return report
             self._require_place(run.session)
             urls = self._new_sources(run)
             if dry_run:
                 return self._plan(run, urls, last_step)
             if not urls:
-                delete_staged(run.session.connection, parsed.values())
                 return run.nothing()
             self._parse(run, [url for url in urls if url not in parsed], parsed)
             found = self._combine(run, [parsed[url] for url in urls], misfits)
@@ -182,14 +205,11 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                report = self._commit(run, found)
+                return self._commit(run, found)
             except RebaseFailedError:
                 if not self.append or attempt + 1 == _TRIES:
                     raise
                 time.sleep(pause_s(attempt, 0.05, 5.0))
-            else:
-                delete_staged(run.session.connection, parsed.values())
-                return report
         raise AssertionError("the last try raises or returns")
 
     def _start(self) -> JobRun:
@@ -253,7 +273,9 @@ class FileJob:
         if not self.copies:
             # Small files are fetched whole, and of large ones little more than that.
             read = sum(min(size, WHOLE_BYTES) for size in sizes.values())
-            return run.plan(steps, parsing, bytes_read=read, is_estimate=True)
+            largest = max(sizes.values())
+            held = largest if largest <= WHOLE_BYTES else min(largest, KEPT_BYTES)
+            return run.plan(steps, parsing, bytes_read=read, task_bytes=held, is_estimate=True)
         return run.plan(
             steps,
             parsing + run.count_tasks(total),
@@ -274,7 +296,8 @@ class FileJob:
     ) -> None:
         """Let executors parse files."""
         tasks = self.grouped(run, urls)
-        work = ParseFiles(run.session.connection, dict(self.parse_options or {}))
+        options = dict(self.parse_options or {})
+        work = ParseFiles(run.session.connection, options, frozenset(self.dims))
         alike = AlikeFiles()
         for task, outcome in zip(tasks, run.outcomes(tasks, work), strict=True):
             found: Iterable[ParsedFile | Failure] = outcome.result or ()
@@ -305,7 +328,8 @@ class FileJob:
             if left_out and self.on_error == "raise":
                 raise JobFailedError(run.name, left_out)
             try:
-                dataset = self._joined(files)
+                files, order = self._ordered(run.session, files)
+                dataset = self._joined(files, order)
                 if self.append and len(self.dims) > 1:
                     raise_if_any(
                         self._append_problems(run.session, dataset, misfits),
@@ -326,7 +350,9 @@ class FileJob:
         is_whole = len(self.dims) == 1
         if self.append and is_whole:
             yield lambda files: misfitting(files, dims, lambda one: misfits(session, one))
+            yield lambda files: unlike_stored(files, session, self.group)
         yield lambda files: odd_ones(files, dims)
+        yield unlike_arrays
         yield lambda files: unordered(files, self.dims)
         if self.append and is_whole:
             yield lambda files: find_append_problems(
@@ -342,12 +368,21 @@ class FileJob:
             *find_append_problems([dataset], session, dim=self.dims[0], group=self.group)
         ]
 
-    def _joined(self, files: Sequence[ParsedFile]) -> VirtualDataset:
+    def _ordered(self, session: Session, files: list[ParsedFile]) -> tuple[list[ParsedFile], Order]:
+        """Say in which order files are joined."""
+        order = self.order or _best_order(files[0].dataset, self.dims)
+        dim = self.dims[0]
+        if self.append and len(self.dims) == 1 and order == "coordinates":
+            # Files of one step each do not tell whether they rise; what they go on from does.
+            falling = from_high_to_low(files, dim) if len(files) > 1 else None
+            if falling is not None and is_falling(session, dim=dim, group=self.group):
+                return falling, "given"
+        return files, order
+
+    def _joined(self, files: Sequence[ParsedFile], order: Order) -> VirtualDataset:
         marked = [file.marked(number) for number, file in enumerate(files)]
         require_dims(marked, self.dims)
-        if len(marked) == 1:
-            return marked[0]
-        return combine(marked, self.dims, order=self.order or _best_order(marked[0], self.dims))
+        return marked[0] if len(marked) == 1 else combine(marked, self.dims, order=order)
 
     def _commit(self, run: JobRun, found: Combined) -> Report:
         verb = {"virtualize": "virtualized", "ingest": "ingested"}[self.name]

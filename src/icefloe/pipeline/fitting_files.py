@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from icefloe.pipeline.report import Failure
 from icefloe.virtual.files.agreement import Disagreement
 from icefloe.virtual.files.combining import comparable_values, disagreements
@@ -85,6 +87,16 @@ def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]
             yield Disagreement(files[number].url, path, "overlap", f"{text}{files[last[2]].url}")
         else:
             last = span
+
+
+def from_high_to_low(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
+    """Sort files of one step each by their coordinate; None if they are not such files."""
+    datasets = [file.dataset for file in files]
+    path = coordinate_path(datasets[0], "", dim)
+    values = None if path is None else comparable_values(datasets, path)
+    if values is None or not all(len(one) == 1 for one in values):
+        return None
+    return [files[row] for row in np.argsort([one[0] for one in values])[::-1].tolist()]
 
 
 def without(

@@ -14,7 +14,7 @@ import numpy as np
 from icefloe.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,8 +90,16 @@ def margins(
     return found
 
 
-def read_with_margins(array: Any, box: Box, around: Sequence[Margin]) -> Any:
-    """Read a block of an array together with its margins; no item is read twice."""
+def read_with_margins(
+    array: Any,
+    box: Box,
+    around: Sequence[Margin],
+    decode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> Any:
+    """Read a block of an array together with its margins; no item is read twice.
+
+    ``decode`` makes values of stored numbers; a constant beyond the edges is a value already.
+    """
     selection: list[slice | NDArray[np.int64]] = []
     orders: list[NDArray[np.int64]] = []
     for part, margin, size in zip(box, around, array.shape, strict=True):
@@ -104,6 +112,8 @@ def read_with_margins(array: Any, box: Box, around: Sequence[Margin]) -> Any:
         block = array[tuple(selection)]
     else:
         block = array.oindex[tuple(selection)]
+    if decode is not None:
+        block = decode(np.asarray(block))
     for axis, order in enumerate(orders):
         if not np.array_equal(order, np.arange(block.shape[axis])):
             block = np.take(block, order, axis)

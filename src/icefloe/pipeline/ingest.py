@@ -21,7 +21,7 @@ from icefloe.pipeline.damaged_files import find_damaged
 from icefloe.pipeline.file_job import FileJob, OnError, Order
 from icefloe.pipeline.job_run import TASK_BYTES, Piece
 from icefloe.pipeline.nodes import arrays_below, create_array, path_of
-from icefloe.pipeline.packed_values import unpacked
+from icefloe.pipeline.packed_values import MISSING, is_nan, unpacked
 from icefloe.pipeline.rechunk import (
     ArrayCopy,
     box_bytes,
@@ -35,7 +35,7 @@ from icefloe.pipeline.source_record import group_attribute, set_group_attribute
 from icefloe.pipeline.stored_types import CODECS, WantedTypes, converted_like, describing
 from icefloe.pipeline.unlike_chunks import copy_unlike
 from icefloe.pipeline.virtualize import build_manifests, take_markers
-from icefloe.virtual.files.agreement import Disagreement
+from icefloe.virtual.files.agreement import MEANING, Disagreement
 from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual_writer import append as append_dataset
 from icefloe.virtual_writer import write as write_dataset
@@ -449,9 +449,13 @@ def _is_alike(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
 
 
 def _meaning(array: ArrayDocument) -> dict[str, Any]:
+    """Return the attributes that say what numbers mean; NaN stands for nothing, said or not."""
     attributes = array.document.get("attributes", {})
-    named = ("scale_factor", "add_offset", "units")
-    return {name: attributes[name] for name in named if name in attributes}
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name in MEANING and not (name in MISSING and is_nan(value))
+    }
 
 
 def _told(array: ArrayDocument) -> str:

@@ -24,6 +24,7 @@ from icefloe.storage import (
     in_memory_storage,
     storage_from_url,
 )
+from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.urls import redacted_url, require_no_secrets, require_shareable, split_url
 from icefloe.virtual.container_table import ContainerTable
 
@@ -41,6 +42,7 @@ def open_repository(
     place: str | os.PathLike[str],
     *,
     create: bool = False,
+    spec_version: int | None = None,
     containers: Iterable[str | os.PathLike[str]] = (),
     sources: Iterable[str | os.PathLike[str]] = (),
     referred: Iterable[str | os.PathLike[str]] = (),
@@ -54,6 +56,8 @@ def open_repository(
         A directory, or a URL such as ``s3://bucket/prefix``.
     create
         Whether to create one where there is none.
+    spec_version
+        The version of the format of one that is created: 1 (the default) or 2.
     containers
         URL prefixes, or folders, whose files may be read. Those that the repository has no
         container for get one, which is saved: whoever opens it next finds it there.
@@ -90,7 +94,8 @@ def open_repository(
     _require_covered(config, referred)
     access = _access(config, prefixes)
     if is_new:
-        repository = Repository.create(in_memory_storage() if dry_run else storage, config, access)
+        place_now = _Planned(storage.url) if dry_run else storage
+        repository = Repository.create(place_now, config, access, spec_version=spec_version)
     else:
         repository = Repository.open(storage, config, access)
         if added and not dry_run:
@@ -101,6 +106,19 @@ def open_repository(
     for folder in folders:
         _add(config, folder)
     return repository.reopen(config, {**_access(config, folders), **access})
+
+
+class _Planned(ForwardingStorage):
+    """What stands in memory for a repository that is yet to be created, under its name."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(in_memory_storage())
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """Where the repository will be."""
+        return self._url
 
 
 def prefix_of(place: str | os.PathLike[str]) -> str:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from icefloe.pipeline.array_metadata import ArrayDocument
 
 _PACKING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+MISSING: Final = ("_FillValue", "missing_value")
+"""Attributes that name numbers which stand for no value."""
+
 _ENCODING: Final = ("dtype", "scale_factor", "add_offset", "_FillValue")
 _MAX_PACKED_BYTES: Final = 4
 """Larger integers are not exact in a float64, in which values are packed and unpacked."""
@@ -194,7 +197,7 @@ def unpacked(
     packed = _read_as(stored, attributes.get("_Unsigned"))
     missing = [
         number
-        for name in ("_FillValue", "missing_value")
+        for name in MISSING
         # Written as the numbers are stored, so to be read as they are.
         for number in _numbers(attributes.get(name)).astype(stored).astype(packed).tolist()
     ]
@@ -217,6 +220,29 @@ def unpacked(
         ],
     }
     return replace(array, document=document), packing
+
+
+def decoding(array: ArrayDocument) -> Packing | None:
+    """Tell how the numbers of an array are read as values, with NaN where there is none.
+
+    None where they are values: nothing is said of them, or only that NaN is missing.
+    """
+    attributes = array.document.get("attributes", {})
+    if array.dtype.kind not in "iuf" or not any(name in attributes for name in _PACKING):
+        return None
+    is_float = array.dtype.kind == "f"
+    _, packing = unpacked(array, array.dtype if is_float else None, always=True)
+    if packing is None or not is_float or (packing.scale, packing.offset) != (1.0, 0.0):
+        return packing
+    return None if np.isnan(np.array(packing.missing, np.float64)).all() else packing
+
+
+def is_nan(value: Any) -> bool:
+    """Whether an attribute says that NaN, and no other number, stands for no value."""
+    try:
+        return bool(np.isnan(_numbers(value)).all())
+    except (TypeError, ValueError):  # a text, or what else people write
+        return False
 
 
 def _read_as(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:

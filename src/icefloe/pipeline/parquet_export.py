@@ -1,14 +1,16 @@
-"""Rows of a snapshot as Parquet files, written by Spark.
+"""Rows of a snapshot as Parquet files, written by Spark, or by this process to its own disk.
 
 Spark's committer moves files to where readers look for them after all of them are whole. An export
 that fails leaves none; one whose driver was killed leaves what readers pass over, in a folder
-``_temporary``.
+``_temporary``. This process writes beside the target, and renames when everything is there.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import time
+import uuid
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -17,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.progress import run_watched
-from icefloe.storage.urls import require_no_secrets, split_url
+from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _RAISED: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
 """How the last line of a traceback begins."""
 
+_MAX_FOLDERS: Final = 10_000
 _REMEDY: Final = "see to the cause and start the job again"
 
 
@@ -44,12 +47,12 @@ def export_rows(
     dry_run: bool,
     progress: Progress | None,
 ) -> Plan | Report:
-    """Write a group as rows to a directory, or a URL that Spark can write to.
+    """Write a group as rows to a directory, or with Spark to a URL that it can write to.
 
     Parameters
     ----------
     spark, session
-        Who works, and the snapshot.
+        Who works, this process if there is no Spark, and the snapshot.
     select
         What to read: arguments of `icefloe.spark.read`.
     partition_by
@@ -59,10 +62,7 @@ def export_rows(
         raise _bad("Parquet files go to a directory or a URL that Spark can write to")
     if "://" in target and split_url(target).password is not None:
         require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
-    if spark is None:
-        raise _bad("Parquet is written by Spark: pass a session")
     from icefloe.spark.options import ReadOptions, encode_options  # noqa: PLC0415 - an extra
-    from icefloe.spark.reading import read  # noqa: PLC0415 - an extra
     from icefloe.spark.rows import plan_rows  # noqa: PLC0415 - an extra
 
     started = time.monotonic()
@@ -73,9 +73,43 @@ def export_rows(
             raise _bad(f"there is no column {name!r} to partition by; there are {columns}")
     if len(set(partition_by)) == len(columns):
         raise _bad("if all columns become folders, there is nothing left for the files")
-    _require_free(spark, target)
+    if spark is None:
+        _require_free_here(target)
+    else:
+        _require_free(spark, target)
     if dry_run:
         return _planned(plan, target, partition_by)
+    if spark is None:
+        files, size_bytes = _write_here(
+            session, plan, _require_local(target), partition_by, progress
+        )
+    else:
+        files, size_bytes = _write_on(
+            spark, session, target, select=select, partition_by=partition_by, progress=progress
+        )
+    return Report(
+        "export",
+        session.snapshot_id,
+        is_new=True,
+        files=files,
+        rows=plan.num_rows,
+        bytes_written=size_bytes,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_on(
+    spark: SparkSession,
+    session: Session,
+    target: str,
+    *,
+    select: Mapping[str, Any],
+    partition_by: Sequence[str],
+    progress: Progress | None,
+) -> tuple[int, int]:
+    """Let Spark write; returns how many files there are, and their bytes."""
+    from icefloe.spark.reading import read  # noqa: PLC0415 - an extra
+
     rows = read(spark, session, **{name: one for name, one in select.items() if one is not None})
     writer = rows.write.mode("error").partitionBy(*partition_by)
     _remove_if_empty(target)
@@ -87,16 +121,67 @@ def export_rows(
         if _condition(error) == "PATH_ALREADY_EXISTS":
             raise _taken(target) from error
         raise JobFailedError("export", [Failure(target, _cause(error))], remedy=_REMEDY) from error
-    files, size_bytes = _written(spark, target)
-    return Report(
-        "export",
-        session.snapshot_id,
-        is_new=True,
-        files=files,
-        rows=plan.num_rows,
-        bytes_written=size_bytes,
-        seconds=time.monotonic() - started,
-    )
+    return _written(spark, target)
+
+
+def _write_here(
+    session: Session,
+    plan: RowsPlan,
+    target: Path,
+    partition_by: Sequence[str],
+    progress: Progress | None,
+) -> tuple[int, int]:
+    """Write in this process; returns how many files there are, and their bytes."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import dataset  # noqa: PLC0415 - an extra
+
+    from icefloe.spark.rows import read_rows  # noqa: PLC0415 - an extra
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        parts = plan.partitions(None, None)
+        for number, part in enumerate(parts):
+            if progress is not None:
+                progress(number, len(parts))
+            yield from read_rows(session, plan, part)
+
+    schema = plan.schema
+    folders = pa.schema([schema.field(name) for name in partition_by])
+    beside = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    try:
+        dataset.write_dataset(
+            rows(),
+            beside,
+            schema=schema,
+            format="parquet",
+            partitioning=dataset.partitioning(folders, flavor="hive") if partition_by else None,
+            max_partitions=_MAX_FOLDERS,
+        )
+        written = [path.stat().st_size for path in beside.rglob("*.parquet")]
+        _remove_if_empty(str(target))
+        beside.rename(target)
+    except pa.ArrowInvalid as error:
+        if "partitions" not in str(error):
+            raise
+        raise _bad(f"{target}: {error}: choose columns with fewer values") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return len(written), sum(written)
+
+
+def _require_free_here(target: str) -> None:
+    local = _require_local(target)
+    if local.exists() and not (local.is_dir() and not any(local.iterdir())):
+        raise _taken(target)
+
+
+def _require_local(target: str) -> Path:
+    local = _local(target)
+    if local is None:
+        raise _bad(
+            f"{redacted_url(target)}: without Spark, rows go to a directory of this machine: give "
+            "one, or pass a session (leave --no-spark out)"
+        )
+    return local
 
 
 def _planned(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Plan:

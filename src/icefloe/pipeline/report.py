@@ -172,8 +172,9 @@ class JobFailedError(IcefloeError):
 
     def _told(self, max_shown: int) -> str:
         what = "sources" if self.remedy is None else "pieces"
+        done = "exported" if self.job == "export" else "committed"
         return (
-            f"{self.job}: nothing was committed, {len(self.failures)} of its {what} failed:\n"
+            f"{self.job}: nothing was {done}, {len(self.failures)} of its {what} failed:\n"
             f"{_listed(self.failures, max_shown)}\n"
             + (self.remedy or 'mend them, or go on without them with on_error="skip"')
         )

@@ -46,6 +46,27 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     return list(find_sized_sources(sources, session))
 
 
+def sources_of_file(path: str) -> list[str]:
+    """Return what a Parquet or CSV file on this machine lists, in the column of sources.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no such file, or has no such column.
+    """
+    from pyarrow import ArrowException, csv, parquet  # noqa: PLC0415 - an extra
+
+    try:
+        is_csv = path.lower().endswith((".csv", ".csv.gz"))
+        table = csv.read_csv(path) if is_csv else parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"{path}: is neither a Parquet file nor a CSV file (.csv) with a header: {error}",
+            kind=ErrorKind.INVALID_FILE_FORMAT,
+        ) from error
+    return _of_table(table)
+
+
 def fetch_sizes(found: Mapping[str, int | None], session: Session) -> dict[str, int]:
     """Ask for the sizes that `find_sized_sources` does not know, many at a time.
 

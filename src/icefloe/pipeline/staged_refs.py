@@ -15,18 +15,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import zstandard
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind, FormatError, StorageError
 from icefloe.format.keys import chunk_key
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.report import Failure
+from icefloe.pipeline.static_arrays import digests
 from icefloe.spark.tasks import told
 from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.files.parsing import parse_at
@@ -67,12 +69,15 @@ class ParsedFile:
         How many there are.
     unlike
         The metadata of arrays as the file has them, where the dataset shows them in other chunks.
+    digests
+        What the values of arrays that lie along no combined dimension are known by.
     """
 
     dataset: VirtualDataset
     staged: tuple[StagedRefs, int]
     num_refs: int
     unlike: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    digests: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -125,32 +130,39 @@ class ParseFiles:
         To the repository, with what is needed to reach the files.
     options
         Passed on to `parse`.
+    dims
+        The dimensions along which files are combined.
     """
 
     connection: Connection
     options: Mapping[str, Any]
+    dims: frozenset[str]
 
     def __call__(self, urls: tuple[str, ...]) -> list[ParsedFile | Failure]:
         """Parse files; one that cannot be parsed is told of, and does not keep the others."""
         sources = Sources.of(self.connection.virtual)
-        found: list[VirtualDataset | Failure] = []
+        found: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
         for url in urls:
             try:
-                found.append(self._parse(url, sources))
+                parsed = self._parse(url, sources)
+                found.append((parsed, digests(parsed, url, sources, self.dims)))
             except Exception as error:  # noqa: BLE001 - told, with all others
                 found.append(Failure(url, told(error).removeprefix(f"{url}: ")))
-        parsed = [one for one in found if isinstance(one, VirtualDataset)]
-        staged = self._stage([_refs(one) for one in parsed])
-        numbers = iter(range(len(parsed)))
+        datasets = [one[0] for one in found if not isinstance(one, Failure)]
+        if not datasets:
+            return [one for one in found if isinstance(one, Failure)]
+        staged = self._stage([_refs(one) for one in datasets])
+        numbers = iter(range(len(datasets)))
         alike = AlikeFiles()
         return [
             one
             if isinstance(one, Failure)
             else alike.add(
                 ParsedFile(
-                    _with_refs(one, lambda array: _none(len(array.shape))),
+                    _with_refs(one[0], lambda array: _none(len(array.shape))),
                     (staged, next(numbers)),
-                    one.num_refs,
+                    one[0].num_refs,
+                    digests=one[1],
                 )
             )
             for one in found
@@ -200,9 +212,10 @@ def _digest(data: bytes) -> bytes:
 
 
 def delete_staged(connection: Connection, files: Iterable[ParsedFile | Failure]) -> None:
-    """Delete what only this job knew of, after its commit."""
+    """Delete what only this job knew of; what cannot be deleted now, garbage collection finds."""
     ids = dict.fromkeys(file.staged[0].ref.id for file in files if isinstance(file, ParsedFile))
-    connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
+    with suppress(StorageError):
+        connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
 
 def file_number(marker: str) -> int:

@@ -120,7 +120,8 @@ def unauthorized(file: VirtualFile) -> InvalidInputError:
         f"{file.shown}: a virtual chunk in the container {file.known.shown}, which leads to "
         f"{_leads_to(container)}, and which the repository was not opened to read from; if you "
         "trust it, open the repository with "
-        f"authorize_virtual_chunk_access={example_for(container)}",
+        f"authorize_virtual_chunk_access={example_for(container)}, or give commands "
+        f"--container {container.url_prefix}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
     )
 

@@ -352,6 +352,7 @@ def _check_labels(
 def _by_coordinates(flat: list[VirtualDataset], names: tuple[str, ...]) -> Any:
     """Find the place of each file in a grid of files, as nested lists."""
     keys = np.empty((len(flat), len(names)), np.int64)
+    all_starts = []
     for column, dim in enumerate(names):
         path = coordinate_path(flat[0], "", dim)
         values = None if path is None else comparable_values(flat, path)
@@ -362,9 +363,11 @@ def _by_coordinates(flat: list[VirtualDataset], names: tuple[str, ...]) -> Any:
                 kind=ErrorKind.NOT_ALLOWED,
             )
         starts = np.array([one[0] for one in values])
-        if _direction(values) < 0:
-            starts = -starts
-        keys[:, column] = np.unique(starts, return_inverse=True)[1].reshape(-1)
+        # Files of one step each do not tell, and the order that they come in says nothing here.
+        is_falling = any(len(one) > 1 for one in values) and _direction(values) < 0
+        found_starts, places = np.unique(starts, return_inverse=True)
+        keys[:, column] = len(found_starts) - 1 - places if is_falling else places
+        all_starts.append(found_starts[::-1] if is_falling else found_starts)
     sizes = keys.max(axis=0) + 1
     grid = np.full(tuple(sizes), -1, np.int64)
     found: list[Disagreement] = []
@@ -383,10 +386,14 @@ def _by_coordinates(flat: list[VirtualDataset], names: tuple[str, ...]) -> Any:
     raise_if_any(found, "combining")
     gaps = np.argwhere(grid < 0)
     if len(gaps):
+        first = ", ".join(
+            f"{name} {_shown(starts[place])}"
+            for name, starts, place in zip(names, all_starts, gaps[0], strict=True)
+        )
         raise InvalidInputError(
-            f"{len(flat)} files do not fill a grid of {' x '.join(map(str, sizes))} along "
-            f"{', '.join(names)}: {len(gaps)} are missing, the first at place "
-            f"{gaps[0].tolist()}",
+            f"{len(flat)} files, the first {flat[0].shown}, do not fill a grid of "
+            f"{' x '.join(map(str, sizes))} along {', '.join(names)}: {len(gaps)} are missing, the "
+            f"first is the one that starts at {first}. Add them, or combine what is complete",
             kind=ErrorKind.FILES_DISAGREE,
         )
     return _nested(grid, flat)

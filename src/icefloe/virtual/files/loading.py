@@ -38,25 +38,34 @@ def load_wanted(
         path
         for path, array in arrays.items()
         if isinstance(array, VirtualArray)
-        and request.is_loadable(path, array.dimension_names, _size_bytes(array))
+        and request.is_loadable(path, array.dimension_names, size_bytes(array))
     ]
     wanted += request.bounds_to_load(arrays, list(arrays))
     for path in dict.fromkeys(wanted):
         array = arrays[path]
         if isinstance(array, VirtualArray):
-            values = _load(array, path, request, opened)
+            values = load_values(array, path, request.url, opened)
             arrays[path] = LoadedArray.of(array.metadata, values)
     return VirtualDataset(dataset.sources, dataset.groups, arrays)
 
 
-def _load(
-    array: VirtualArray, path: str, request: ParseRequest, opened: Callable[[str], OpenSource]
+def load_values(
+    array: VirtualArray, path: str, url: str, opened: Callable[[str], OpenSource]
 ) -> NDArray[Any]:
-    if _size_bytes(array) > _MAX_BYTES:
+    """Read an array of a file; ``opened`` opens what it refers to.
+
+    Raises
+    ------
+    FormatError
+        If its chunks are cut off, or cannot be decoded.
+    InvalidInputError
+        If it is too large to be loaded.
+    """
+    if size_bytes(array) > _MAX_BYTES:
         raise unsupported(
-            request.url,
+            url,
             path,
-            f"with {_size_bytes(array)} bytes it is too large to be loaded",
+            f"with {size_bytes(array)} bytes it is too large to be loaded",
             "name what to load in loadable_variables, or ",
         )
     keys = ["/".join(["a/c", *map(str, row)]) for row in array.refs.coords.tolist()]
@@ -70,7 +79,7 @@ def _load(
     except Exception as error:
         raise FormatError(
             f"{path}: its values cannot be decoded: {error}",
-            file=request.url,
+            file=url,
             kind=ErrorKind.INVALID_FILE_FORMAT,
         ) from error
     return values.astype(values.dtype.newbyteorder("="))
@@ -100,7 +109,8 @@ def _fetch(array: VirtualArray, opened: Callable[[str], OpenSource]) -> list[byt
     return found
 
 
-def _size_bytes(array: VirtualArray) -> int:
+def size_bytes(array: VirtualArray) -> int:
+    """Tell how large the values of an array are in memory."""
     data_type = array.metadata["data_type"]
     if isinstance(data_type, dict):
         itemsize = int((data_type.get("configuration") or {}).get("length_bytes", 8))

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 64
+KEPT_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
+"""Of larger files so much is in memory at a time."""
+
 WHOLE_BYTES = 4 << 20
 """Smaller files are fetched in one request: their metadata would take as many blocks."""
 

@@ -1,0 +1,87 @@
+"""Arrays without the combined dimension: one for all files, which must agree about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h5netcdf
+import numpy as np
+import pytest
+
+from icefloe.pipeline import static_arrays
+from icefloe.pipeline.ingest import ingest
+from icefloe.pipeline.report import JobFailedError, Report
+from icefloe.pipeline.virtualize import virtualize
+from pipeline.netcdf_files import create, dataset, write_file, write_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import icefloe
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
+    return create(tmp_path / "repo", folder)
+
+
+def raise_heights(path: Path) -> Path:
+    """Let a file have another map of heights than the others."""
+    with h5netcdf.File(path, "a") as file:
+        file["height"][...] = np.asarray(file["height"]) + 1
+    return path
+
+
+@pytest.mark.parametrize("job", [ingest, virtualize])
+def test_the_odd_one_is_named(job: Any, folder: Path, repository: icefloe.Repository) -> None:
+    """Also where it is the first; the others are kept if the job may go on without it."""
+    paths = write_files(folder, 4)
+    raise_heights(paths[0])
+    with pytest.raises(JobFailedError, match=r"height: has other values .*part-001") as told:
+        job(None, repository, paths)
+    assert [failure.source for failure in told.value.failures] == [paths[0].as_uri()]
+    assert "drop_variables=['height']" in str(told.value)
+    report = job(None, repository, paths, on_error="skip")
+    assert isinstance(report, Report)
+    assert [failure.source for failure in report.left_out] == [paths[0].as_uri()]
+    job(None, repository, paths, group="dropped", parse_options={"drop_variables": ["height"]})
+    assert dataset(repository, "dropped").sizes["time"] == 8
+
+
+@pytest.mark.parametrize("job", [ingest, virtualize])
+def test_what_is_appended_agrees_with_the_group(
+    job: Any, folder: Path, repository: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 2)
+    job(None, repository, paths)
+    odd = raise_heights(write_file(folder / "late.nc", 4))
+    with pytest.raises(JobFailedError, match="height: has other values than in the repository"):
+        job(None, repository, [odd], append=True)
+    job(None, repository, [write_file(folder / "good.nc", 4)], append=True)
+    assert dataset(repository).sizes["time"] == 6
+
+
+def test_zeros_and_missing_values_are_alike(folder: Path, repository: icefloe.Repository) -> None:
+    """However they are written: a zero has two signs, and what is not a number many spellings."""
+    paths = write_files(folder, 2)
+    odd = np.array([0x7FC00000, 0x7FC00001], np.uint32).view("f4")
+    for path, zero, nan in zip(paths, (0.0, -0.0), odd, strict=True):
+        with h5netcdf.File(path, "a") as file:
+            heights = np.zeros(file["height"].shape, "f4")
+            heights[0], heights[1] = zero, nan
+            file["height"][...] = heights
+    ingest(None, repository, paths)
+
+
+def test_large_arrays_are_those_of_the_first_file(
+    folder: Path, repository: icefloe.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_arrays, "_COMPARED_BYTES", 10)
+    paths = write_files(folder, 2)
+    raise_heights(paths[1])
+    virtualize(None, repository, paths)
