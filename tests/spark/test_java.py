@@ -123,3 +123,27 @@ def test_what_spark_quotes_is_hidden() -> None:
         assert line.startswith(f"Spark does not start on sc://{place}: ")
         assert line.endswith("None True")
         assert "hidden" not in line
+
+
+HUSHED = """
+import sys
+before = set(sys.modules)
+import icefloe_daemon
+assert not {"numpy", "pyarrow", "icefloe"} & (set(sys.modules) - before)
+import traceback
+icefloe_daemon.hush()
+for error in (BrokenPipeError("hidden"), ValueError("shown")):
+    try:
+        raise error
+    except Exception:
+        traceback.print_exc()
+"""
+
+
+def test_only_readers_that_had_enough_are_not_told_of() -> None:
+    """And the daemon imports nothing that has threads, which would not survive its forks."""
+    done = subprocess.run(
+        [sys.executable, "-c", HUSHED], capture_output=True, text=True, check=True
+    )
+    assert "shown" in done.stderr
+    assert "hidden" not in done.stderr

@@ -103,6 +103,7 @@ def _started(master: str | None, remote: str | None) -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.sql.shuffle.partitions", "8")
             .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.python.daemon.module", "icefloe_daemon")
         )
     return builder.getOrCreate()
 

@@ -1,0 +1,8 @@
+"""Run the daemon, as Spark runs ``python -m pyspark.daemon``."""
+
+from pyspark.daemon import manager
+
+from icefloe_daemon import hush
+
+hush()
+manager()
