@@ -12,7 +12,7 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.repository import Repository
 from icefloe.spark.chunks import plan_chunks, read_chunks
-from icefloe.spark.metadata_tables import METADATA_TABLES
+from icefloe.spark.metadata_tables import find_table
 from icefloe.spark.options import ReadOptions, encode_options
 from icefloe.spark.rows import plan_rows, read_rows
 from icefloe.spark.source import Source
@@ -119,7 +119,7 @@ def chunk_rows(session: Session, **given: Any) -> list[dict[str, Any]]:
 def metadata(repository: Repository, table: str, **given: Any) -> list[dict[str, Any]]:
     options = ReadOptions.parse(encode_options(table=table, **given))
     source = Source.pinned(repository, options)
-    found = METADATA_TABLES[table]
+    found = find_table(source, table)
     batches = [batch for task in found.tasks(source) for batch in found.read(source, options, task)]
     rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schema=found.schema).to_pylist()
     return rows

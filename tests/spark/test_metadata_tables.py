@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import zarr
 
-from icefloe.errors import FormatError, RefNotFoundError
+from icefloe.errors import ErrorKind, FormatError, RefNotFoundError
+from icefloe.maintenance import upgrade_icechunk_repository
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.spark import metadata_tables
 from icefloe.spark.options import ReadOptions
+from icefloe.spark.read_plan import plan_read
 from icefloe.spark.source import Source
 from icefloe.storage import local_filesystem_storage
 from spark.tables import metadata
@@ -194,8 +196,14 @@ def test_the_ops_log(lived: Repository) -> None:
 
 
 def test_a_repository_of_version_1_has_no_ops_log(empty: Repository) -> None:
-    with pytest.raises(FormatError, match="the ops log needs a repository of version 2"):
-        metadata(empty, "ops_log")
+    """It is told when the read is planned, not by a task that failed four times."""
+    options = ReadOptions.parse({"table": "ops_log"})
+    with pytest.raises(
+        FormatError, match=r"from format version 2 on.*icefloe\.upgrade_icechunk_repository"
+    ) as refused:
+        plan_read(Source.pinned(empty, options), options)
+    assert refused.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
+    assert metadata(upgrade_icechunk_repository(empty, dry_run=False), "ops_log")
 
 
 @pytest.mark.parametrize("one_each", [False, True])

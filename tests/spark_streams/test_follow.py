@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,22 +12,13 @@ import zarr
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
 from icefloe.spark.options import encode_options
-from icefloe.spark.stream_source import Follower
 from icefloe.spark.write_options import StreamOptions, is_of_stream
 from icefloe.storage import local_filesystem_storage
 from spark_streams.cells import NEW, batch, day, write_rows
+from spark_streams.following import follow, read, steps
 
 if TYPE_CHECKING:
     import pathlib
-
-
-def follow(repository: Repository, **given: Any) -> Follower:
-    return Follower.begin(repository, StreamOptions.parse(encode_options(**given)))
-
-
-def read(follower: Follower, start: str, stop: str) -> list[dict[str, Any]]:
-    tasks = follower.tasks(start, stop)
-    return [row for task in tasks for part in follower.read(task) for row in part.to_pylist()]
 
 
 @pytest.fixture
@@ -65,13 +57,31 @@ def test_each_commit_gives_its_own_rows(repository: Repository, history: list[st
 def test_micro_batches_add_up(repository: Repository, history: list[str]) -> None:
     """A limit cuts the way into pieces that give the same rows."""
     follower = follow(repository, maxCommitsPerTrigger=1, starting="earliest")
-    place, found, steps = follower.initial(), [], [follower.initial()]
-    while (reached := follower.advance(place, follower.tip())) != place:
-        found += read(follower, place, reached)
-        place = reached
-        steps.append(place)
-    assert steps == history
+    ways = list(steps(follower))
+    assert ways == list(pairwise(history))
+    found = [row for start, stop in ways for row in read(follower, start, stop)]
     assert found == read(follower, history[0], history[-1])
+
+
+def test_micro_batches_of_so_many_bytes(repository: Repository) -> None:
+    """Whole commits go into one as long as they fit, and one that is larger goes alone."""
+    write_rows(repository, batch([1, 2]), **NEW)
+    for days in ([3], [4], [5], [6, 7, 8, 9], [10]):
+        write_rows(repository, batch(days), append_dim="time")
+    day_bytes = 3 * (8 + 8 + 4 + 4)
+    sizes = {1: [2, 1, 1, 1, 4, 1], 2: [2, 2, 1, 4, 1], 3: [3, 2, 4, 1], 5: [5, 5], 99: [10]}
+    for room, expected in sizes.items():
+        follower = follow(repository, maxBytesPerTrigger=room * day_bytes)
+        ways = list(steps(follower))
+        assert [len(read(follower, *way)) // 3 for way in ways] == expected
+    both = follow(repository, maxBytesPerTrigger=5 * day_bytes, maxCommitsPerTrigger=2)
+    assert [len(read(both, *way)) // 3 for way in steps(both)] == [3, 2, 5]
+    chunks = follow(
+        repository, layout="chunks", variables="v", maxBytesPerTrigger=100, target_bytes=1
+    )
+    sizes_of_chunks = [sum(len(row["data"]) for row in read(chunks, *way)) for way in steps(chunks)]
+    assert len(sizes_of_chunks) > 1
+    assert all(size <= 100 for size in sizes_of_chunks)
 
 
 def test_chunks_that_changed(repository: Repository, history: list[str]) -> None:
@@ -110,7 +120,8 @@ def test_columns_that_change(repository: Repository, history: list[str]) -> None
     [
         ({"starting": "now"}, "earliest or latest"),
         ({"startingSnapshot": "x", "starting": "latest"}, "exclude each other"),
-        ({"maxCommitsPerTrigger": 0}, "above zero"),
+        ({"maxCommitsPerTrigger": 0}, "'maxCommitsPerTrigger' is a number above zero"),
+        ({"maxBytesPerTrigger": "1g"}, "'maxBytesPerTrigger' is a number above zero"),
         ({"starting": "latest", "tag": "v1"}, "follows a branch"),
     ],
 )
@@ -121,6 +132,7 @@ def test_options_that_do_not_fit(given: dict[str, Any], problem: str) -> None:
 
 def test_options_of_streams_are_told_apart() -> None:
     assert is_of_stream({"maxCommitsPerTrigger": "1"})
+    assert is_of_stream({"maxBytesPerTrigger": "1"})
     assert not is_of_stream({"path": "x", "group": "y"})
 
 

@@ -55,6 +55,20 @@ def test_rows_there_and_back(spark: Any, repository: Repository, folder: Path) -
     xr.testing.assert_equal(found(repository), expected(range(1, 7)))
 
 
+def test_a_region_whose_rows_are_anywhere(spark: Any, repository: Repository, folder: Path) -> None:
+    """Without a shuffle: rows of one chunk are in several partitions."""
+    write(spark.createDataFrame(tuples(range(1, 6)), DDL), repository, **NEW)
+    rows = spark.createDataFrame(
+        [(time, lat, -v, n) for time, lat, v, n in tuples([2, 3, 4])], DDL
+    ).repartition(3)
+    rows.write.format("icefloe").mode("overwrite").option(
+        "replaceWhere", json.dumps({"time": {"start": "2020-01-02", "stop": "2020-01-04"}})
+    ).save(str(folder))
+    wanted = expected(range(1, 6))
+    wanted["v"][1:4] *= -1
+    xr.testing.assert_equal(found(repository), wanted)
+
+
 def test_streams(spark: Any, repository: Repository, folder: Path, tmp_path: Path) -> None:
     """A micro-batch that comes again is not committed again; a follower sees each commit once."""
     incoming, checkpoint = tmp_path / "incoming", tmp_path / "checkpoint"
@@ -106,3 +120,20 @@ def test_streams(spark: Any, repository: Repository, folder: Path, tmp_path: Pat
     follow.awaitTermination()
     by_name = [[(time, lat, v, n) for time, lat, n, v in one] for one in batches.values()]
     assert by_name == [tuples([1, 2]), tuples([3, 4])]
+
+
+def test_a_group_is_copied(
+    spark: Any, repository: Repository, folder: Path, tmp_path: Path
+) -> None:
+    """The documented sink takes what the source gives, of days that share a chunk as well."""
+    write(spark.createDataFrame(tuples([1]), DDL), repository, group="source", **NEW)
+    for one in (2, 3, 4, 5):
+        rows = spark.createDataFrame(tuples([one]), DDL)
+        write(rows, repository, group="source", append_dim="time")
+    source = spark.readStream.format("icefloe").option("maxBytesPerTrigger", 150)
+    stream = source.option("group", "source").load(str(folder))
+    sink = stream.writeStream.format("icefloe").option("group", "copy").option("append_dim", "time")
+    sink = sink.option("dims", "time,lat").option("checkpointLocation", str(tmp_path / "copying"))
+    sink.trigger(availableNow=True).start(str(folder)).awaitTermination()
+    xr.testing.assert_equal(found(repository, "copy"), found(repository, "source"))
+    assert num_commits(repository) == 5 + 3

@@ -209,12 +209,83 @@ def test_overwriting_replaces_the_group(repository: Repository) -> None:
 
 
 def test_two_tasks_with_rows_of_one_chunk(repository: Repository) -> None:
-    """Neither wins: it is an error that tells what to do."""
+    """They are put aside, and meet in the process that commits."""
     job = start(repository, coords=COORDS, **NEW)
     parts = [job.write_unrouted([batch([one])]) for one in (1, 2)]
-    with pytest.raises(InvalidInputError, match=r"icefloe\.spark\.write"):
+    assert not any(part.blocks for part in parts)
+    job.commit(parts, None)
+    xr.testing.assert_equal(found(repository), expected([1, 2]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_chunks_in_any_tasks(repository: Repository, seed: int) -> None:
+    """A region is replaced as one task would; whole chunks are written where their rows are."""
+    random = np.random.default_rng(seed)
+    floats = SCHEMA.names.index("n")
+    given = {
+        "overwrite": True,
+        "schema": SCHEMA.remove(floats),
+        "replace_where": {"time": {"start": "2020-01-02", "stop": "2020-01-06"}},
+    }
+    new = batch(range(2, 7)).remove_column(floats)
+    new = new.set_column(2, "v", pa.array(random.random(len(new)), pa.float32()))
+    new = new.filter(pa.array(random.random(len(new)) < random.choice([0.6, 1.0])))
+    # Some chunks whole, in the first task, and the rest anywhere.
+    chunks = [(row["time"].day // 2, row["lat"] // 20) for row in new.to_pylist()]
+    kept = {chunk for chunk in chunks if random.random() < 0.5}
+    tasks = np.array([0 if one in kept else random.integers(3) for one in chunks])
+    order = random.permutation(len(new))
+    answers = []
+    for together in (True, False):
+        name = f"together {together}"
+        write_rows(repository, batch(range(1, 8)).remove_column(floats), group=name, **NEW)
+        job = start(repository, group=name, **given)
+        parts = [
+            job.write_unrouted([new.take(order[np.isin(tasks[order], numbers)])])
+            for numbers in ([[0, 1, 2]] if together else [[0], [1], [2]])
+        ]
+        job.commit(parts, None)
+        answers.append((found(repository, name), parts))
+    xr.testing.assert_equal(answers[0][0], answers[1][0])
+    assert np.isfinite(answers[0][0]["v"][1:6]).sum() == len(new)
+    for part in answers[1][1]:
+        assert part.rows == sum(
+            (job.grid.box(block)[0][1] - job.grid.box(block)[0][0])
+            * (job.grid.box(block)[1][1] - job.grid.box(block)[1][0])
+            for block in part.blocks
+        )
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [batch([1, 2]), batch([1, 2])],
+        [batch([1, 2]), batch([2], [20.0])],
+        [batch([1, 2], [10.0]), batch([1]), batch([2], LATS[1:])],
+    ],
+    ids=["whole and whole", "whole and part", "part and part"],
+)
+def test_cells_that_two_tasks_have(repository: Repository, tasks: list[pa.RecordBatch]) -> None:
+    """Neither wins, whichever way each of them went."""
+    job = start(repository, coords=COORDS, **NEW)
+    parts = [job.write_unrouted([one]) for one in tasks]
+    with pytest.raises(InvalidInputError, match=r"come more than once, such as .*time"):
         job.commit(parts, None)
     assert num_commits(repository) == 0
+
+
+def test_more_rows_aside_than_one_process_takes(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted before they are fetched; whole chunks do not count."""
+    monkeypatch.setattr("icefloe.spark.sink._MAX_ASIDE_BYTES", 50)
+    job = start(repository, coords=COORDS, **NEW)
+    parts = [job.write_unrouted([batch([one])]) for one in (1, 2)]
+    with pytest.raises(InvalidInputError, match=r"144 bytes.*icefloe\.spark\.write"):
+        job.commit(parts, None)
+    assert num_commits(repository) == 0
+    job.commit([job.write_unrouted([batch([1, 2])])], None)
+    xr.testing.assert_equal(found(repository), expected([1, 2]))
 
 
 def test_attempts_that_ran_twice(repository: Repository) -> None:

@@ -21,6 +21,7 @@ from icefloe.spark.data_source import IcefloeDataSource
 from icefloe.spark.writers import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql.types import StructType
@@ -87,6 +88,26 @@ def test_a_commit_between_writer_and_commit(repository: Repository, folder: Path
     xr.testing.assert_equal(found(repository), expected([1, 3, 4]))
 
 
+@pytest.mark.parametrize(
+    "given, overwrite",
+    [
+        ({"append_dim": "time", "coords": {"time": ["2020-01-03", "2020-01-04"]}}, False),
+        ({"replaceWhere": {"time": ["2020-01-01", "2020-01-02"]}}, True),
+    ],
+    ids=["coords", "replaceWhere"],
+)
+def test_rows_of_a_chunk_in_several_tasks(
+    repository: Repository, folder: Path, given: dict[str, Any], *, overwrite: bool
+) -> None:
+    """Spark has no shuffle to offer to a source, so the rows meet where they are committed."""
+    write_rows(repository, batch([1, 2]), **NEW)
+    days = (1, 2) if overwrite else (3, 4)
+    writer = source(folder, **given).writer(columns(), overwrite=overwrite)
+    messages = [elsewhere(elsewhere(writer).write(iter([batch([day])]))) for day in days]
+    elsewhere(writer).commit(messages)
+    xr.testing.assert_equal(found(repository), expected(range(1, days[-1] + 1)))
+
+
 def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: Path) -> None:
     """Queries count for themselves; a batch of one is committed once."""
     here = source(folder, append_dim="time", **NEW)
@@ -98,6 +119,31 @@ def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: P
         here.streamWriter(columns(), overwrite=False).commit([message, None], number)
     assert num_commits(repository) == 3
     xr.testing.assert_equal(found(repository), expected([1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    "use, example",
+    [
+        (lambda: IcefloeDataSource({}).schema(), r"spark\.read\.format.*\.load"),
+        (
+            lambda: IcefloeDataSource({"maxCommitsPerTrigger": "1"}).schema(),
+            r"spark\.readStream\.format.*\.load",
+        ),
+        (
+            lambda: IcefloeDataSource({}).writer(columns(), overwrite=False),
+            r"df\.write\.format.*\.save",
+        ),
+        (
+            lambda: IcefloeDataSource({}).streamWriter(columns(), overwrite=False),
+            r"df\.writeStream\.format.*\.start",
+        ),
+    ],
+    ids=["read", "readStream", "write", "writeStream"],
+)
+def test_who_names_no_repository_is_shown_how(use: Callable[[], object], example: str) -> None:
+    """With an example of what they tried."""
+    with pytest.raises(InvalidInputError, match=example + r'\("s3://bucket/weather"\)'):
+        use()
 
 
 def test_columns_are_refused_before_tasks_run(repository: Repository, folder: Path) -> None:

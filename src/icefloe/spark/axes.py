@@ -7,7 +7,8 @@ C order, so that a partition is a range of numbers. Pure, no I/O.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,6 +30,9 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 _MOST_CHUNKS: Final = 1 << 24
 """As many along one dimension take half a gigabyte to plan; metadata may tell of any number."""
+
+_NOT_FOUND: Final = (KeyError, ValueError, TypeError)
+"""What xarray raises where a label is not there, or cannot be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,34 @@ class Axis:
     def num_blocks(self) -> int:
         """How many chunks have selected positions."""
         return len(self.chunks)
+
+    @property
+    def block_lengths(self) -> NDArray[np.int64]:
+        """How many selected positions each block has."""
+        return np.diff(self.offsets)
+
+    def split(self, position: int) -> Axis:
+        """Cut the block that has a position in two, so that one begins there."""
+        place = bisect_left(self.positions, position)
+        number = int(np.searchsorted(self.offsets, place))
+        if number == len(self.offsets) or self.offsets[number] == place:
+            return self
+        chunk = self.chunks[number - 1]
+        return replace(
+            self,
+            chunks=np.insert(self.chunks, number, chunk),
+            offsets=np.insert(self.offsets, number, place),
+        )
+
+    def blocks(self, start: int, stop: int) -> slice:
+        """Find the blocks that have selected positions of a stretch."""
+        first, last = (bisect_left(self.positions, position) for position in (start, stop))
+        if first >= last:
+            return slice(0, 0)
+        return slice(
+            int(np.searchsorted(self.offsets, first, "right")) - 1,
+            int(np.searchsorted(self.offsets, last, "left")),
+        )
 
     def selected(self, first: int, stop: int) -> slice | NDArray[np.int64]:
         """Say what to read of an array for some of the positions, by their place in order."""
@@ -244,10 +276,10 @@ def select_labels(name: str, coordinate: xr.Variable | None, length: int, wanted
             label = slice(wanted.get("start"), wanted.get("stop"), wanted.get("step"))
     try:
         found = np.atleast_1d(places.sel({name: label}, method=method).values)
-    except (KeyError, ValueError, TypeError) as error:
-        raise invalid(_nothing(name, wanted, coordinate)) from error
+    except _NOT_FOUND as error:
+        raise invalid(_nothing(name, wanted, coordinate, places)) from error
     if not len(found):
-        raise invalid(_nothing(name, wanted, coordinate))
+        raise invalid(_nothing(name, wanted, coordinate, places))
     return ordered(found)
 
 
@@ -295,20 +327,44 @@ def _listed(name: str, length: int, wanted: list[int]) -> Positions:
     return ordered(np.array(wanted) % length)
 
 
-def _nothing(name: str, wanted: Any, coordinate: xr.Variable) -> str:
+def _nothing(name: str, wanted: Any, coordinate: xr.Variable, places: xr.DataArray) -> str:
     values = coordinate.values
     if not len(values):
         return f"sel selects nothing along {name!r}, which has no labels at all"
     low, high = (_shown(one) for one in (values.min(), values.max()))
     advice = ""
-    if isinstance(wanted, dict) and values[0] > values[-1]:
+    if values.dtype.kind == "M" and (text := _no_time(name, wanted, places)) is not None:
+        advice = f"; {text!r} is no time: write times as these are"
+    elif isinstance(wanted, dict) and values[0] > values[-1]:
         advice = "; they fall, so that a slice starts with the larger one"
-    elif not isinstance(wanted, (dict, list)) and values.dtype.kind in "fiuM":
+    elif not isinstance(wanted, (dict, list)) and _has_nearest(name, wanted, places):
         advice = f"; {json.dumps({'nearest': wanted})} takes the closest"
     return (
         f"sel selects nothing along {name!r} with {wanted!r}: its labels lie between {low} and "
         f"{high}{advice}"
     )
+
+
+def _no_time(name: str, wanted: Any, places: xr.DataArray) -> str | None:
+    """Find a text in a selection of times that is none."""
+    parse = type(places.indexes[name])  # reads what it would compare with
+    parts = wanted.values() if isinstance(wanted, dict) else np.atleast_1d(wanted).tolist()
+    for part in parts:
+        if isinstance(part, str):
+            try:
+                parse([part])
+            except ValueError:
+                return part
+    return None
+
+
+def _has_nearest(name: str, wanted: Any, places: xr.DataArray) -> bool:
+    """Whether the closest label is found: an advice that fails in turn is none."""
+    try:
+        places.sel({name: wanted}, method="nearest")
+    except _NOT_FOUND:
+        return False
+    return True
 
 
 def _shown(value: Any) -> str:

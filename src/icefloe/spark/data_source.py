@@ -6,7 +6,7 @@ Selections are options of the read, and each read is planned for its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from icefloe.spark.read_plan import ReadPlan
     from icefloe.spark.stream_reader import IcefloeStreamReader
+
+_FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
 
 
 class IcefloeDataSource(DataSource):
@@ -73,7 +75,9 @@ class IcefloeDataSource(DataSource):
     def _followed(self) -> Follower:
         if self._follower is None:
             options = StreamOptions.parse(self.options)
-            self._follower = Follower.begin(open_repository(options.read.place), options)
+            self._follower = Follower.begin(
+                open_repository(options.read.place, example=_FOLLOW), options
+            )
         return self._follower
 
     def _planned(self) -> ReadPlan:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
+    from icefloe.errors import InvalidInputError
     from icefloe.spark.axes import Box
     from icefloe.spark.cf import Coding
 
@@ -187,12 +188,7 @@ class Grid:
         order = np.argsort(cells, kind="stable")
         again = np.flatnonzero(np.diff(cells[order]) == 0)
         if len(again):
-            row = int(order[again[0] + 1])
-            raise invalid(
-                f"{len(again)} cells come more than once, such as that at "
-                f"{self.shown(rows, row)}: aggregate the rows, or df.dropDuplicates("
-                f"{[one.name for one in self.dims]})"
-            )
+            raise self.twice(len(again), rows, int(order[again[0] + 1]))
         for target in self.targets:
             values = self._empty(target, shape)
             if target.coding.name in rows.column_names:
@@ -218,6 +214,13 @@ class Grid:
                     f"({' x '.join(f'{one.name}: {len(one)}' for one in self.dims)}); nothing was "
                     "committed. Give a row for each cell"
                 )
+
+    def twice(self, num_cells: int, rows: pa.Table, row: int) -> InvalidInputError:
+        """Make the error of cells that come more than once, such as that of a row."""
+        return invalid(
+            f"{num_cells} cells come more than once, such as that at {self.shown(rows, row)}: "
+            f"aggregate the rows, or df.dropDuplicates({[one.name for one in self.dims]})"
+        )
 
     def shown(self, rows: pa.Table | pa.RecordBatch, row: int) -> str:
         """Name the cell of a row."""

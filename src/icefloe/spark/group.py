@@ -121,6 +121,14 @@ class Group:
         return found
 
 
+def has_arrays(session: Session, path: str) -> bool:
+    """Whether there are arrays right below a path, which need not be there itself."""
+    transaction = session.transaction
+    place = Path(path)
+    nodes = (transaction.get_node(place.child(name)) for name in transaction.children(place))
+    return any(node is not None and node.is_array for node in nodes)
+
+
 def open_array(session: Session, path: str) -> zarr.Array[Any]:
     """Open an array for reading."""
     return zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.arrow import dictionary_array
+from icefloe.errors import ErrorKind, FormatError
 from icefloe.inspection.metadata_file import json_or_bytes
 from icefloe.inspection.repository import resolve_ref
 from icefloe.model.chunk_payload import ChunkKind
@@ -495,6 +496,25 @@ METADATA_TABLES: Final[dict[str, MetadataTable]] = {
     "changes": MetadataTable(_CHANGES, _read_changes),
     "ops_log": MetadataTable(_OPS_LOG, _read_ops_log),
 }
+
+
+def find_table(source: Source, name: str) -> MetadataTable:
+    """Return the table of a name.
+
+    Raises
+    ------
+    FormatError
+        If the repository is too old to have it: now, rather than in a task.
+    """
+    version = source.repository.spec_version
+    if name == "ops_log" and version < 2:
+        raise FormatError(
+            f"ops logs exist from format version 2 on, and {source.repository.storage.url} has "
+            f"version {version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
+            "table='history', which every version has",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
+    return METADATA_TABLES[name]
 
 
 # -- columns

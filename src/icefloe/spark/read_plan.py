@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.inspection.repository import resolve_ref
 from icefloe.spark.chunks import ChunksPlan, plan_chunks, read_chunks
-from icefloe.spark.metadata_tables import METADATA_TABLES, MetadataTable
+from icefloe.spark.metadata_tables import MetadataTable, find_table
 from icefloe.spark.rows import RowsPlan, plan_rows, read_rows
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def plan_read(source: Source, options: ReadOptions) -> ReadPlan:
     if options.table == "changes":
         options = _with_ends(source, options)
     if options.table is not None:
-        return ReadPlan(source, options, METADATA_TABLES[options.table])
+        return ReadPlan(source, options, find_table(source, options.table))
     plan = plan_rows if options.layout == "rows" else plan_chunks
     return ReadPlan(source, options, plan(source.session(), options))
 

@@ -7,7 +7,7 @@ has; nothing loops over rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,6 +110,14 @@ class RowsPlan:
     def row_bytes(self) -> float:
         """How much a row takes, about."""
         return sum(column.row_bytes for column in self.columns)
+
+    def split(self, ends: Sequence[Sequence[int]]) -> RowsPlan:
+        """Cut blocks also at some positions along each dimension."""
+        axes = list(self.axes)
+        for number, along in enumerate(ends):
+            for position in along:
+                axes[number] = axes[number].split(position)
+        return replace(self, axes=tuple(axes))
 
     def partitions(self, target_bytes: int | None, target_rows: int | None) -> list[range]:
         """Cut the blocks into ranges of about the same size; small chunks share one."""

@@ -4,6 +4,8 @@ Two ways lead to a commit. Where labels are known beforehand, tasks write the ch
 blocks through a fork, and answer with change sets (`WriteJob`). Where they are not, tasks put rows
 aside in the repository, in files that nothing refers to, and whoever commits takes them from there
 (`put_aside`, `commit_rows`): for what fits into the memory of one process, such as a micro-batch.
+Rows that nobody routed go both ways: blocks that a task has whole are its own, and what it has of
+others is put aside, because the rest of them may be anywhere.
 
 Either way an attempt that failed, or that ran twice, leaves files under random names that no
 snapshot has: garbage for collection, which nobody deletes before, because nobody can know whether
@@ -13,6 +15,7 @@ another attempt, or a commit whose answer was lost, needs them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,6 +38,8 @@ from icefloe.types import SessionMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from icefloe.model.ids import NodeId, SnapshotId
     from icefloe.model.manifest import ArrayManifest
@@ -93,13 +98,16 @@ class Part:
     blocks
         The blocks that these are of.
     rows
-        How many rows it had.
+        How many rows these have.
+    aside
+        Its rows of other blocks.
     """
 
     base: str
     changes: ChangeSet
     blocks: tuple[int, ...]
     rows: int
+    aside: Aside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +185,21 @@ class WriteJob:
         return self._part(fork, blocks, rows)
 
     def write_unrouted(self, batches: Iterable[pa.RecordBatch]) -> Part:
-        """Write rows in any order: those of the task all at once."""
+        """Write rows in any order, those of the task all at once.
+
+        Only blocks of which it has every cell; the others' rows it puts aside.
+        """
         fork = self._fork()
         listed = [batch for batch in batches if len(batch)]
         if not listed:
             return self._part(fork, [], 0)
         table = pa.Table.from_batches(listed)
-        blocks = write_table(self.grid, table, _Arrays(fork))
-        return self._part(fork, blocks, len(table))
+        is_whole = self._is_in_whole_block(self.grid.blocks(self.grid.positions(table)))
+        whole = table.filter(pa.array(is_whole))
+        rest = table.filter(pa.array(~is_whole))
+        blocks = write_table(self.grid, whole, _Arrays(fork)) if len(whole) else []
+        aside = put_aside(self._session(), rest.to_batches()) if len(rest) else None
+        return self._part(fork, blocks, len(whole), aside)
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Tell for each row in which block it is."""
@@ -199,7 +214,8 @@ class WriteJob:
         Raises
         ------
         InvalidInputError
-            If two tasks wrote to one block, or cells are missing that must not be.
+            If cells come twice, or are missing that must not be; or if tasks put more rows aside
+            than one process takes.
         RebaseFailedError
             If others changed the same chunks or nodes. Nothing was committed.
         """
@@ -222,11 +238,12 @@ class WriteJob:
                 for one, (start, stop) in zip(self.grid.dims, box, strict=True)
             )
             raise invalid(
-                f"rows of one chunk were in several tasks, such as those of {where}; nothing was "
-                f"committed. {_FRIENDLY}, and so does df.repartition by whole chunks"
+                f"cells come more than once, such as all of {where}; nothing was committed: "
+                f"aggregate the rows, or df.dropDuplicates({[one.name for one in self.grid.dims]})"
             )
-        rows = sum(part.rows for part in parts)
-        self.grid.require_complete(rows)
+        asides = [part.aside for part in parts if part.aside is not None]
+        rows = sum(part.rows for part in parts) + sum(aside.rows for aside in asides)
+        _require_fitting_memory(asides)
         connection = self._session().connection
         session = Session(
             connection,
@@ -243,8 +260,31 @@ class WriteJob:
                 changes=_joined(part.changes for part in parts),
             )
         )
-        _clear(session, self.grid, self.kind, set(numbers.tolist()))
+        written = set(numbers.tolist())
+        if asides:
+            written |= self._write_asides(session, asides, numbers)
+        # After those that come twice were found: their number tells nothing of what is missing.
+        self.grid.require_complete(rows)
+        _clear(session, self.grid, self.kind, written)
         return _commit(self.repository, session, self.options, job, kind=self.kind, rows=rows)
+
+    def _write_asides(
+        self, session: Session, asides: Sequence[Aside], written: NDArray[np.int64]
+    ) -> set[int]:
+        """Write what tasks put aside, and tell the blocks that it was in."""
+        table = _fetch_rows(session, asides)
+        # Whoever wrote a block had every cell of it.
+        again = np.flatnonzero(np.isin(self.grid.blocks(self.grid.positions(table)), written))
+        if len(again):
+            raise self.grid.twice(len(again), table, int(again[0]))
+        return set(write_table(self.grid, table, _Arrays(session)))
+
+    def _is_in_whole_block(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say of rows, by their blocks, whether all cells of these are among them."""
+        found, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        cells = [prod(stop - start for start, stop in self.grid.box(int(block))) for block in found]
+        # With more rows than cells some come twice, which whoever writes them finds out.
+        return (counts >= np.array(cells))[places]
 
     def _session(self) -> Session:
         return self.repository.readonly_session(snapshot_id=str(self.base_id))
@@ -252,9 +292,11 @@ class WriteJob:
     def _fork(self) -> ForkSession:
         return ForkSession(self._session().connection, self.fork_id, origin=self.base_id)
 
-    def _part(self, fork: ForkSession, blocks: list[int], rows: int) -> Part:
+    def _part(
+        self, fork: ForkSession, blocks: list[int], rows: int, aside: Aside | None = None
+    ) -> Part:
         fork.transaction.finish_chunks()
-        return Part(str(self.base_id), fork.transaction.changes, tuple(blocks), rows)
+        return Part(str(self.base_id), fork.transaction.changes, tuple(blocks), rows, aside)
 
 
 # -- rows put aside
@@ -313,12 +355,9 @@ def commit_rows(
         found = find_committed(repository, options.branch, job)
         if found is not None:
             return Written.of(found, 0)
-    if sum(one.size_bytes for one in asides) > _MAX_ASIDE_BYTES:
-        raise invalid(
-            f"these rows take {sum(one.size_bytes for one in asides):,} bytes, more than the "
-            f"process that commits should hold: {_FRIENDLY}"
-        )
-    rows = _fetch_rows(session, asides, schema)
+    _require_fitting_memory(asides)
+    has_rows = any(one.rows for one in asides)
+    rows = _fetch_rows(session, asides) if has_rows else schema.empty_table()
     for attempt in range(_TRIES):
         try:
             return _write_rows(repository, session, options, rows, overwrite=overwrite, job=job)
@@ -399,13 +438,24 @@ def _put(session: Session, batches: list[pa.RecordBatch]) -> ChunkRef:
     return ChunkRef(chunk_id, 0, data.size)
 
 
-def _fetch_rows(session: Session, asides: Sequence[Aside], schema: pa.Schema) -> pa.Table:
+def _require_fitting_memory(asides: Sequence[Aside]) -> None:
+    size_bytes = sum(one.size_bytes for one in asides)
+    if size_bytes > _MAX_ASIDE_BYTES:
+        raise invalid(
+            f"the rows that tasks put aside take {size_bytes:,} bytes, more than the "
+            f"{_MAX_ASIDE_BYTES:,} that the process that commits should hold; nothing was "
+            f"committed. {_FRIENDLY}; with the options 'coords' or 'replaceWhere', a task that has "
+            "every row of a chunk writes it at once: repartition by whole chunks"
+        )
+
+
+def _fetch_rows(session: Session, asides: Sequence[Aside]) -> pa.Table:
     assets = session.connection.assets
     files = assets.all_at_once(
         assets.fetch_chunk, [file for aside in asides for file in aside.files]
     )
     tables = [pa.ipc.open_stream(pa.py_buffer(data)).read_all() for data in files]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    return pa.concat_tables(tables)
 
 
 # -- the end of both ways

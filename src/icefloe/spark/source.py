@@ -64,8 +64,12 @@ class Source:
         return self.repository.readonly_session(snapshot_id=self.snapshot_id)
 
 
-def open_repository(place: Mapping[str, str]) -> Repository:
+def open_repository(
+    place: Mapping[str, str], *, example: str = 'spark.read.format("icefloe").load({path})'
+) -> Repository:
     """Open the repository that options name, with credentials of the environment or none.
+
+    ``example`` shows whoever named none how to, with ``{path}`` for the place.
 
     Raises
     ------
@@ -76,8 +80,8 @@ def open_repository(place: Mapping[str, str]) -> Repository:
     """
     if not place.get("path"):
         raise invalid(
-            "no repository was named: load a path or URL, such as "
-            'spark.read.format("icefloe").load("s3://bucket/weather")'
+            "no repository was named: give a path or URL, such as "
+            + example.format(path='"s3://bucket/weather"')
         )
     storage = _storage(place)
     try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icefloe.spark.metadata_tables import METADATA_TABLES
+from icefloe.spark.metadata_tables import METADATA_TABLES, find_table
 from icefloe.spark.options import PLACE_OPTIONS, ReadOptions, invalid, nearest, options_for
 from icefloe.spark.source import Source, open_repository
 
@@ -40,7 +40,7 @@ def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
             raise invalid(f"{PREFIX}{name} has no argument {option!r}: {nearest(option, known)}")
     options = ReadOptions.parse({"table": name, **given})
     source = Source.pinned(open_repository(options.place), options)
-    table = METADATA_TABLES[name]
+    table = find_table(source, name)
     for task in table.tasks(source):
         yield from table.read(source, options, task)
 

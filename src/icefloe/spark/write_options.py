@@ -28,11 +28,18 @@ _WRITE: Final = (
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Those of ``writeStream`` itself, which Spark hands to us as well."""
 
-_STREAM: Final = ("starting", "starting_snapshot", "max_commits_per_trigger", "commit_columns")
+_STREAM: Final = (
+    "starting",
+    "starting_snapshot",
+    "max_commits_per_trigger",
+    "max_bytes_per_trigger",
+    "commit_columns",
+)
 # As people who know other sources spell them.
 _SPELLINGS: Final = {
     "startingsnapshot": "starting_snapshot",
     "maxcommitspertrigger": "max_commits_per_trigger",
+    "maxbytespertrigger": "max_bytes_per_trigger",
     "appenddim": "append_dim",
     "replacewhere": "replace_where",
     "leavemissing": "leave_missing",
@@ -150,6 +157,8 @@ class StreamOptions:
         A snapshot instead: the commits after it.
     max_commits
         How many commits a micro-batch has at most.
+    max_bytes
+        How many bytes of rows or chunks, decoded, it has at most; but one commit in any case.
     commit_columns
         Whether rows say which commit they are of: ``_snapshot_id`` and ``_committed_at``.
     """
@@ -158,6 +167,7 @@ class StreamOptions:
     starting: Literal["earliest", "latest"] = "earliest"
     starting_snapshot: str | None = None
     max_commits: int | None = None
+    max_bytes: int | None = None
     commit_columns: bool = False
 
     @classmethod
@@ -177,14 +187,12 @@ class StreamOptions:
             )
         if "starting" in own and "starting_snapshot" in own:
             raise invalid("options 'starting' and 'startingSnapshot' exclude each other: keep one")
-        limit = own.get("max_commits_per_trigger")
-        if limit is not None and (not limit.strip().isdecimal() or int(limit) == 0):
-            raise invalid(f"option 'maxCommitsPerTrigger' is a number above zero, not {limit!r}")
         return cls(
             read,
             "latest" if starting == "latest" else "earliest",
             own.get("starting_snapshot"),
-            None if limit is None else int(limit),
+            _limit("maxCommitsPerTrigger", own.get("max_commits_per_trigger")),
+            _limit("maxBytesPerTrigger", own.get("max_bytes_per_trigger")),
             flag("commit_columns", own.get("commit_columns", "false")),
         )
 
@@ -202,6 +210,14 @@ def is_of_stream(given: Mapping[str, str]) -> bool:
 def _spelled(given: Mapping[str, str]) -> dict[str, str]:
     options = {name.lower(): value for name, value in given.items()}
     return {_SPELLINGS.get(name, name): value for name, value in options.items()}
+
+
+def _limit(option: str, given: str | None) -> int | None:
+    if given is None:
+        return None
+    if not given.strip().isdecimal() or int(given) == 0:
+        raise invalid(f"option {option!r} is a number above zero, not {given!r}")
+    return int(given)
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:

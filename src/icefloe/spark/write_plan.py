@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.model.path import Path
+from icefloe.spark.group import has_arrays
 from icefloe.spark.options import ReadOptions, invalid
 from icefloe.spark.rows import plan_rows
 from icefloe.spark.write_change import change, plan_change
@@ -45,7 +46,7 @@ def plan_write(
         raise invalid("a region (option 'replace_where') is overwritten: use mode 'overwrite'")
     if options.region is not None and options.append_dim is not None:
         raise invalid("options 'replace_where' and 'append_dim' exclude each other: keep one")
-    if not _has_arrays(session, options.group):
+    if not has_arrays(session, options.group):
         if options.region is not None:
             raise invalid(
                 f"option 'replace_where' needs a group that is there, and {options.group!r} has no "
@@ -109,10 +110,3 @@ def _require_group(session: Session, path: str) -> None:
         node = session.transaction.get_node(place)
         if node is not None and node.is_array:
             raise invalid(f"{place.value!r} is an array: name the group that gets the rows")
-
-
-def _has_arrays(session: Session, path: str) -> bool:
-    transaction = session.transaction
-    place = Path(path)
-    nodes = (transaction.get_node(place.child(name)) for name in transaction.children(place))
-    return any(node is not None and node.is_array for node in nodes)

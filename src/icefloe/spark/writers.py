@@ -7,7 +7,7 @@ is made anew for each commit. Only messages go from tasks to commits: references
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
     from icefloe.spark.write_options import WriteOptions
 
+_SAVE: Final = 'df.write.format("icefloe").mode("append").save({path})'
+_START: Final = 'df.writeStream.format("icefloe").option("checkpointLocation", …).start({path})'
+
 
 @dataclass(frozen=True, slots=True)
 class Message(WriterCommitMessage):
@@ -64,7 +67,7 @@ class IcefloeWriter(DataSourceArrowWriter):
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._repository = packing(open_repository(options.place))
+        self._repository = packing(open_repository(options.place, example=_SAVE))
         self._job: WriteJob | None = None
         self._base: str | None = None
         # The tip first: a commit of this very job that comes after it is a conflict, and found.
@@ -123,7 +126,7 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._repository = packing(open_repository(options.place))
+        self._repository = packing(open_repository(options.place, example=_START))
         # Refused before anything is written: what the rows are is known by now.
         session = self._repository.readonly_session(options.branch)
         plan_write(session, options, self._schema, overwrite=overwrite)
