@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, DistributionFinder
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe import repository
-from icefloe.errors import ErrorKind, SessionStateError
+from icefloe.errors import ErrorKind, InvalidInputError, SessionStateError
 from icefloe.types import SpecVersion
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _MODULES: Final = frozenset(
         "xarray",
     }
 )
+_COMPILED: Final = "_icechunk_python"
+"""Icechunk's module in Rust; some of its classes, programs can import from nowhere else."""
 
 
 def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> None:
@@ -60,10 +62,19 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
 
     Raises
     ------
+    InvalidInputError
+        If there is no such version.
     SessionStateError
         If the real Icechunk is imported already.
     """
-    version = SpecVersion(spec_version)
+    try:
+        version = SpecVersion(spec_version)
+    except ValueError as error:
+        known = " or ".join(str(int(one)) for one in SpecVersion)
+        raise InvalidInputError(
+            f"spec_version is {known}, not {spec_version!r}",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        ) from error
     present = sys.modules.get("icechunk")
     if present is not None and not isinstance(_loader(present), _IcechunkFinder):
         raise SessionStateError(
@@ -116,13 +127,16 @@ class _IcechunkFinder(MetaPathFinder, Loader):
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        if package != "icechunk" or (name and name not in _MODULES):
+        if package != "icechunk" or (name and name not in {*_MODULES, _COMPILED}):
             return None
         return ModuleSpec(fullname, self, is_package=not name)
 
     def exec_module(self, module: ModuleType) -> None:
         _, _, name = module.__name__.partition(".")
-        if name:
+        if name == _COMPILED:
+            icefloe = importlib.import_module("icefloe")
+            module.__dict__.update(__getattr__=_get_public, __dir__=lambda: dir(icefloe))
+        elif name:
             # The import system takes what stands here afterwards, and leaves it as it is.
             sys.modules[module.__name__] = importlib.import_module(f"icefloe.{name}")
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from icefloe.errors import ErrorKind, InvalidInputError
+
 __all__ = [
     "BasicConflictSolver",
     "Conflict",
@@ -21,6 +23,16 @@ class VersionSelection(Enum):
     Fail = 0
     UseOurs = 1
     UseTheirs = 2
+
+
+def require_version_selection(value: object) -> None:
+    """Refuse a choice that is none, before it counts as one of the sides."""
+    if not isinstance(value, VersionSelection):
+        names = ", ".join(f"VersionSelection.{one.name}" for one in VersionSelection)
+        raise InvalidInputError(
+            f"on_chunk_conflict is one of {names}, not {value!r}",
+            kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        )
 
 
 class ConflictType(Enum):
@@ -72,6 +84,21 @@ class ConflictSolver:
         raise NotImplementedError
 
 
+def require_solver(solver: object) -> None:
+    """Refuse what could not decide when it is asked, after everything was written."""
+    if not isinstance(solver, ConflictSolver):
+        problem = f"{solver!r} is none"
+    elif type(solver).decide is ConflictSolver.decide:
+        problem = f"{type(solver).__name__} has no method decide(conflict) of its own"
+    else:
+        return
+    raise InvalidInputError(
+        f"conflicts are decided by a ConflictSolver, and {problem}: pass ConflictDetector() or "
+        "BasicConflictSolver(...)",
+        kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
+    )
+
+
 class ConflictDetector(ConflictSolver):
     """Solves nothing: any conflict stops the rebase and is reported."""
 
@@ -99,6 +126,9 @@ class BasicConflictSolver(ConflictSolver):
     on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
     fail_on_delete_of_updated_array: bool = False
     fail_on_delete_of_updated_group: bool = False
+
+    def __post_init__(self) -> None:
+        require_version_selection(self.on_chunk_conflict)
 
     def decide(self, conflict: Conflict) -> VersionSelection:
         """Apply the rules."""

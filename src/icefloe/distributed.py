@@ -38,15 +38,17 @@ def extract_session(
 def merge_sessions(*sessions: Forks) -> ForkSession:
     """Make one fork of many, also from nested lists; those given stay as they are.
 
-    They are merged two by two, so that each chunk is looked at once for each doubling of their
-    number. A fork that comes more than once, as it does where threads shared it, counts once.
+    They must have begun at the same point: copies of one fork, or forks of a session without
+    changes. They are merged two by two, so that each chunk is looked at once for each doubling of
+    their number. A fork that comes more than once, as it does where threads shared it, counts once.
 
     Raises
     ------
     TypeError
         If there is anything but forks, or nothing.
     SessionStateError
-        If two wrote the same chunk with different bytes, or contradict each other otherwise.
+        If two wrote the same chunk with different bytes, contradict each other otherwise, or began
+        at different points: ``session.merge(*forks)`` takes those.
     """
     forks: list[ForkSession] = list({id(fork): fork for fork in _flatten(sessions)}.values())
     if not forks:

@@ -23,6 +23,7 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.keys import CONFIG, REPO, manifest_key, snapshot_key, transaction_log_key
+from icefloe.format.metadata import encode_metadata
 from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
 from icefloe.maintenance.bounded import ReadLimits, require_positive
@@ -42,6 +43,7 @@ from icefloe.refs.opening import fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.session import Session
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
+from icefloe.storage.interface import Storage
 from icefloe.transaction.diff import diff_across_history, diff_along_history
 from icefloe.types import SessionMode, SpecVersion
 from icefloe.virtual.authorization import warn_about_none
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from icefloe.refs.opening import Opened
     from icefloe.snapshots import Diff
     from icefloe.storage.credentials import AnyCredential
-    from icefloe.storage.interface import Storage
     from icefloe.store import IcechunkStore
     from icefloe.types import CommitMethod
     from icefloe.virtual.authorization import ContainerAccess
@@ -175,6 +176,7 @@ class Repository:
             If there is a repository, or something else.
         """
         place = _attributed(storage, attribution)
+        _require_config(config)
         if check_clean_root:
             _require_clean(place)
         version = default_spec_version if spec_version is None else int(spec_version)
@@ -201,6 +203,7 @@ class Repository:
         """
         warn_about_none(authorize_virtual_chunk_access)
         storage = _attributed(storage, attribution)
+        _require_config(config)
         opened = open_refs(storage)
         merged = RepositoryConfig(storage=storage.default_settings())
         merged = merged.merge(opened.config or RepositoryConfig())
@@ -252,6 +255,7 @@ class Repository:
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
         """Tell the version of the format of the repository at a place, None if there is none."""
+        _require_storage(storage)
         place = storage if storage_settings is None else storage.with_settings(storage_settings)
         version = fetch_spec_version(place)
         return None if version is None else SpecVersion(version)
@@ -259,6 +263,7 @@ class Repository:
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
         """Fetch the configuration that a repository persists, None if it has none."""
+        _require_storage(storage)
         return open_refs(storage).config
 
     def reopen(
@@ -268,6 +273,7 @@ class Repository:
     ) -> Self:
         """Open the same repository with other settings; what is in memory is shared."""
         warn_about_none(authorize_virtual_chunk_access)
+        _require_config(config)
         merged = self._connection.config.merge(config or RepositoryConfig())
         credentials = authorize_virtual_chunk_access
         connection = Connection(
@@ -356,6 +362,7 @@ class Repository:
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Set what every commit of this process records besides its own metadata."""
+        encode_metadata(metadata, self._connection.spec_version)  # or every commit would fail
         self._connection.default_commit_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -616,13 +623,21 @@ class Repository:
         return self._session(target, SessionMode.readonly, None)
 
     def writable_session(self, branch: str) -> Session:
-        """Begin to write on a branch."""
-        tip = self._connection.refs.fetch_branch(branch)
-        return self._session(tip, SessionMode.writable, branch)
+        """Begin to write on a branch.
+
+        Raises
+        ------
+        ReadOnlyError
+            If the status of the repository is read-only.
+        """
+        refs = self._connection.refs.pinned()
+        refs.require_online()
+        return self._session(refs.fetch_branch(branch), SessionMode.writable, branch)
 
     def rearrange_session(self, branch: str) -> Session:
-        """Begin to move nodes on a branch."""
+        """Begin to move nodes on a branch; refused as `writable_session` is."""
         refs = self._connection.refs.pinned()
+        refs.require_online()
         if self._connection.spec_version > 1:
             flags = {flag.id: flag for flag in refs.fetch_feature_flags()}
             if not flags[MOVE_NODE.id].enabled:
@@ -893,12 +908,7 @@ class Repository:
                 "as_of looks back along a branch: pass branch, and neither tag nor snapshot_id",
                 kind=ErrorKind.INVALID_REF_TYPE,
             )
-        if as_of.tzinfo is None:
-            raise InvalidInputError(
-                f"as_of={as_of.isoformat()} has no time zone: write "
-                "datetime(..., tzinfo=timezone.utc)",
-                kind=ErrorKind.INVALID_REF_TYPE,
-            )
+        require_time_zone("as_of", as_of)
         pinned = refs.pinned()
         for info in pinned.fetch_ancestry(pinned.fetch_branch(branch)):
             if info.flushed_at <= as_of:
@@ -909,7 +919,25 @@ class Repository:
         )
 
 
+def _require_storage(storage: object) -> None:
+    if not isinstance(storage, Storage):
+        raise InvalidInputError(
+            f"a repository is in a storage, not in {storage!r:.200}: pass "
+            "local_filesystem_storage(path), s3_storage(...) or storage_from_url(url)",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+
+
+def _require_config(config: object) -> None:
+    if config is not None and not isinstance(config, RepositoryConfig):
+        raise InvalidInputError(
+            f"a configuration is a RepositoryConfig(...), not a {type(config).__name__}",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+
+
 def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
+    _require_storage(storage)
     if attribution is None:
         return storage
     return storage.with_user_agent(attribution.user_agent(f"icefloe/{__version__}"))

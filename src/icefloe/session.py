@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from icefloe import codec_pipeline, display
 from icefloe.async_twins import async_twins
-from icefloe.conflicts import VersionSelection
+from icefloe.conflicts import VersionSelection, require_solver, require_version_selection
 from icefloe.dependencies import DependencyCount
 from icefloe.errors import (
     ConflictError,
@@ -23,6 +25,7 @@ from icefloe.errors import (
 )
 from icefloe.format.config_tree import to_tree, without_variants
 from icefloe.format.location_compression import LocationCompression
+from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
 from icefloe.model.path import Path
@@ -36,7 +39,7 @@ from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
 from icefloe.transaction.merge import merge_changes
 from icefloe.transaction.rebase import Theirs, rebase
-from icefloe.transaction.reindex import reindexed, shifted
+from icefloe.transaction.reindex import reindexed, shifted, whole_numbers
 from icefloe.types import ChunkType, SessionMode
 from icefloe.virtual_refs import (
     RefsQuery,
@@ -48,7 +51,7 @@ from icefloe.virtual_refs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.connection import Connection
@@ -180,9 +183,12 @@ class Session:
 
     def __reduce__(self) -> Any:
         if not self.read_only:
+            instead = "pickle session.fork() and merge what comes back"
+            if self._mode is SessionMode.rearrange:
+                instead = "move nodes where the session is, and pickle the repository"
             raise InvalidInputError(
-                "a writable session does not pickle, because only one copy could be committed: "
-                "pickle session.fork() and merge what comes back",
+                f"a {self._mode.name} session does not pickle, because only one copy could be "
+                f"committed: {instead}",
                 kind=ErrorKind.PICKLE,
             )
         return _unpickle_reader, (self.connection, self.transaction.base_id)
@@ -202,6 +208,10 @@ class Session:
 
     def path(self, path: str) -> Path:
         """Read the path of a node, with or without a slash in front."""
+        if not isinstance(path, str):
+            raise InvalidInputError(
+                f"the path of a node is a str, not {path!r:.80}", kind=ErrorKind.INVALID_PATH
+            )
         return Path("/" + path.strip("/"))
 
     def get_node_id(self, path: str) -> str:
@@ -212,7 +222,8 @@ class Session:
         """Tell where the bytes of a chunk are."""
         path = self.path(array_path)
         self.transaction.require_array(path)
-        match self.transaction.get_payload(path, tuple(chunk_coordinates)):
+        indices = whole_numbers(chunk_coordinates, "chunk_coordinates")
+        match self.transaction.get_payload(path, indices):
             case None:
                 return ChunkType.uninitialized
             case ChunkRef():
@@ -351,7 +362,8 @@ class Session:
         Chunks that would leave the array are dropped; places that nothing moves to become empty.
         Only references change: no chunk is read or written.
         """
-        self._relabel(array_path, lambda refs, grid: shifted(refs, grid, list(chunk_offset)))
+        offset = whole_numbers(chunk_offset, "chunk_offset")
+        self._relabel(array_path, lambda refs, grid: shifted(refs, grid, offset))
 
     def reindex_array(
         self,
@@ -389,19 +401,23 @@ class Session:
         Raises
         ------
         SessionStateError
-            If forks contradict each other. What came before the one that failed was taken over.
+            If forks contradict each other, or one began with changes that are not here. Nothing
+            was taken over then, from none of them.
         ConflictError
             If a fork began at another snapshot than this session: its writer may not have seen
             what this session is based on.
         """
         self._require_writable()
+        require_version_selection(on_chunk_conflict)
         for fork in others:
             self._require_mergeable(fork)
-        for fork in others:
-            self._require_fork_point(fork)
-            fork_point = fork.connection.transaction(fork.transaction.base_id)
-            changes = fork.transaction.copy_changes()
-            merge_changes(self.transaction, fork_point, changes, on_chunk_conflict)
+        # Before this session is locked: two that merge each other would wait for ever.
+        changes = [fork.transaction.copy_changes() for fork in others]
+        with self.transaction.undone_on_error() if len(others) > 1 else nullcontext():
+            for fork, changed in zip(others, changes, strict=True):
+                self._require_fork_point(fork)
+                fork_point = fork.connection.transaction(fork.transaction.base_id)
+                merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
 
     # -- becoming a commit
 
@@ -435,7 +451,8 @@ class Session:
         Raises
         ------
         ConflictError
-            If the branch moved. Nothing was committed; the session can be rebased.
+            If the branch moved. Nothing was committed, nor written unless it moved just now; the
+            session can be rebased.
         RebaseFailedError
             If a conflict could not be solved.
         OutcomeUnknownError
@@ -443,16 +460,25 @@ class Session:
         """
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
+        if rebase_with is not None:
+            require_solver(rebase_with)
+        given = _require_entries(metadata)
         with self.transaction.sealed():
             attempts = 0
             while True:
-                own = dict(metadata or {})
-                if rebase_with is not None:
-                    own["__icechunk"] = {**own.get("__icechunk", {}), "rebase_attempts": attempts}
+                own = given if rebase_with is None else _with_rebase_attempts(given, attempts)
                 base_id = self.transaction.base_id
+                refs = self.connection.refs
+                # Who has no solver is told of a conflict before anything is written. Who has one
+                # needs the files in any case, and looks as late as possible: others are fast.
+                finish = (
+                    refs.begin_commit(branch, base_id)
+                    if rebase_with is None
+                    else partial(refs.commit, branch, base_id)
+                )
                 flushed = self._flush(message, own, parent_id=base_id)
                 try:
-                    self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
+                    finish(_info(flushed, base_id))
                 except ConflictError:
                     if rebase_with is None or attempts >= rebase_tries:
                         raise
@@ -474,14 +500,15 @@ class Session:
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
         with self.transaction.sealed():
-            return self._amend(branch, message, metadata or {}, rewrite=False)
+            return self._amend(branch, message, _require_entries(metadata), rewrite=False)
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at; it can be opened by its id."""
         self._require_writable()
         base_id = self.transaction.base_id
         with self.transaction.sealed():
-            flushed = self._flush(message, dict(metadata or {}), parent_id=base_id, durable=True)
+            own = _require_entries(metadata)
+            flushed = self._flush(message, own, parent_id=base_id, durable=True)
             self.connection.refs.add_snapshot(_info(flushed, base_id))
             return self._become_reader(flushed)
 
@@ -497,6 +524,7 @@ class Session:
             With the snapshot and all conflicts that stand in the way.
         """
         branch = self._require_branch()
+        require_solver(solver)
         with self.transaction.sealed():
             self._rebase(branch, solver)
 
@@ -520,9 +548,10 @@ class Session:
         logs = dict(zip(ids, self.connection.assets.all_at_once(self._fetch_log, ids), strict=True))
         for info in newer:
             tree = self.connection.assets.fetch_tree(info.id)
+            get_payload = self.connection.transaction(info.id).get_payload
             changes = self.transaction.changes
             for log_id in (*info.pruned_ancestor_tx_logs, info.id):
-                theirs = Theirs(logs[log_id], tree)
+                theirs = Theirs(logs[log_id], tree, get_payload)
                 changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
                 if conflicts:
                     raise _rebase_failed(info, conflicts)
@@ -547,7 +576,8 @@ class Session:
                 "commit or discard the changes of this session before manifests are rewritten",
                 kind=ErrorKind.UNCOMMITTED_CHANGES,
             )
-        own = {**(metadata or {}), "__icechunk": {"splitting_config": self._splitting_rules()}}
+        own = _require_entries(metadata)
+        own["__icechunk"] = {"splitting_config": self._splitting_rules()}
         base_id = self.transaction.base_id
         with self.transaction.sealed():
             if commit_method == "amend":
@@ -619,12 +649,16 @@ class Session:
         with_log: bool = True,
         durable: bool = False,
     ) -> Flushed:
+        _require_message(message)
+        own = {**self.connection.default_commit_metadata, **metadata}
+        encoded = encode_metadata(own, self.connection.spec_version)
+        # What can be wrong with the caller's words was found by now: nothing is written before.
         self.transaction.finish_chunks()
         return self.flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
-            metadata={**self.connection.default_commit_metadata, **metadata},
+            metadata=encoded,
             parent_id=parent_id,
             amended=amended,
             rewrite=rewrite,
@@ -743,9 +777,13 @@ class Session:
                 "a rearrange session takes no forks", kind=ErrorKind.NON_REARRANGE_SESSION
             )
         if not self.connection.is_same_repository(fork.connection):
+            theirs, ours = fork.connection.storage.url, self.connection.storage.url
+            where = f"at {theirs}, and this session's is at {ours}"
+            if theirs == ours:
+                where = f"that is at {ours} too: each storage in memory is a place of its own"
             raise SessionStateError(
-                f"the fork belongs to {fork.connection.storage.url}, this session to "
-                f"{self.connection.storage.url}",
+                f"the fork belongs to another repository, {where}; merge it into the session that "
+                "it came from",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
         if fork.origin != self._origin:
@@ -758,12 +796,14 @@ class Session:
             )
 
     def _require_fork_point(self, fork: ForkSession) -> None:
-        """Refuse a fork of changes that are not here: what it read would be left behind."""
-        began = fork.transaction.base_id
-        if began != self.transaction.base_id and began not in self.transaction.changes.fork_points:
+        """Refuse a fork that saw other changes when it began: they would be left behind."""
+        began, here = fork.transaction.base_id, self.transaction.base_id
+        if began != here and began not in self.transaction.changes.fork_points:
             raise SessionStateError(
-                "the fork began with uncommitted changes that this session does not have: merge it "
-                "into the session or the fork that it came from, and that one into this session",
+                f"the fork began at {began}, what is here at {here}, and uncommitted changes that "
+                "only one of them began with would be lost: pass all forks to the session that "
+                "they came from, session.merge(*forks), a fork of a fork after that fork; nothing "
+                "was merged",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
 
@@ -786,9 +826,6 @@ class ForkSession(Session):
     def _origin(self) -> SnapshotId:
         return self.origin
 
-    def _require_fork_point(self, fork: ForkSession) -> None:
-        """Do nothing: forks of one session, whenever they began, are brought together here."""
-
     def __reduce__(self) -> Any:
         transaction = self.transaction
         changes = transaction.copy_changes()
@@ -803,6 +840,39 @@ def _unpickle_fork(
     connection: Connection, snapshot_id: SnapshotId, origin: SnapshotId, changes: ChangeSet
 ) -> ForkSession:
     return ForkSession(connection, snapshot_id, origin=origin, changes=changes)
+
+
+def _require_message(message: object) -> None:
+    kind = ErrorKind.INVALID_COMMIT_CONFIGURATION
+    if not isinstance(message, str):
+        raise InvalidInputError(f"the message of a commit is a str, not {message!r:.80}", kind)
+    try:
+        message.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the message {message!r:.80} has half a surrogate pair", kind
+        ) from error
+
+
+def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the metadata of a commit as a dictionary, or raise if it is no mapping."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInputError(
+            f"the metadata of a commit is a mapping of names to JSON values, not {metadata!r:.80}",
+            kind=ErrorKind.BAD_METADATA,
+        )
+    return dict(metadata or {})
+
+
+def _with_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[str, Any]:
+    present = metadata.get("__icechunk", {})
+    if not isinstance(present, Mapping):
+        raise InvalidInputError(
+            f"the metadata entry '__icechunk' is {present!r:.80}, and a commit that may be rebased "
+            "records its attempts there: use another name, or a mapping",
+            kind=ErrorKind.BAD_METADATA,
+        )
+    return {**metadata, "__icechunk": {**present, "rebase_attempts": attempts}}
 
 
 def _info(flushed: Flushed, parent_id: SnapshotId | None) -> SnapshotInfo:

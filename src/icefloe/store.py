@@ -511,6 +511,8 @@ class IcechunkStore(Store):
         Each is: coordinates, kinds (`ChunkType`), locations (empty but for virtual chunks),
         offsets, lengths, and the bytes of inline chunks by row.
         """
+        if batch_size < 1:
+            raise InvalidInputError(f"batch_size={batch_size} must be at least 1")
         path = self._session.path(array_path)
         parts = await self._run(lambda: list(self._transaction.chunk_refs(path)))
         for part in parts:

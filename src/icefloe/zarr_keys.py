@@ -13,6 +13,9 @@ from icefloe.model.path import ROOT, Path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+METADATA_NAME = "zarr.json"
+"""What the key of a node's metadata ends with, and so no node can be called."""
+
 _INDICES = re.compile(r"(?:0|[1-9][0-9]{0,9})(?:/(?:0|[1-9][0-9]{0,9}))*")
 _V2_NAMES = frozenset({".zgroup", ".zarray", ".zattrs", ".zmetadata"})
 

@@ -113,9 +113,12 @@ def test_a_fork_of_changes_that_are_not_here(repository: Repository) -> None:
     zarr.open_array(session.store, path="a")[0] = 1
     fork = session.fork()
     zarr.open_array(fork.store, path="a")[1] = 2
-    with pytest.raises(SessionStateError) as raised:
-        repository.writable_session("main").merge(fork)
-    assert raised.value.kind == "merge-not-allowed"
+    stranger = repository.writable_session("main")
+    for other in (stranger, stranger.fork(), session.fork()):
+        with pytest.raises(SessionStateError) as raised:
+            other.merge(fork)
+        assert raised.value.kind == "merge-not-allowed"
+    session.merge(fork)
 
 
 def test_commits_at_the_same_time_on_a_local_file_system(tmp_path: Path) -> None:

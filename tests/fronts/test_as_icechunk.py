@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from icefloe.as_icechunk import install_as_icechunk
+from icefloe.errors import ErrorKind, InvalidInputError
+
 _VIRTUALIZARR = Path(__file__).with_name("virtualizarr_writer.py")
 
 
@@ -46,6 +49,38 @@ def test_every_way_to_import_finds_icefloe() -> None:
         assert "Repository" in globals() and "Repository" in dir(icechunk)
         """
     )
+
+
+def test_the_compiled_module_has_our_names() -> None:
+    """Some of Icechunk's classes programs import from its module in Rust."""
+    run(
+        """
+        import icefloe
+        icefloe.install_as_icechunk()
+
+        import icechunk._icechunk_python as compiled
+        from icechunk._icechunk_python import LatencyStorage, RepoUpdateRetryConfig, Storage
+        import icechunk
+
+        assert RepoUpdateRetryConfig is icefloe.RepoUpdateRetryConfig
+        assert LatencyStorage is icefloe.LatencyStorage and Storage is icefloe.Storage
+        assert icechunk._icechunk_python is compiled and "Conflict" in dir(compiled)
+        try:
+            from icechunk._icechunk_python import PyRepository
+        except ImportError:
+            pass
+        else:
+            raise AssertionError
+        """
+    )
+
+
+def test_versions_that_there_are_not() -> None:
+    """A version of the format that nobody writes is refused, and nothing is installed."""
+    for wrong in (7, 0, "2", None):
+        with pytest.raises(InvalidInputError, match="1 or 2") as caught:
+            install_as_icechunk(wrong)  # type: ignore[arg-type]
+        assert caught.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
 
 
 def test_versions_are_those_of_icechunk() -> None:

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from icefloe.distributed import extract_session, merge_sessions
-from icefloe.errors import SessionStateError
+from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.session import ForkSession, Session
 
 if TYPE_CHECKING:
@@ -74,11 +74,14 @@ def test_one_that_comes_twice_counts_once(session: Session) -> None:
 
 
 def test_forks_that_were_taken_one_by_one(session: Session) -> None:
-    """Each fork of a session with changes has a snapshot of its own, with the same nodes."""
+    """Each fork of a session with changes begins at a snapshot of its own: the session takes it."""
     made = [session.fork() for _ in range(3)]
     for number, fork in enumerate(made):
         array(fork)[number * 2 : number * 2 + 2] = number + 1
-    session.merge(merge_sessions(made))
+    with pytest.raises(SessionStateError, match=r"session\.merge\(\*forks\)") as caught:
+        merge_sessions(made)
+    assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
+    session.merge(*made)
     np.testing.assert_array_equal(array(session)[:8], [1, 1, 2, 2, 3, 3, 0, 0])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import warm_python
 from icefloe.errors import IcefloeError, ReadOnlyError, SessionStateError
+from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
 from icefloe.refs import Refs, create_refs, open_refs
@@ -106,10 +107,16 @@ KINDS = [
 ]
 
 
-def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path) -> None:
+# With 2 entries in each file, the ops log goes on in backups again and again.
+_LIMITS = pytest.mark.parametrize("limit", [None, 2], ids=["one file", "many files"])
+
+
+@_LIMITS
+def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path, limit: int | None) -> None:
     """Amended and detached snapshots, flags, metadata and status of icefloe, to the microsecond."""
     storage = LocalStorage(tmp_path)
-    refs = create_refs(storage, spec_version=2)
+    config = RepositoryConfig(num_updates_per_repo_info_file=limit)
+    refs = create_refs(storage, spec_version=2, config=config)
     refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
     replaced = _change(refs, storage)
     found = _ask_icechunk(icechunk2, tmp_path)
@@ -128,10 +135,12 @@ def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path) -> None:
     assert found == _describe(refs, snapshot_ids)
 
 
-def test_we_read_icechunks(tmp_path: Path, icechunk2: Path) -> None:
+@_LIMITS
+def test_we_read_icechunks(tmp_path: Path, icechunk2: Path, limit: int | None) -> None:
     """The same of Icechunk, on which icefloe goes on where it is allowed to."""
     storage = LocalStorage(tmp_path)
-    create_refs(storage, spec_version=2).create_tag("v1", INITIAL_SNAPSHOT_ID)
+    config = RepositoryConfig(num_updates_per_repo_info_file=limit)
+    create_refs(storage, spec_version=2, config=config).create_tag("v1", INITIAL_SNAPSHOT_ID)
     theirs = _ask_icechunk(icechunk2, tmp_path, "change")
     refs = open_refs(storage).refs
     snapshot_ids = [info["id"] for info in theirs["snapshots"]]

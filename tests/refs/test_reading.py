@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -298,3 +299,22 @@ def test_oversized_files_are_refused_unread(golden: Golden, tmp_path: Path) -> N
         file.truncate(1 << 40)
     with pytest.raises(FormatError, match="1099511627776"):
         open_refs(LocalStorage(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["größe", "a b", "a~b", "~", "100%", "a#1", "x*y", "a|b", "深"])
+def test_names_that_icechunk_wrote(tmp_path: Path, name: str) -> None:
+    """However Icechunk spells a name in keys of version 1, it is found, listed and deleted."""
+    icechunk: Any = import_module("icechunk")
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    tip = repository.lookup_branch("main")
+    repository.create_branch(name, tip)
+    repository.create_tag(name, tip)
+    refs = open_refs(LocalStorage(tmp_path)).refs
+    assert str(refs.fetch_branch(name)) == str(refs.fetch_tag(name)) == tip
+    assert set(refs.fetch_branches()) == {"main", name}
+    assert set(refs.fetch_tags()) == {name}
+    refs.delete_branch(name)
+    refs.delete_tag(name)
+    assert set(repository.list_branches()) == {"main"}
+    assert set(repository.list_tags()) == set()
+    assert refs.fetch_deleted_tags() == {name}

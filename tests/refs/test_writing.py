@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,7 @@ from icefloe.model.repo_info import (
     ExpirationRan,
     FeatureFlag,
     FeatureFlagChanged,
+    MetadataChanged,
     NewDetachedSnapshot,
     RepoAvailability,
     RepoInfo,
@@ -146,6 +147,24 @@ def test_a_stale_commit_is_a_conflict(refs: Refs, storage: Storage) -> None:
     assert refs.fetch_branch("main") == winner
 
 
+def test_a_commit_that_was_looked_at_before(refs: Refs, storage: Storage) -> None:
+    """It looks again if something else changed since, and is a conflict if the branch moved."""
+    first = commit(refs, storage)
+    with pytest.raises(ConflictError) as caught:
+        refs.begin_commit("main", INITIAL_SNAPSHOT_ID)
+    assert caught.value.actual_parent == str(first)
+    finish, late = (refs.begin_commit("main", first) for _ in range(2))
+    refs.create_tag("v1", first)
+    infos = [write_snapshot(storage, refs.spec_version, first, word) for word in ("one", "two")]
+    finish(infos[0])
+    assert refs.fetch_branch("main") == infos[0].id
+    assert set(refs.fetch_tags()) == {"v1"}
+    with pytest.raises(ConflictError) as caught:
+        late(infos[1])
+    assert caught.value.actual_parent == str(infos[0].id)
+    assert refs.fetch_branch("main") == infos[0].id
+
+
 def test_branches(refs: Refs, storage: Storage) -> None:
     """Branches are created, reset and deleted; each change is seen by whoever opens anew."""
     first, second = commit(refs, storage), commit(refs, storage)
@@ -261,6 +280,26 @@ def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
     else:
         refs.create_branch(name, INITIAL_SNAPSHOT_ID)
         assert refs.fetch_branch(name) == INITIAL_SNAPSHOT_ID
+
+
+@pytest.mark.parametrize("name", [None, 5, b"x", ["main"]])
+def test_names_are_text(refs: Refs, storage: Storage, name: Any) -> None:
+    """What is no text names no branch and no tag, and is told so."""
+    before = {info.key: info.version for info in storage.list()}
+    calls: list[Callable[[], object]] = [
+        lambda: refs.fetch_branch(name),
+        lambda: refs.fetch_tag(name),
+        lambda: refs.create_branch(name, INITIAL_SNAPSHOT_ID),
+        lambda: refs.create_tag(name, INITIAL_SNAPSHOT_ID),
+        lambda: refs.reset_branch(name, INITIAL_SNAPSHOT_ID),
+        lambda: refs.delete_branch(name),
+        lambda: refs.delete_tag(name),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="is a str") as caught:
+            call()
+        assert caught.value.kind is ErrorKind.INVALID_REF_NAME
+    assert {info.key: info.version for info in storage.list()} == before
 
 
 def test_config(refs: Refs, storage: Storage) -> None:
@@ -405,8 +444,12 @@ class TestGeneration2:
         for number in range(12):
             refs.create_tag(f"v{number}", INITIAL_SNAPSHOT_ID)
             assert len(refs.fetch().latest_updates) <= limit
-        names = [getattr(update.kind, "name", "start") for update in refs.fetch_ops_log()]
+        log = list(refs.fetch_ops_log())
+        names = [getattr(update.kind, "name", "start") for update in log]
         assert names == [*(f"v{number}" for number in reversed(range(12))), "start"]
+        backups = sorted(info.key for info in storage.list("overwritten/"))
+        assert [f"overwritten/{update.backup_path}" for update in log[1:]] == backups
+        assert log[0].backup_path is None
 
     def test_read_only(self, storage: Storage) -> None:
         """A read-only repository refuses every change but the one that makes it writable."""
@@ -506,6 +549,42 @@ class TestGeneration2:
         refs.save_metadata({})
         assert refs.fetch_metadata() == {}
 
+    @pytest.mark.parametrize(
+        "wrong, problem",
+        [
+            ({"fine": 1, "not fine": object()}, "'not fine' cannot be stored"),
+            ({"large": 2**70}, "'large' cannot be stored"),
+            ({"half": "\ud800"}, "'half' cannot be stored"),
+            ({"inner": {1: 2}}, "'inner' cannot be stored"),
+            ({1: 2}, "1 is none"),
+            ({1: 2, "a": 3}, "1 is none"),
+            ({"\ud800": 1}, "surrogate"),
+            ([1], "a mapping"),
+            ("text", "a mapping"),
+        ],
+    )
+    def test_metadata_that_cannot_be_stored(
+        self, storage: Storage, wrong: Any, problem: str
+    ) -> None:
+        """The entry is named, and not even a backup is written."""
+        refs = self.make(storage)
+        before = {info.key: info.version for info in storage.list()}
+        for save in (refs.save_metadata, refs.update_metadata):
+            with pytest.raises(InvalidInputError, match=problem) as caught:
+                save(wrong)
+            assert caught.value.kind is ErrorKind.BAD_METADATA
+        assert {info.key: info.version for info in storage.list()} == before
+
+    def test_a_state_that_cannot_be_stored(self, storage: Storage) -> None:
+        """Whatever cannot be encoded leaves no backup behind."""
+        refs = self.make(storage)
+        before = {info.key: info.version for info in storage.list()}
+        with pytest.raises(InvalidInputError, match="'wrong' cannot be stored"):
+            refs.change(
+                lambda info: (MetadataChanged(), replace(info, metadata={"wrong": object()}))
+            )
+        assert {info.key: info.version for info in storage.list()} == before
+
     def test_metadata_of_two_at_once(self) -> None:
         """Keys that somebody else sets between reading and writing are kept."""
 
@@ -547,6 +626,11 @@ class TestGeneration2:
         with pytest.raises(InvalidInputError, match="move_node, create_tag, delete_tag") as caught:
             refs.set_feature_flag("commit", False)
         assert caught.value.kind is ErrorKind.INVALID_FEATURE_FLAG
+        wrong: Any
+        for wrong in ("x", 1, "False"):
+            with pytest.raises(InvalidInputError, match="True, False or None") as caught:
+                refs.set_feature_flag("move_node", wrong)
+            assert caught.value.kind is ErrorKind.INVALID_FEATURE_FLAG
 
     def test_flags_of_a_newer_writer_are_kept(self, storage: Storage) -> None:
         """Flags that are not known here survive changes of those that are."""
@@ -597,3 +681,7 @@ class TestGeneration2:
                 change()
         with pytest.raises(InvalidInputError, match="read only"):
             refs.save_status(RepoStatus(RepoAvailability.offline))
+        wrong: Any = "read-only"
+        with pytest.raises(InvalidInputError, match="RepoStatus"):
+            refs.save_status(wrong)
+        assert refs.fetch_status() == status

@@ -23,6 +23,8 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.model.config import PackingConfig, RepositoryConfig
+from icefloe.model.ids import NodeId
+from icefloe.model.node import ArrayNodeData, DimensionShape, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
@@ -373,16 +375,32 @@ def test_partial_writes(watched: Watched) -> None:
     "encoding", [{"name": "default", "separator": "."}, {"name": "v2", "separator": "."}]
 )
 @pytest.mark.filterwarnings("ignore:.*v2 chunk key encoding")
-def test_other_chunk_key_encodings(watched: Watched, encoding: Any) -> None:
-    """An array with other chunk keys can be described but not filled, or read as if it were."""
-    session = watched.repository.writable_session("main")
-    array = zarr.create_array(
-        session.store, name="dots", shape=(2, 2), dtype="i4", chunk_key_encoding=encoding
-    )
+def test_other_chunk_key_encodings(encoding: Any) -> None:
+    """An array with other chunk keys is refused; where others stored one, it can be looked at."""
+    repository = Repository.create(in_memory_storage())
+    session = repository.writable_session("main")
+    with pytest.raises(InvalidInputError, match="'default' with the separator '/'") as caught:
+        zarr.create_array(
+            session.store, name="dots", shape=(2, 2), dtype="i4", chunk_key_encoding=encoding
+        )
+    assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
+    assert not session.status().new_arrays
+    document = documents.array((2, 2), chunk_key_encoding=_configured(**encoding))
+    sizes = (DimensionShape.regular(2, 1),) * 2
+    data = ArrayNodeData(sizes, None, ())
+    session.transaction.put_node(NodeSnapshot(NodeId.random(), Path("/dots"), document, data))
+    session.commit("by others")
+    session = repository.writable_session("main")
+    array = zarr.open_array(session.store, path="dots")
+    assert array.shape == (2, 2)
     with pytest.raises(InvalidInputError, match="default chunk key encoding"):
         array[:] = 1
     with pytest.raises(InvalidInputError, match="default chunk key encoding"):
         array[:]
+
+
+def _configured(name: str, separator: str) -> dict[str, Any]:
+    return {"name": name, "configuration": {"separator": separator}}
 
 
 DATA = bytes(range(100))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,13 @@ import zarr
 import warm_python
 from counting_storage import CountingStorage
 from icefloe.conflicts import BasicConflictSolver, VersionSelection
-from icefloe.errors import ConflictError, ErrorKind, ReadOnlyError, SessionStateError
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.session import ForkSession
@@ -411,12 +417,85 @@ def test_forks_of_changes_that_are_not_here(repository: Repository) -> None:
     assert not session.has_uncommitted_changes
 
 
+def test_forks_that_began_at_other_points(repository: Repository) -> None:
+    """A fork takes no fork that saw other changes: their session takes both, in silence lost."""
+    session = repository.writable_session("main")
+    clean = session.fork()
+    put(session.store, "b/c/0", b"first")
+    early = session.fork()
+    put(session.store, "b/c/0", b"second")
+    late = session.fork()
+    for number, fork in enumerate((clean, early, late)):
+        put(fork.store, f"b/c/{number + 1}", f"fork {number}".encode())
+    pairs = [(one, two) for one in (clean, early, late) for two in (clean, early, late)]
+    for into, fork in pairs:
+        if into is fork:
+            continue
+        before = contents(into.store)
+        with pytest.raises(SessionStateError, match=r"session\.merge\(\*forks\)") as caught:
+            into.merge(fork)
+        assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
+        assert contents(into.store) == before
+    session.merge(clean, early, late)
+    found = contents(session.store)
+    assert [found[f"b/c/{index}"] for index in range(4)] == [
+        b"second",
+        b"fork 0",
+        b"fork 1",
+        b"fork 2",
+    ]
+
+
+def test_several_forks_all_or_none(repository: Repository) -> None:
+    """Where one of several forks cannot be merged, none is: nodes, chunks and fork points."""
+    session = repository.writable_session("main")
+    put(session.store, "b/c/7", b"session")
+    fork = session.fork()
+    put(fork.store, "g/a/c/1", b"fork")
+    put(fork.store, "b/c/1", b"fork")
+    put(fork.store, "new/zarr.json", array((4,)))
+    put(fork.store, "new/c/0", b"fork")
+    delete(fork.store, "g/a/c/0")
+    inner = fork.fork()
+    wrong = session.fork()
+    put(wrong.store, "b/c/1", b"wrong")
+    before, status = contents(session.store), session.status()
+    with pytest.raises(SessionStateError, match="nothing was merged"):
+        session.merge(fork, wrong)
+    assert contents(session.store) == before
+    assert session.status() == status
+    with pytest.raises(SessionStateError, match="began at"):
+        session.merge(inner)
+    put(session.store, "b/c/2", b"later")
+    session.merge(fork, wrong, on_chunk_conflict=VersionSelection.UseOurs)
+    session.commit("merged")
+    found = contents(repository.readonly_session("main").store)
+    assert (found["b/c/1"], found["b/c/2"], found["new/c/0"]) == (b"fork", b"later", b"fork")
+
+
+@pytest.mark.parametrize("wrong", ["UseOurs", None, 1, True, BasicConflictSolver()])
+def test_whose_chunk_counts_is_one_of_three(repository: Repository, wrong: Any) -> None:
+    """An answer that is none of the three decides nothing, with or without a conflict."""
+    session = repository.writable_session("main")
+    fork = session.fork()
+    put(fork.store, "b/c/0", b"fork")
+    for act in (
+        lambda: session.merge(fork, on_chunk_conflict=wrong),
+        lambda: session.merge(on_chunk_conflict=wrong),
+        lambda: BasicConflictSolver(on_chunk_conflict=wrong),
+    ):
+        with pytest.raises(InvalidInputError, match=r"VersionSelection\.UseTheirs") as caught:
+            act()
+        assert caught.value.kind is ErrorKind.INVALID_COMMIT_CONFIGURATION
+    assert not session.has_uncommitted_changes
+
+
 def test_fork_of_another_repository(repository: Repository) -> None:
     """A fork goes back into its own repository only."""
     other = Repository.create(MemoryStorage())
     session, stranger = repository.writable_session("main"), other.writable_session("main")
     put(stranger.store, "zarr.json", group())
-    with pytest.raises(SessionStateError) as caught:
+    with pytest.raises(SessionStateError, match="another repository, that is at memory:") as caught:
         session.merge(stranger.fork())
     assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
     with pytest.raises(SessionStateError) as caught:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,6 +139,8 @@ _REFUSED: list[tuple[str, str, type[IcefloeError], ErrorKind]] = [
     ("/g", "/", AlreadyExistsError, ErrorKind.MOVE_WONT_OVERWRITE),
     ("/g", "/missing/x", SessionStateError, ErrorKind.MOVE_DESTINATION_PARENT_MISSING),
     ("/g", "/c/x", SessionStateError, ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP),
+    ("/g", "/zarr.json", InvalidInputError, ErrorKind.INVALID_PATH),
+    ("/c", "/h/zarr.json", InvalidInputError, ErrorKind.INVALID_PATH),
 ]
 
 
@@ -316,6 +319,39 @@ def test_shifts_copy_no_chunk() -> None:
     session.commit("shifted")
     touched = storage.keys()
     assert not [key for key in touched if key.startswith("chunks/")]
+
+
+@pytest.mark.parametrize("wrong", [(1.5, 0), (1.0, 0), ("1", "0"), "10", b"10", (None, 0), 1])
+def test_coordinates_are_whole_numbers(wrong: Any) -> None:
+    """What could be rounded or converted to coordinates is refused, and nothing moves."""
+    session = _written({(0, 0): b"x", (3, 2): b"y"}, {})
+    before = _chunks(session)
+    refused: list[Callable[[], object]] = [
+        lambda: session.shift_array("a", wrong),
+        lambda: session.reindex_array("a", lambda _: wrong),
+        lambda: session.reindex_array("a", lambda _: None, lambda _: wrong),
+        lambda: session.chunk_type("a", wrong),
+    ]
+    for act in refused:
+        with pytest.raises(InvalidInputError, match="whole number") as caught:
+            act()
+        assert caught.value.kind is ErrorKind.INVALID_CHUNK_INDEX
+        assert _chunks(session) == before
+
+
+@pytest.mark.parametrize("offset", [2**70, -(2**70), 2**63 - 1, -(2**63), 2**32])
+def test_shifts_out_of_all_grids(offset: int) -> None:
+    """However far chunks move, those that leave the array are dropped and nothing overflows."""
+    session = _written({(0, 0): b"x", (3, 2): b"y"}, {})
+    session.shift_array("a", (0, offset))
+    assert _chunks(session) == {}
+
+
+def test_whole_numbers_of_numpy() -> None:
+    """Coordinates need not be int, as long as they are whole numbers."""
+    session = _written({(0, 0): b"x"}, {})
+    session.shift_array("a", np.array([1, 2], np.int16))
+    assert _chunks(session) == {(1, 2): b"x"}
 
 
 def test_refused_shifts() -> None:

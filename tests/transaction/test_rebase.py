@@ -260,6 +260,28 @@ SCENARIOS = [
         reason="their chunk would be dropped without a word",
     ),
     Scenario(
+        "we shrink an array below a chunk that they delete",
+        (lambda store: delete(store, "g/a/c/3"),),
+        _puts(("g/a/zarr.json", array((3,)))),
+    ),
+    Scenario(
+        "we shrink an array below chunks that they delete and write",
+        (_both(lambda store: delete(store, "g/a/c/3"), _chunks("g/a", 6)),),
+        _puts(("g/a/zarr.json", array((3,)))),
+        (("ChunksUpdatedInUpdatedArray", "/g/a", None),),
+        (),
+        reason="the chunk that they wrote would be dropped without a word",
+    ),
+    Scenario(
+        "we shrink and write an array that they update and write",
+        (_both(_puts(_A2), _chunks("g/a", 6)),),
+        _both(_puts(("g/a/zarr.json", array((4,)))), _chunks("g/a", 1)),
+        (
+            ("ZarrMetadataDoubleUpdate", "/g/a", None),
+            ("ChunksUpdatedInUpdatedArray", "/g/a", None),
+        ),
+    ),
+    Scenario(
         "we rechunk an array that they write",
         (_chunks("g/a", 6),),
         _puts(("g/a/zarr.json", array((16,), (2,)))),

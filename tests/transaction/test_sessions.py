@@ -17,6 +17,7 @@ from icefloe.errors import (
     FormatError,
     IcefloeError,
     InvalidInputError,
+    NodeNotFoundError,
     NotFoundError,
     ReadOnlyError,
     RebaseFailedError,
@@ -156,6 +157,19 @@ def test_stale_sessions(repository: Repository, storage: CountingStorage) -> Non
         assert session.has_uncommitted_changes
         assert repository.lookup_branch("main") == tip
     assert contents(repository.readonly_session("main").store)["g/a/c/3"] == b"theirs"
+
+
+def test_stale_sessions_write_nothing(repository: Repository, storage: CountingStorage) -> None:
+    """Who cannot commit is told before files are written; who is rebased later can all the same."""
+    session, other = (repository.writable_session("main") for _ in range(2))
+    put(session.store, "g/a/c/2", b"mine")
+    put(other.store, "g/a/c/3", b"theirs")
+    other.commit("theirs")
+    _refused(session, storage, _ENDS["commit"], ConflictError, ErrorKind.COMMIT_CONFLICT)
+    session.rebase(ConflictDetector())
+    session.commit("mine")
+    found = contents(repository.readonly_session("main").store)
+    assert (found["g/a/c/2"], found["g/a/c/3"]) == (b"mine", b"theirs")
 
 
 def test_nothing_to_commit(repository: Repository, storage: CountingStorage) -> None:
@@ -527,3 +541,14 @@ def test_zarr_end_to_end(repository: Repository) -> None:
         store = repository.readonly_session(snapshot_id=tip).store
         found: Any = zarr.open_array(store, path="z", mode="r")[:]
         assert found.tolist() == list(range(1, expected + 1))
+
+
+def test_a_path_that_leads_nowhere_is_told_with_what_is_there() -> None:
+    repository = Repository.create(MemoryStorage())
+    with repository.transaction("main", message="some") as store:
+        for name in ("air", "rain/day", "rain/night"):
+            zarr.create_array(store, name=name, shape=(1,), dtype="i4")
+    session = repository.readonly_session("main")
+    for path, there in (("/ari", "/ has air, rain"), ("/rain/dusk", "/rain has day, night")):
+        with pytest.raises(NodeNotFoundError, match=there):
+            session.get_node_id(path)

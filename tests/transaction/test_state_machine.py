@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count, product
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from icefloe.errors import (
     FormatError,
     RebaseFailedError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from icefloe.model.config import (
     ManifestConfig,
@@ -37,7 +39,8 @@ from icefloe.model.config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from transaction.zarr_nodes import array, contents, delete, delete_node, group, put
+from icefloe.types import ChunkType
+from transaction.zarr_nodes import array, chunk_key, contents, delete, delete_node, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +90,7 @@ _CHANGES = st.one_of(
     st.tuples(st.just("create_array"), _NAMES, _GRIDS),
     st.tuples(st.just("delete_node"), _NAMES),
     st.tuples(st.just("resize"), _PICKS, st.integers(1, 6)),
+    st.tuples(st.just("shift"), _PICKS, st.integers(-3, 3)),
     st.tuples(st.just("create_root")),
 )
 
@@ -106,6 +110,15 @@ def _arrays(content: Content) -> list[str]:
 def _chunk_keys(content: Content, path: str) -> list[str]:
     shape = json.loads(content[f"{path}/zarr.json"])["shape"]
     return ["/".join([path, "c", *map(str, coords)]) for coords in product(*map(range, shape))]
+
+
+def _nodes(content: Content) -> dict[str, bytes]:
+    """Return the documents of all nodes, by the paths that diffs tell."""
+    return {
+        f"/{key.removesuffix('zarr.json').strip('/')}": document
+        for key, document in content.items()
+        if key == "zarr.json" or key.endswith("/zarr.json")
+    }
 
 
 def _below(content: Content, path: str) -> list[str]:
@@ -167,6 +180,7 @@ class OneWriter(RuleBasedStateMachine):
         self.branch = branch
         self.base = self.branches[branch]
         self.content = dict(self.snapshots[self.base])
+        self.created: set[str] = set()
         self.forks: list[_Fork] = []
 
     def set_group(self, path: str, number: int) -> None:
@@ -196,12 +210,15 @@ class OneWriter(RuleBasedStateMachine):
             self.content[key] = document
             if present:
                 self.forks.clear()
+            else:
+                self.created.add(f"/{path}")
 
     def delete_node(self, path: str) -> None:
         """Delete a node and all below it, or nothing where nothing is."""
         delete_node(self.session.store, path)
         for key in _below(self.content, path):
             del self.content[key]
+        self.created &= _nodes(self.content).keys()
         self.forks.clear()
 
     def set_chunk(self, pick: int, value: bytes) -> None:
@@ -236,9 +253,25 @@ class OneWriter(RuleBasedStateMachine):
             self.content[f"{path}/zarr.json"] = document
             self.forks.clear()
 
+    def shift(self, pick: int, offset: int) -> None:
+        """Move all chunks of an array along all of its dimensions."""
+        if arrays := _arrays(self.content):
+            path = arrays[pick % len(arrays)]
+            places = _chunk_keys(self.content, path)
+            rank = len(json.loads(self.content[f"{path}/zarr.json"])["shape"])
+            self.session.shift_array(path, [offset] * rank)
+            moved = {key: self.content.pop(key) for key in places if key in self.content}
+            for key, value in moved.items():
+                indices = key.split("/")[-rank:] if rank else []
+                target = "/".join([path, "c", *(str(int(index) + offset) for index in indices)])
+                if target in places:
+                    self.content[target] = value
+            self.forks.clear()
+
     def discard(self) -> None:
         """Forget what was not committed."""
         self.session.discard_changes()
+        self.created.clear()
         self.content = dict(self.snapshots[self.base])
         self.forks.clear()
 
@@ -300,7 +333,10 @@ class OneWriter(RuleBasedStateMachine):
             return
         if self.content != self.snapshots[self.base]:
             assert self.session.has_uncommitted_changes
+        self.tells_its_changes()
+        status, base = self.session.status(), self.base
         tip = self.session.commit("commit", allow_empty=True)
+        assert self.repository.diff(from_snapshot_id=base, to_snapshot_id=tip) == status
         self._now_there(tip, self.base)
         self.branches[self.branch] = tip
         self.begin(self.branch)
@@ -362,6 +398,8 @@ class OneWriter(RuleBasedStateMachine):
     def create_root(self) -> None:
         """Create the root group, below which nodes can be moved."""
         put(self.session.store, "zarr.json", group())
+        if "zarr.json" not in self.content:
+            self.created.add("/")
         self.content["zarr.json"] = group()
 
     def _now_there(self, snapshot_id: str, parent: str | None) -> None:
@@ -440,6 +478,55 @@ class OneWriter(RuleBasedStateMachine):
             expected.append(step)
             step = self.parents[step]
         assert line == expected
+
+    @rule(branch=_BRANCHES, pick=_PICKS)
+    def travel_in_time(self, branch: str, pick: int) -> None:
+        """Read a branch as it was at the moment of a commit, and right before it."""
+        if branch not in self.branches:
+            return
+        line = list(self.repository.ancestry(branch=branch))
+        moment = line[pick % len(line)].written_at
+        for as_of in (moment, moment - timedelta(microseconds=1)):
+            older = [info.id for info in line if info.written_at <= as_of]
+            if older:
+                reader = self.repository.readonly_session(branch, as_of=as_of)
+                assert reader.snapshot_id == older[0]
+                assert contents(reader.store) == self.snapshots[older[0]]
+            else:
+                with pytest.raises(SnapshotNotFoundError) as refused:
+                    self.repository.readonly_session(branch, as_of=as_of)
+                assert refused.value.kind is ErrorKind.NO_SNAPSHOT_AT_TIME
+
+    @rule()
+    def tells_its_changes(self) -> None:
+        """Compare the status with the model: nodes exactly, chunks at least those that differ."""
+        status = self.session.status()
+        before, now = self.snapshots[self.base], self.content
+        nodes, nodes_before = _nodes(now), _nodes(before)
+        kept = nodes.keys() - self.created
+        updated = {path for path in kept if nodes[path] != nodes_before[path]}
+        assert status.new_groups | status.new_arrays == self.created
+        assert status.deleted_groups | status.deleted_arrays == nodes_before.keys() - kept
+        assert status.updated_groups | status.updated_arrays == updated
+        assert not status.moved_nodes
+        for path in _arrays(now):
+            known = {} if f"/{path}" in self.created else before
+            told = {chunk_key(path, one) for one in status.updated_chunks.get(f"/{path}", [])}
+            places = _chunk_keys(now, path)
+            assert told >= {key for key in places if known.get(key) != now.get(key)}
+
+    @rule(pick=_PICKS)
+    def tells_where_chunks_are(self, pick: int) -> None:
+        """Compare with what the configurations say: up to two bytes are inlined."""
+        key = self._some_chunk(self.content, pick)
+        if key is not None:
+            path, _, indices = f"{key}/".rpartition("/c/")
+            found = self.session.chunk_type(path, [int(one) for one in indices.split("/") if one])
+            value = self.content.get(key)
+            expected = ChunkType.native if value is not None else ChunkType.uninitialized
+            assert found is (
+                ChunkType.inline if value is not None and len(value) <= 2 else expected
+            )
 
     @invariant()
     def sees_its_own_writes(self) -> None:

@@ -24,7 +24,10 @@ def _document(**changes: Any) -> bytes:
         "zarr_format": 3,
         "node_type": "array",
         "shape": [10],
+        "data_type": "uint8",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}},
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes"}],
     }
     document |= changes
     return json.dumps({key: value for key, value in document.items() if value != "absent"}).encode()
@@ -32,6 +35,10 @@ def _document(**changes: Any) -> bytes:
 
 def _grid(chunk_shape: object) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": chunk_shape}}
+
+
+def _keys(separator: str) -> dict[str, Any]:
+    return {"name": "default", "configuration": {"separator": separator}}
 
 
 def _edges(chunk_shapes: object) -> dict[str, Any]:
@@ -82,6 +89,16 @@ _BAD_ARRAYS = [
     ({"dimension_names": ["t", "x"]}, "dimension_names"),
     ({"dimension_names": "t"}, "dimension_names"),
     ({"dimension_names": [3]}, "dimension_names"),
+    ({"data_type": "absent"}, "data_type None"),
+    ({"data_type": 5}, "data_type 5"),
+    ({"data_type": {"configuration": {}}}, "data_type"),
+    ({"codecs": "absent"}, "codecs None"),
+    ({"codecs": "bytes"}, "codecs"),
+    ({"codecs": []}, "codecs"),
+    ({"attributes": [1]}, "attributes"),
+    ({"chunk_key_encoding": "absent"}, "chunk_key_encoding"),
+    ({"chunk_key_encoding": {"name": "v2"}}, "'default' with the separator '/'"),
+    ({"chunk_key_encoding": _keys(".")}, "'default' with the separator '/'"),
 ]
 
 _BAD_EDGES = [
@@ -93,6 +110,8 @@ _BAD_EDGES = [
     ({"chunk_grid": _edges([0])}, "chunk_shapes"),
     ({"chunk_grid": _edges([True])}, "chunk_shapes"),
     ({"chunk_grid": _edges([[[1, 2**32]]])}, "larger chunks"),
+    ({"chunk_grid": _edges([[1, 1]])}, "end before the length 10"),
+    ({"chunk_grid": _edges([[[2, 4], 1]])}, "end before the length 10"),
 ]
 
 

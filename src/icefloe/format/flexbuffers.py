@@ -385,6 +385,6 @@ def _encode(text: str) -> bytes:
 
 def _unfit(what: str) -> InvalidInputError:
     return InvalidInputError(
-        f"metadata are JSON values, and this is not one that can be stored: {what}",
+        f"metadata are JSON values, and not {what}",
         kind=ErrorKind.BAD_METADATA,
     )

@@ -57,6 +57,27 @@ class EncodedMetadata(Mapping[str, Any]):
         return self._items[name]
 
 
+def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMetadata:
+    """Encode metadata that a caller gives.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no mapping of names to JSON values; the entry that is none is named.
+    """
+    if not isinstance(metadata, Mapping):
+        raise _bad(f"metadata is a mapping of names to JSON values, not {metadata!r:.80}")
+    for name in metadata:
+        if not isinstance(name, str):
+            raise _bad(f"the names of metadata entries are str, and {name!r:.80} is none")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise _bad(f"the metadata entry {name!r:.80} has half a surrogate pair") from error
+    items = {name: _encode_entry(metadata, name, spec_version) for name in sorted(metadata)}
+    return EncodedMetadata(items, spec_version, "metadata")
+
+
 def read_metadata(
     owners: Tables, field: schema.Field, spec_version: int, *, required: bool
 ) -> list[Mapping[str, Any]]:
@@ -103,14 +124,16 @@ def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> byt
     if isinstance(owner, EncodedMetadata) and owner.spec_version == spec_version:
         return owner.encoded(name)
     value = owner[name]
-    if spec_version > 1:
-        return flexbuffers.dumps(value)
     try:
+        if spec_version > 1:
+            return flexbuffers.dumps(value)
         return bytes(msgpack.packb(_checked(value, 0), use_bin_type=True))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"the metadata entry {name!r} is not a JSON value: {error}", kind=ErrorKind.BAD_METADATA
-        ) from error
+    except (TypeError, ValueError, OverflowError) as error:  # InvalidInputError is a ValueError
+        raise _bad(f"the metadata entry {name!r} cannot be stored: {error}") from error
+
+
+def _bad(problem: str) -> InvalidInputError:
+    return InvalidInputError(problem, kind=ErrorKind.BAD_METADATA)
 
 
 def _checked(value: Any, depth: int) -> Any:

@@ -308,7 +308,7 @@ def _shown(prefix: str) -> str:
 def _problem_with_prefix(prefix: str) -> str | None:
     parts = _URL.fullmatch(normalized_prefix(prefix))
     if parts is None:
-        return f"the URL prefix of a container is one as 's3://bucket/': not {_shown(prefix)!r}"
+        return f"the URL prefix of a container looks like 's3://bucket/', not {_shown(prefix)!r}"
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
     if scheme == RELATIVE_SCHEME:
         return f"vcc:// names containers, and cannot be the URL prefix of one: {_shown(prefix)!r}"

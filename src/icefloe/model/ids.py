@@ -56,12 +56,12 @@ class ObjectId:
         return cls(secrets.token_bytes(cls.SIZE))
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: object) -> Self:
         """Read an id as it stands in paths; either case, and O, I, L as Crockford reads them."""
         length = _PLACES[cls.SIZE][2]
         try:
-            if len(text) != length:
-                raise ValueError  # noqa: TRY301
+            if not isinstance(text, str) or len(text) != length:
+                raise ValueError  # noqa: TRY301 - told below, with all else that is no id
             padded = text.encode("ascii").translate(bytes(_FROM_CROCKFORD)) + b"=" * (-length % 8)
             raw = base64.b32decode(padded)
             if base64.b32encode(raw) != padded:  # spare bits set: a second name for the same id

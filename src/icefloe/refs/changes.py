@@ -37,6 +37,7 @@ from icefloe.model.repo_info import (
     UpdateType,
 )
 from icefloe.refs import problems
+from icefloe.refs.names import require_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -75,9 +76,17 @@ def require_online(info: RepoInfo) -> None:
         reason = info.status.limited_availability_reason
         raise ReadOnlyError(
             f"the repository is {info.status.availability.name.lower().replace('_', ' ')}"
-            f"{'' if reason is None else f' ({reason})'}: set its status to online to change it",
+            f"{'' if reason is None else f' ({reason})'}: nothing can be changed before "
+            "Repository.set_status(RepoStatus(RepoAvailability.online))",
             kind=ErrorKind.READ_ONLY_REPOSITORY,
         )
+
+
+def require_tip(info: RepoInfo, branch: str, parent: SnapshotId) -> None:
+    """Refuse to commit on a branch that points elsewhere by now."""
+    tip = find_branch(info, branch)
+    if tip != parent:
+        raise problems.conflict(branch, parent, tip)
 
 
 def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
@@ -85,9 +94,7 @@ def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
     problems.require_parent(snapshot, parent)
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        tip = find_branch(info, branch)
-        if tip != parent:
-            raise problems.conflict(branch, parent, tip)
+        require_tip(info, branch, parent)
         return NewCommit(branch, snapshot.id), replace(
             _with_snapshot(info, snapshot), branches={**info.branches, branch: snapshot.id}
         )
@@ -234,6 +241,8 @@ def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001
     named = {flag.name: flag for flag in FEATURE_FLAGS}
     if name not in named:
         raise problems.no_such_feature_flag(name, named)
+    if setting is not None and not isinstance(setting, bool):
+        raise problems.no_feature_flag_setting(name, setting)
     flag_id = named[name].id
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
@@ -252,6 +261,11 @@ def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001
 
 def set_status(status: RepoStatus) -> Change:
     """Set whether the repository takes changes: the one change that is always allowed."""
+    if not isinstance(status, RepoStatus):
+        raise InvalidInputError(
+            f"a status is RepoStatus(RepoAvailability.read_only) or its like, not {status!r}",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
     if status.availability is RepoAvailability.offline:
         # Icechunk would take it for online, and go on writing.
         raise InvalidInputError(
@@ -267,6 +281,7 @@ def set_status(status: RepoStatus) -> Change:
 
 def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
     """Return where a branch points."""
+    require_text(branch)
     if branch not in info.branches:
         raise problems.no_such_branch(branch, among=info.branches)
     return info.branches[branch]
@@ -274,6 +289,7 @@ def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
 
 def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
     """Return where a tag points."""
+    require_text(tag)
     if tag in info.deleted_tags:
         raise problems.tag_is_deleted(tag)
     if tag not in info.tags:

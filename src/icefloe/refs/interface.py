@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -98,6 +98,10 @@ class Refs(ABC):
         """Fetch whether the repository takes changes; version 2 only."""
 
     @abstractmethod
+    def require_online(self) -> None:
+        """Refuse with `ReadOnlyError` if the repository takes no changes."""
+
+    @abstractmethod
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         """Fetch what the repository allows, one flag for each thing; version 2 only."""
 
@@ -106,6 +110,14 @@ class Refs(ABC):
         """Move a branch from ``parent`` to a snapshot whose files are all written.
 
         Raises `ConflictError` if the branch points elsewhere by now.
+        """
+
+    @abstractmethod
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+        """Look whether a branch is at ``parent``, before files are written for nothing.
+
+        Returns what does as `commit` does, with a request less: it goes on from what was seen here,
+        and looks again if something changed since.
         """
 
     @abstractmethod

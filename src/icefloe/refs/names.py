@@ -20,6 +20,7 @@ _PLAIN = re.compile(f"[A-Za-z0-9{re.escape(_SAFE)}]*")
 
 def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None:
     """Refuse a name that the generation cannot store, or should not if the ref is ``new``."""
+    require_text(name)
     problem = None
     if not name:
         problem = "it is empty"
@@ -39,6 +40,15 @@ def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None
         )
 
 
+def require_text(name: object) -> None:
+    """Refuse a name that is no text, before something fails that does not know what it is for."""
+    if not isinstance(name, str):
+        raise InvalidInputError(
+            f"the name of a branch or a tag is a str, not {name!r}",
+            kind=ErrorKind.INVALID_REF_NAME,
+        )
+
+
 def is_plain(name: str) -> bool:
     """Whether a name stands in keys as it is, on every storage."""
     return _PLAIN.fullmatch(name) is not None
@@ -46,7 +56,7 @@ def is_plain(name: str) -> bool:
 
 def encoded(name: str) -> str:
     """Percent-encode a name, as Icechunk does on local disks."""
-    return quote(name, safe=_SAFE)
+    return quote(name, safe=_SAFE).replace("~", "%7E")  # which Python never encodes
 
 
 def decoded(stored: str) -> str:

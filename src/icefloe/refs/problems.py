@@ -205,6 +205,14 @@ def feature_disabled(name: str) -> SessionStateError:
     )
 
 
+def no_feature_flag_setting(name: str, setting: object) -> InvalidInputError:
+    """Make the error that a flag is neither on nor off nor at its default."""
+    return InvalidInputError(
+        f"the feature flag {name} is set to True, False or None, its default, not to {setting!r}",
+        kind=ErrorKind.INVALID_FEATURE_FLAG,
+    )
+
+
 def no_such_feature_flag(name: str, among: Collection[str]) -> InvalidInputError:
     """Make the error that there is no such flag."""
     return InvalidInputError(

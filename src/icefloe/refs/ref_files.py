@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icefloe.assets import Assets, fetch_file
@@ -192,15 +193,30 @@ class RefFiles(Refs):
         """Refuse: this generation has no status."""
         raise self._needs_version_2("a status")
 
+    def require_online(self) -> None:
+        """Do nothing: this generation has no status, and takes changes at all times."""
+
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         """Refuse: this generation has no feature flags."""
         raise self._needs_version_2("feature flags")
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written."""
+        self._commit(branch, parent, None, snapshot)
+
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+        """Look whether a branch is at ``parent``: one request."""
+        seen = self._fetch_branch(branch)
+        if seen.tip != parent:
+            raise problems.conflict(branch, parent, seen.tip)
+        return partial(self._commit, branch, parent, seen)
+
+    def _commit(
+        self, branch: str, parent: SnapshotId, seen: _Branch | None, snapshot: SnapshotInfo
+    ) -> None:
         problems.require_parent(snapshot, parent)
         try:
-            self._move_branch(branch, snapshot.id, parent, problems.conflict)
+            self._move_branch(branch, snapshot.id, parent, problems.conflict, seen)
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
@@ -373,9 +389,10 @@ class RefFiles(Refs):
         target: SnapshotId,
         expected: SnapshotId | None,
         problem: Callable[[str, SnapshotId, SnapshotId], ConflictError],
+        seen: _Branch | None = None,
     ) -> None:
         for _ in range(_TRIES):
-            found = self._fetch_branch(branch)
+            found, seen = seen or self._fetch_branch(branch), None
             if expected is not None and found.tip != expected:
                 break
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from icefloe.errors import (
     PreconditionFailedError,
 )
 from icefloe.format.keys import OVERWRITTEN, REPO
+from icefloe.format.metadata import encode_metadata
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
@@ -33,7 +35,7 @@ from icefloe.storage.backoff import pause_s
 from icefloe.storage.interface import Update as IfUnchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     from typing import Any
 
@@ -114,8 +116,8 @@ class RepoFile(Refs):
     def fetch_ops_log(self) -> Iterator[Update]:
         """Follow the log from ``repo`` into its backups; a backup that is gone ends it."""
         info, seen = self.fetch(), set[str]()
+        yield from info.latest_updates
         while True:
-            yield from info.latest_updates
             backup = info.repo_before_updates
             if backup is None:
                 return
@@ -127,6 +129,9 @@ class RepoFile(Refs):
                 info = decode_repo_info(fetch_file(self._storage, key).data, key)
             except ObjectNotFoundError:
                 return
+            # When a state becomes a backup, its newest entry cannot learn the name any more.
+            yield from (replace(one, backup_path=backup) for one in info.latest_updates[:1])
+            yield from info.latest_updates[1:]
 
     def fetch_metadata(self) -> Mapping[str, Any]:
         """Fetch the repository's own metadata."""
@@ -136,6 +141,10 @@ class RepoFile(Refs):
         """Fetch whether the repository takes changes."""
         return self.fetch().status
 
+    def require_online(self) -> None:
+        """Refuse if the repository takes no changes."""
+        changes.require_online(self.fetch())
+
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         """Fetch what the repository allows, in the order of the flags' ids."""
         info = self.fetch()
@@ -144,6 +153,17 @@ class RepoFile(Refs):
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written."""
         self.change(changes.commit(branch, parent, snapshot))
+
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+        """Look whether a branch is at ``parent``: one request."""
+        seen = self._fetch()
+        changes.require_online(seen[0])
+        changes.require_tip(seen[0], branch, parent)
+
+        def finish(snapshot: SnapshotInfo) -> None:
+            self.change(changes.commit(branch, parent, snapshot), seen=seen)
+
+        return finish
 
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Put a snapshot, whose files are all written, in the place of a branch's tip."""
@@ -205,11 +225,12 @@ class RepoFile(Refs):
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the repository's own metadata."""
-        self.change(changes.set_metadata(metadata))
+        self.change(changes.set_metadata(encode_metadata(metadata, self.spec_version)))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         """Set some keys of the repository's own metadata, and return all of it."""
-        return self.change(changes.update_metadata(metadata)).metadata
+        encoded = encode_metadata(metadata, self.spec_version)
+        return self.change(changes.update_metadata(encoded)).metadata
 
     def save_status(self, status: RepoStatus) -> None:
         """Set whether the repository takes changes; allowed in any state."""
@@ -219,10 +240,19 @@ class RepoFile(Refs):
         """Allow or forbid something, or let its default apply again."""
         self.change(changes.set_feature_flag(name, setting))
 
-    def change(self, change: Change, *, in_any_status: bool = False) -> RepoInfo:
-        """Apply a change to whatever is there, until it takes effect or its precondition fails."""
+    def change(
+        self,
+        change: Change,
+        *,
+        in_any_status: bool = False,
+        seen: tuple[RepoInfo, Version] | None = None,
+    ) -> RepoInfo:
+        """Apply a change to whatever is there, until it takes effect or its precondition fails.
+
+        It begins with what was ``seen``: if that is not there any more, it looks.
+        """
         for attempt in itertools.count():
-            info, version = self._fetch()
+            (info, version), seen = seen or self._fetch(), None
             config = RepositoryConfig() if info.config is None else info.config
             retries = config.effective_repo_update_retries.effective_default
             if attempt >= retries.effective_max_tries:
@@ -259,12 +289,13 @@ class RepoFile(Refs):
         return decode_repo_info(fetched.data, REPO), fetched.info.version
 
     def _replace(self, info: RepoInfo, version: Version, backup: str) -> bool:
+        data = encode_repo_info(info)  # what cannot be encoded must not leave a backup behind
         # If somebody replaces `repo` before the copy, the put below fails and nothing ever points
         # at this backup: whatever a successful put points at is what was read.
         self._storage.copy(REPO, OVERWRITTEN + backup)
         try:
             own_changes.note()
-            self._storage.put(REPO, encode_repo_info(info), IfUnchanged(version))
+            self._storage.put(REPO, data, IfUnchanged(version))
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:

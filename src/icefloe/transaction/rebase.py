@@ -1,7 +1,8 @@
-"""Replaying changes on top of a commit of somebody else. Pure: logs and trees in, changes out.
+"""Replaying changes on top of a commit of somebody else: logs and trees in, changes out.
 
 `rebase` compares what a transaction changed with the transaction log of one commit, and with the
 hierarchy that this commit led to, and makes the change set that has the same effect on top of it.
+It is pure, but for one question that logs do not answer: whether a chunk was written or deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from icefloe.transaction.row_order import common_rows
 from icefloe.transaction.zarr_metadata import has_other_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from icefloe.conflicts import ConflictSolver
+    from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.ids import NodeId
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.path import Path
@@ -41,10 +43,14 @@ _CAN_USE_OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A commit of somebody else: what it changed, and the hierarchy after it."""
+    """A commit of somebody else: what it changed, and the hierarchy and the chunks after it.
+
+    ``get_payload`` is only asked for chunks of theirs that our new grid has no place for.
+    """
 
     log: TransactionLog
     tree: Tree
+    get_payload: Callable[[Path, tuple[int, ...]], ChunkPayload | None]
 
 
 def rebase(
@@ -171,10 +177,12 @@ def _chunks(
     for node_id in ordered:
         if node_id in log.deleted_arrays:
             yield node_id, Conflict(ConflictType.ChunksUpdatedInDeletedArray, paths[node_id])
-    for node_id in ordered:
-        if node_id in log.updated_arrays:
-            yield node_id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, paths[node_id])
-    yield from _regridded(base, changes, theirs)
+    updated = [node_id for node_id in ordered if node_id in log.updated_arrays]
+    for node_id in updated:
+        yield node_id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, paths[node_id])
+    for regridded, conflict in _regridded(base, changes, theirs):
+        if regridded not in updated:  # it was told
+            yield regridded, conflict
     for node_id in ordered:
         position = log.updated_chunks.position(node_id)
         if position is None:
@@ -206,7 +214,11 @@ def _regridded(
             continue
         grid = [dimension.num_chunks for dimension in node.node_data.shape]
         written = theirs.log.updated_chunks.matrix(position)
-        if has_other_chunks(before, node) or not overlay.inside(written, grid).all():
+        outside = written[~overlay.inside(written, grid)].tolist()
+        # What they only deleted goes either way.
+        if has_other_chunks(before, node) or any(
+            theirs.get_payload(before.path, tuple(indices)) is not None for indices in outside
+        ):
             kind = ConflictType.ChunksUpdatedInUpdatedArray
             yield node.id, Conflict(kind, str(node.path))
 

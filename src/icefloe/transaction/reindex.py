@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,10 @@ def shifted(
             f"an array of {len(grid)} dimensions cannot be shifted by {list(chunk_offset)}",
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         )
-    moved = refs.coords.astype(np.int64) + np.array(chunk_offset, np.int64).reshape(1, -1)
+    # Further than the grid is long is as good as out of it, and no sum overflows.
+    pairs = zip(chunk_offset, grid, strict=True)
+    offset = np.array([max(-count, min(one, count)) for one, count in pairs], np.int64)
+    moved = refs.coords.astype(np.int64) + offset.reshape(1, -1)
     fits = np.all((moved >= 0) & (moved < np.array(grid, np.int64)), axis=1)
     rows = np.flatnonzero(fits)
     arrived = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
@@ -44,16 +48,30 @@ def reindexed(
     for indices, row in present.items():
         target = forward(indices)
         if target is not None:
-            targets[_require_inside(tuple(target), grid)] = row
+            target = whole_numbers(target, "the answer of forward")
+            targets[_require_inside(target, grid)] = row
     deleted = []
     if backward is not None:
         for indices in present.keys() - targets.keys():
             source = backward(indices)
-            if source is None or tuple(source) not in present:
+            if source is None or whole_numbers(source, "the answer of backward") not in present:
                 deleted.append(indices)
     rows = np.array(list(targets.values()), np.int64)
     arrived = ArrayManifest.of(_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
     return overlay.stack([overlay.deletions(_matrix(deleted, len(grid))), arrived])
+
+
+def whole_numbers(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Read chunk coordinates; fractions and texts are none, whatever they could be rounded to."""
+    try:
+        if isinstance(values, str | bytes):
+            raise TypeError  # noqa: TRY301
+        return tuple(map(operator.index, values))  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{what} has a whole number for each dimension, and {values!r} has not",
+            kind=ErrorKind.INVALID_CHUNK_INDEX,
+        ) from error
 
 
 def _matrix(rows: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:

@@ -12,7 +12,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.manifest_index import ManifestIndex
 from icefloe.transaction.packing import Packer
 from icefloe.transaction.zarr_metadata import parse_node_metadata
+from icefloe.zarr_keys import METADATA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from icefloe.model.tree import Tree
     from icefloe.transaction.adopted import AdoptedManifest
     from icefloe.transaction.change_set import NodeChanges
+
+_MAX_SHOWN: Final = 5
 
 
 class VirtualChunkReader(Protocol):
@@ -180,10 +183,18 @@ class Transaction:
         if node is None:
             raise NodeNotFoundError(
                 f"there is no group or array at {path} in snapshot {self.base_id}"
-                f"{' or among the changes of this session' if self.changes.edits else ''}",
+                f"{' or among the changes of this session' if self.changes.edits else ''}; "
+                f"{self._near(path)}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
         return node
+
+    def _near(self, path: Path) -> str:
+        """Say what is there, in the nearest group above that is."""
+        above = next((one for one in path.ancestors() if self.get_node(one) is not None), None)
+        names = sorted(self.children(above)) if above is not None else []
+        more = ", …" if len(names) > _MAX_SHOWN else ""
+        return f"{above or 'it'} has {', '.join(names[:_MAX_SHOWN]) or 'nothing in it'}{more}"
 
     def require_array(self, path: Path) -> NodeSnapshot:
         """Return the array at a path, or raise."""
@@ -289,6 +300,7 @@ class Transaction:
                     f"{source} cannot move to {target}: something is there; delete it first",
                     kind=ErrorKind.MOVE_WONT_OVERWRITE,
                 )
+            _require_name(target)
             above = target.parent
             parent = None if above is None else self.get_node(above)
             if parent is None:
@@ -540,6 +552,21 @@ class Transaction:
         finally:
             self._is_sealed = self._is_over
 
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Take back all changes made meanwhile if anything raises; other threads wait."""
+        with self.lock:
+            changes = self.changes
+            before = changes.copy()
+            try:
+                yield
+            except BaseException:
+                # In place: a chunk that is on its way belongs to this change set.
+                changes.edits, changes.chunks = before.edits, before.chunks
+                changes.adopted, changes.fork_points = before.adopted, before.fork_points
+                self._arrays.clear()
+                raise
+
     def require_unsealed(self) -> None:
         """Refuse a change that comes too late."""
         if self._is_sealed:
@@ -658,7 +685,8 @@ class Transaction:
         return changes
 
     def _require_place(self, path: Path, *, is_array: bool) -> None:
-        """Refuse a new node inside an array, and a new array around nodes."""
+        """Refuse a new node inside an array, a new array around nodes, and names of keys."""
+        _require_name(path)
         for above in path.ancestors():
             node = self.get_node(above)
             if node is not None and node.kind is NodeKind.ARRAY:
@@ -686,6 +714,16 @@ class Transaction:
                 "delete the chunk instead",
                 kind=ErrorKind.ZERO_LENGTH_CHUNK,
             )
+
+
+def _require_name(path: Path) -> None:
+    """Refuse a node whose path is the key of its group's metadata: listings could not tell."""
+    if METADATA_NAME in path.segments:
+        raise InvalidInputError(
+            f"{path} cannot be the path of a node: {METADATA_NAME} is the metadata of the group "
+            "above it; choose another name",
+            kind=ErrorKind.INVALID_PATH,
+        )
 
 
 def _require_room(

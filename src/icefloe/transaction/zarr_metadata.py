@@ -1,7 +1,8 @@
 """What a ``zarr.json`` tells a repository: group or array, shape, chunk grid, dimension names.
 
-Only that is read. Data types, codecs and attributes are Zarr's business: the document is stored
-byte for byte, so that whatever a Zarr library writes comes back unchanged.
+Only that is read. Data types, codecs and attributes are Zarr's business, as long as they are there:
+the document is stored byte for byte, so that whatever a Zarr library writes comes back unchanged.
+Documents that are in a repository already are never looked at again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData
     Raises
     ------
     InvalidInputError
-        If it is no metadata of a Zarr version 3 node, or of a grid that cannot be stored.
+        If it is no metadata of a Zarr version 3 node, of a grid that cannot be stored, or of an
+        array that nothing could be read from.
     """
     try:
         document = json.loads(data)
@@ -78,7 +80,35 @@ def _array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeDa
         raise _bad_array(
             key, f"chunk grid {name!r} is unknown; 'regular' and 'rectilinear' can be stored"
         )
+    _require_usable(document, key)
     return ArrayNodeData(dimensions, _dimension_names(document, len(shape), key), ())
+
+
+def _require_usable(document: dict[str, Any], key: str) -> None:
+    """Refuse an array that no Zarr library opens, or whose chunks would have other keys."""
+    data_type, codecs = document.get("data_type"), document.get("codecs")
+    if _extension_name(data_type) is None:
+        raise _bad_array(key, f"data_type {data_type!r} is no name, and no object with a name")
+    if not isinstance(codecs, list) or not codecs:
+        raise _bad_array(key, f"codecs {codecs!r} is not a list of codecs")
+    attributes = document.get("attributes")
+    if attributes is not None and not isinstance(attributes, dict):
+        raise _bad_array(key, f"attributes {attributes!r:.80} is not an object")
+    encoding = document.get("chunk_key_encoding")
+    settings = encoding.get("configuration") if isinstance(encoding, dict) else None
+    separator = settings.get("separator", "/") if isinstance(settings, dict) else "/"
+    if _extension_name(encoding) != "default" or separator != "/":
+        raise _bad_array(
+            key,
+            f"chunk_key_encoding is {encoding!r}, and only chunks whose keys have the encoding "
+            "'default' with the separator '/' can be stored",
+        )
+
+
+def _extension_name(value: object) -> str | None:
+    """Return the name of a data type, codec or encoding: it stands alone, or in an object."""
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) and name else None
 
 
 def _regular(shape: list[int], chunk_shape: object, key: str) -> tuple[DimensionShape, ...]:
@@ -101,21 +131,21 @@ def _rectilinear(shape: list[int], chunk_shapes: object, key: str) -> tuple[Dime
         if isinstance(edges, int) and not isinstance(edges, bool) and edges > 0:
             dimensions.append(DimensionShape(length, -(-length // edges)))
             continue
-        counts = [_run_length(edge) for edge in edges] if isinstance(edges, list) else [None]
-        if None in counts:
+        runs = [_run(edge) for edge in edges] if isinstance(edges, list) else [None]
+        known = [run for run in runs if run is not None]
+        if len(known) < len(runs):
             raise _bad_array(key, f"chunk_shapes {edges!r} are not lengths of chunks")
-        dimensions.append(DimensionShape(length, sum(count for count in counts if count)))
+        if sum(edge * count for edge, count in known) < length:
+            raise _bad_array(key, f"chunk_shapes {edges!r} end before the length {length}")
+        dimensions.append(DimensionShape(length, sum(count for _, count in known)))
     _require_grid(dimensions, key)
     return tuple(dimensions)
 
 
-def _run_length(edge: object) -> int | None:
-    """Count the chunks of one entry: a length, or a pair of a length and how often it comes."""
-    if _are_lengths([edge]):
-        return 1
-    if isinstance(edge, list) and len(edge) == 2 and _are_lengths(edge):
-        return int(edge[1])
-    return None
+def _run(edge: object) -> tuple[int, int] | None:
+    """Read one entry as a length and how often it comes: it is that pair, or the length alone."""
+    pair = edge if isinstance(edge, list) else [edge, 1]
+    return (pair[0], pair[1]) if len(pair) == 2 and _are_lengths(pair) else None
 
 
 def _require_grid(dimensions: list[DimensionShape], key: str) -> None:
