@@ -160,13 +160,18 @@ def test_a_commit_whose_answer_was_lost_is_found(
 ) -> None:
     session = repository.writable_session("main")
     write(session, 1, 1)
-    real = session.connection.refs.commit
+    begin = session.connection.refs.begin_commit
 
-    def lose_the_answer(*args: Any) -> None:
-        real(*args)
-        raise OutcomeUnknownError("the connection broke")
+    def begin_and_lose_the_answer(*args: Any) -> Any:
+        finish = begin(*args)
 
-    monkeypatch.setattr(session.connection.refs, "commit", lose_the_answer)
+        def lose_the_answer(snapshot: Any) -> None:
+            finish(snapshot)
+            raise OutcomeUnknownError("the connection broke")
+
+        return lose_the_answer
+
+    monkeypatch.setattr(session.connection.refs, "begin_commit", begin_and_lose_the_answer)
     with pytest.raises(OutcomeUnknownError):
         commit_once(repository, session, "work", JobId("mine"))
     monkeypatch.undo()

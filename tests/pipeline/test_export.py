@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -148,6 +149,32 @@ def test_rows_without_spark(
     with pytest.raises(InvalidInputError, match="leave --no-spark out"):
         export(None, repository, "s3://bucket/rows", **options)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_times_name_folders_as_spark_does(repository: icefloe.Repository, tmp_path: Path) -> None:
+    """So that it reads them as times again; parts of a second are written where there are any."""
+    with repository.transaction("main", message="times") as store:
+        seconds = zarr.create_array(
+            store, name="time", data=np.array([0, 90061.5]), dimension_names=["time"]
+        )
+        seconds.attrs["units"] = "seconds since 2024-01-01"
+        zarr.create_array(store, name="v", data=np.arange(2), dimension_names=["time"])
+    rows = str(tmp_path / "rows")
+    export(None, repository, rows, format="parquet", partition_by=["time"])
+    folders = sorted(unquote(path.name) for path in (tmp_path / "rows").iterdir())
+    assert folders == ["time=2024-01-01 00:00:00", "time=2024-01-02 01:01:01.5"]
+
+
+def test_rows_that_cannot_be_read_fail_the_job(
+    repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    write_weather(repository)
+    session = repository.readonly_session("main")
+    (part,) = session.transaction.chunk_refs(session.path("air"))
+    (tmp_path / "repo" / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+    with pytest.raises(JobFailedError, match="no such object"):
+        export(None, repository, str(tmp_path / "rows"), format="parquet", variables=["air"])
+    assert [path.name for path in tmp_path.iterdir()] == ["repo"]
 
 
 def test_a_dry_run_writes_nothing(

@@ -71,6 +71,18 @@ def test_files_of_one_step_go_on_from_an_axis_that_falls(
     assert days(repository) == [9, 8, 7, 6, 5]
 
 
+def test_the_last_file_by_its_coordinates_may_end_within_a_chunk(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    """Whichever it is in the list; a file in between is copied chunk by chunk."""
+    chunks = (2, 3, 4)
+    spans = ((0, 2), (2, 1), (3, 2))
+    paths = [write_file(folder / f"{day}.nc", day, count, chunks=chunks) for day, count in spans]
+    for number, listed in enumerate(permutations(paths)):
+        ingest(None, repository, list(listed), group=f"g{number}")
+        assert days(repository, f"g{number}") == [0, 1, 2, 3, 4]
+
+
 def test_files_that_are_refused_leave_nothing_behind(
     job: Any, folder: Path, repository: icefloe.Repository, files: Callable[[], set[str]]
 ) -> None:

@@ -97,3 +97,48 @@ def test_another_data_type_keeps_what_is_missing(
         wide.attrs["_FillValue"] = 1000
     with pytest.raises(InvalidInputError, match=r"_FillValue = 1000 does not fit int8"):
         rechunk(None, repository, "w", dtype="int8")
+
+
+@pytest.mark.parametrize("missing", [np.float32(1e20), np.float32(np.nan), "NaN", "none", "-9999"])
+def test_a_missing_value_that_is_in_no_data_hides_none(
+    tmp_path: Path, repository: icefloe.Repository, missing: Any
+) -> None:
+    """Made to fit the data type, it would be a number that is there: 0, mostly."""
+    path = write(tmp_path / "a.nc", 0, [0, -99, 3], missing_value=missing)
+    ingest(None, repository, [path], unpack=True)
+    np.testing.assert_array_equal(dataset(repository).v, [[10, np.nan, 11.5]])
+    ingest(None, repository, [path], group="packed")
+    compute(None, repository, lambda v: v, "packed/v", "out")
+    np.testing.assert_array_equal(array(repository, "out")[...], [[10, np.nan, 11.5]])
+
+
+def test_values_stay_apart(tmp_path: Path, repository: icefloe.Repository) -> None:
+    """Half as many bytes are taken only where they hold the difference between two numbers."""
+    for name, offset, dtype in (("small", 10.0, "f4"), ("large", 1e5, "f8")):
+        path = write(tmp_path / f"{name}.nc", 0, [0, 1], scale_factor=0.001, add_offset=offset)
+        ingest(None, repository, [path], group=name, unpack=True)
+        found = array(repository, f"{name}/v")
+        assert found.dtype == dtype
+        np.testing.assert_allclose(np.diff(found[...]), 0.001, rtol=1e-2)
+
+
+def test_floats_that_are_rounded_keep_what_is_missing(
+    tmp_path: Path, repository: icefloe.Repository
+) -> None:
+    with repository.transaction("main", message="floats") as store:
+        written = xarray.Dataset({"v": (("y",), [1.0, np.nan, 3.0])})
+        written.v.encoding["_FillValue"] = -9999.9
+        written.to_zarr(store, zarr_format=3, consolidated=False)
+    rechunk(None, repository, "v", {"y": 2}, dtype="f4")
+    np.testing.assert_array_equal(dataset(repository).v, [1, np.nan, 3])
+
+
+def test_unsigned_numbers_are_integers(tmp_path: Path, repository: icefloe.Repository) -> None:
+    with repository.transaction("main", message="bytes") as store:
+        stored = zarr.create_array(
+            store, name="v", data=np.array([-1, 5], "i1"), dimension_names=["x"]
+        )
+        stored.attrs["_Unsigned"] = "true"
+    compute(None, repository, lambda v: v, "v", "out")
+    assert array(repository, "out").dtype == np.uint8
+    np.testing.assert_array_equal(array(repository, "out")[...], [255, 5])

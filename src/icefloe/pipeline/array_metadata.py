@@ -6,9 +6,7 @@ an extension of Zarr added stay as they are unless they are what is asked to cha
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +19,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.number_attributes import MISSING, float_fill, missing_numbers
 
 if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
@@ -263,26 +262,25 @@ class ArrayDocument:
         return changed
 
     def _retyped_attributes(self, wanted: np.dtype[Any]) -> dict[str, Any]:
-        """Return the attributes as they are with another data type: some say which numbers mean it.
-
-        A float's missing value is written as its bytes in base 64, as xarray reads it.
-        """
+        """Return the attributes as they are with another data type: some name numbers of it."""
         attributes = dict(self.document.get("attributes") or {})
         if "_Unsigned" in attributes:
             raise self._bad(
                 "by its attribute _Unsigned its numbers are other ones than are stored: leave its "
                 "data type, or take floating point when it is ingested"
             )
-        for name in ("_FillValue", "missing_value"):
-            value = attributes.get(name)
-            if self.dtype.kind not in "iu" or not isinstance(value, int | list):
-                continue
-            numbers = np.atleast_1d(value).astype(self.dtype)
-            cast = numbers.astype(wanted)
-            if not np.array_equal(cast.astype(self.dtype), numbers):
-                raise self._bad(f"its attribute {name} = {value!r} does not fit {wanted}")
-            if wanted.kind == "f" and name == "_FillValue":
-                attributes[name] = base64.b64encode(struct.pack("<d", float(cast[0]))).decode()
+        for name in MISSING if self.dtype.kind in "iuf" else ():
+            numbers = missing_numbers({name: attributes.get(name)}, self.dtype, self.dtype)
+            for number in numbers:
+                with np.errstate(over="ignore"):
+                    cast = np.array(number).astype(wanted)
+                # Floats are rounded, as the data are.
+                is_kept = np.isfinite(cast) == np.isfinite(number)
+                if not is_kept or (self.dtype.kind != "f" and cast.astype(self.dtype) != number):
+                    raise self._bad(f"its attribute {name} = {number!r} does not fit {wanted}")
+                if wanted.kind == "f":
+                    is_fill = name == "_FillValue"
+                    attributes[name] = float_fill(float(cast)) if is_fill else float(cast)
         return attributes
 
     @property

@@ -21,6 +21,7 @@ from icefloe.errors import (
 )
 from icefloe.pipeline.fitting_files import (
     from_high_to_low,
+    last_along,
     misfitting,
     odd_ones,
     overlapping,
@@ -33,7 +34,7 @@ from icefloe.pipeline.report import Failure, JobFailedError, counted, shown_byte
 from icefloe.pipeline.source_record import keep_sources, known_sources, record_of
 from icefloe.pipeline.sources import fetch_sizes, find_sized_sources
 from icefloe.pipeline.staged_refs import AlikeFiles, ParsedFile, ParseFiles, delete_staged
-from icefloe.pipeline.static_arrays import unlike_arrays, unlike_stored
+from icefloe.pipeline.static_arrays import keep_digests, unlike_arrays, unlike_stored
 from icefloe.pipeline.unlike_chunks import evened
 from icefloe.storage.backoff import pause_s
 from icefloe.virtual.files.agreement import raise_if_any
@@ -166,23 +167,24 @@ class FileJob:
             Whether to return the plan, and touch nothing.
         """
         run = self._start()
-        parsed: dict[str, ParsedFile | Failure] = {}
+        staged: list[ParsedFile] = []
         try:
-            return self._do(run, parsed, write, misfits, last_step, dry_run=dry_run)
+            return self._do(run, staged, write, misfits, last_step, dry_run=dry_run)
         finally:
             # Committed or refused: nobody else knew of them.
-            delete_staged(run.session.connection, parsed.values())
+            delete_staged(run.session.connection, staged)
 
     def _do(
         self,
         run: JobRun,
-        parsed: dict[str, ParsedFile | Failure],
+        staged: list[ParsedFile],
         write: Callable[[JobRun, Combined], None],
         misfits: Misfits,
         last_step: str,
         *,
         dry_run: bool,
     ) -> Plan | Report:
+        parsed: dict[str, ParsedFile | Failure] = {}
         for attempt in range(_TRIES):
             run = self._start() if attempt else run
             report = run.earlier(dry_run=dry_run)
@@ -194,7 +196,9 @@ class FileJob:
                 return self._plan(run, urls, last_step)
             if not urls:
                 return run.nothing()
-            self._parse(run, [url for url in urls if url not in parsed], parsed)
+            new = self._parse(run, [url for url in urls if url not in parsed])
+            staged += (one for one in new.values() if isinstance(one, ParsedFile))
+            parsed |= new
             found = self._combine(run, [parsed[url] for url in urls], misfits)
             try:
                 write(run, found)
@@ -291,10 +295,9 @@ class FileJob:
         size = max(1, -(-len(urls) // tasks))
         return [tuple(urls[start : start + size]) for start in range(0, len(urls), size)]
 
-    def _parse(
-        self, run: JobRun, urls: Sequence[str], parsed: dict[str, ParsedFile | Failure]
-    ) -> None:
+    def _parse(self, run: JobRun, urls: Sequence[str]) -> dict[str, ParsedFile | Failure]:
         """Let executors parse files."""
+        parsed: dict[str, ParsedFile | Failure] = {}
         tasks = self.grouped(run, urls)
         options = dict(self.parse_options or {})
         work = ParseFiles(run.session.connection, options, frozenset(self.dims))
@@ -305,6 +308,7 @@ class FileJob:
                 found = [Failure(url, outcome.error) for url in task]
             shared = (one if isinstance(one, Failure) else alike.add(one) for one in found)
             parsed.update(zip(task, shared, strict=True))
+        return parsed
 
     def _combine(
         self, run: JobRun, parsed: Iterable[ParsedFile | Failure], misfits: Misfits
@@ -317,8 +321,8 @@ class FileJob:
                 left_out.append(one)
             else:
                 files.append(one)
-        if self.copies:
-            files = evened(files, self.dims)
+        if self.copies and files:
+            files = evened(files, self.dims, self._last(files))
         for dim in self.dims if files else ():
             if not any(_has(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
@@ -350,9 +354,10 @@ class FileJob:
         is_whole = len(self.dims) == 1
         if self.append and is_whole:
             yield lambda files: misfitting(files, dims, lambda one: misfits(session, one))
-            yield lambda files: unlike_stored(files, session, self.group)
+        if self.append:
+            yield lambda files: unlike_stored(files, session, self.group, dims)
         yield lambda files: odd_ones(files, dims)
-        yield unlike_arrays
+        yield lambda files: unlike_arrays(files, dims)
         yield lambda files: unordered(files, self.dims)
         if self.append and is_whole:
             yield lambda files: find_append_problems(
@@ -367,6 +372,11 @@ class FileJob:
         return [*misfits(session, dataset)] or [
             *find_append_problems([dataset], session, dim=self.dims[0], group=self.group)
         ]
+
+    def _last(self, files: Sequence[ParsedFile]) -> int | None:
+        if len(self.dims) > 1:
+            return None
+        return len(files) - 1 if self.order == "given" else last_along(files, self.dims[0])
 
     def _ordered(self, session: Session, files: list[ParsedFile]) -> tuple[list[ParsedFile], Order]:
         """Say in which order files are joined."""
@@ -387,6 +397,8 @@ class FileJob:
     def _commit(self, run: JobRun, found: Combined) -> Report:
         verb = {"virtualize": "virtualized", "ingest": "ingested"}[self.name]
         urls = [one.url for one in found.files]
+        if not self.append:
+            keep_digests(run.session, self.group, found.files[0], frozenset(self.dims))
         keep_sources(run.session, self.group, [*(self._known(run) if self.append else ()), *urls])
         about: dict[str, Any] = {
             "group": path_of(self.group).value,

@@ -89,6 +89,20 @@ def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]
             last = span
 
 
+def last_along(files: Sequence[ParsedFile], dim: str) -> int:
+    """Tell which file comes last along a dimension: by coordinates, or else of the list."""
+    datasets = [file.dataset for file in files]
+    path = coordinate_path(datasets[0], "", dim)
+    if path is None or not all(path in one.arrays for one in datasets):
+        return len(files) - 1
+    values = comparable_values(datasets, path)
+    if values is None or not all(len(one) and one.dtype.kind in "iuf" for one in values):
+        return len(files) - 1
+    falls = any(len(one) > 1 and one[1] < one[0] for one in values)
+    starts = [one[0] for one in values]
+    return int(np.argmin(starts) if falls else np.argmax(starts))
+
+
 def from_high_to_low(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files of one step each by their coordinate; None if they are not such files."""
     datasets = [file.dataset for file in files]

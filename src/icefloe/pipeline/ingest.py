@@ -21,7 +21,8 @@ from icefloe.pipeline.damaged_files import find_damaged
 from icefloe.pipeline.file_job import FileJob, OnError, Order
 from icefloe.pipeline.job_run import TASK_BYTES, Piece
 from icefloe.pipeline.nodes import arrays_below, create_array, path_of
-from icefloe.pipeline.packed_values import MISSING, is_nan, unpacked
+from icefloe.pipeline.number_attributes import MISSING
+from icefloe.pipeline.packed_values import is_nan, unpacked
 from icefloe.pipeline.rechunk import (
     ArrayCopy,
     box_bytes,

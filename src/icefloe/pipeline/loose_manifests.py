@@ -100,7 +100,8 @@ class MergeManifests:
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
     ) -> NewManifests:
         """Make the manifests that take the place of loose ones."""
-        refs = dict(manifests)
+        gone: dict[NodeId, set[ManifestRef]] = {}
+        new_refs: dict[NodeId, list[ManifestRef]] = {}
         made = []
         for parts in self.find(nodes, manifests, num_refs, fetch).files:
             ids = {ref.id for part in parts for ref in part.refs}
@@ -112,10 +113,14 @@ class MergeManifests:
             made.append(Manifest(new.id, new.indices, overlay.compact(new.payloads)))
             for part in parts:
                 coords = arrays[part.node.id].coords
-                now = (ManifestRef(new.id, extents_of(coords)),) if len(coords) else ()
-                gone = {*part.refs}
-                stay = (ref for ref in refs[part.node.id] if ref not in gone)
-                refs[part.node.id] = (*stay, *now)
+                gone.setdefault(part.node.id, set()).update(part.refs)
+                if len(coords):
+                    ref = ManifestRef(new.id, extents_of(coords))
+                    new_refs.setdefault(part.node.id, []).append(ref)
+        refs = dict(manifests)
+        for node_id, left in gone.items():
+            stay = (ref for ref in manifests[node_id] if ref not in left)
+            refs[node_id] = (*stay, *new_refs.get(node_id, ()))
         return NewManifests(refs, made)
 
     def find(
@@ -185,6 +190,9 @@ class MergeManifests:
                 total = counts[row]
         found = []
         for run in runs:
+            if len(run) == 1:
+                found.append(run)
+                continue
             low, high = lows[run].min(axis=0), highs[run].max(axis=0)
             # Readers look into the first manifest that fits: a box around these may have no others.
             is_apart = int(np.all((lows < high) & (highs > low), axis=1).sum()) == len(run)

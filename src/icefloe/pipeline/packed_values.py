@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.number_attributes import missing_numbers, numbers_of
 from icefloe.pipeline.rechunk import fitting
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from icefloe.pipeline.array_metadata import ArrayDocument
 
 _PACKING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
-MISSING: Final = ("_FillValue", "missing_value")
-"""Attributes that name numbers which stand for no value."""
-
 _ENCODING: Final = ("dtype", "scale_factor", "add_offset", "_FillValue")
 _MAX_PACKED_BYTES: Final = 4
 """Larger integers are not exact in a float64, in which values are packed and unpacked."""
 
 _EXACT_BITS: Final = 16
 """Integers of up to so many bits are exact in a float32."""
+
+_FLOAT32_STEPS: Final = 2.0**23
+"""So many numbers next to each other stay apart in a float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,10 @@ def unpacked(
     is_packed = "scale_factor" in attributes or "add_offset" in attributes
     if not (is_packed or always) or array.dtype.kind not in "iuf":
         return array, None
-    wanted = np.dtype(dtype or ("f4" if array.dtype.itemsize * 8 <= _EXACT_BITS else "f8"))
+    scale, offset = (
+        _factor(array, name, usual) for name, usual in (("scale_factor", 1.0), ("add_offset", 0.0))
+    )
+    wanted = np.dtype(dtype or _smallest(array.dtype, scale, offset))
     if wanted.kind != "f":
         raise InvalidInputError(
             f"{array.path}: unpacked values are floating point, not {wanted}: take float32 or "
@@ -195,19 +198,8 @@ def unpacked(
         )
     stored = array.dtype.newbyteorder("=")
     packed = _read_as(stored, attributes.get("_Unsigned"))
-    missing = [
-        number
-        for name in MISSING
-        # Written as the numbers are stored, so to be read as they are.
-        for number in _numbers(attributes.get(name)).astype(stored).astype(packed).tolist()
-    ]
-    packing = Packing(
-        float(_numbers(attributes.get("scale_factor", 1.0))[0]),
-        float(_numbers(attributes.get("add_offset", 0.0))[0]),
-        tuple(dict.fromkeys(missing)),
-        packed.str,
-        wanted.str,
-    )
+    missing = tuple(missing_numbers(attributes, stored, packed))
+    packing = Packing(scale, offset, missing, packed.str, wanted.str)
     kept = {name: value for name, value in attributes.items() if name not in _PACKING}
     document = {
         **array.document,
@@ -223,26 +215,43 @@ def unpacked(
 
 
 def decoding(array: ArrayDocument) -> Packing | None:
-    """Tell how the numbers of an array are read as values, with NaN where there is none.
+    """Tell how the numbers of an array are read as values, as xarray would: NaN is no value.
 
     None where they are values: nothing is said of them, or only that NaN is missing.
     """
     attributes = array.document.get("attributes", {})
+    is_packed = "scale_factor" in attributes or "add_offset" in attributes
     if array.dtype.kind not in "iuf" or not any(name in attributes for name in _PACKING):
         return None
     is_float = array.dtype.kind == "f"
-    _, packing = unpacked(array, array.dtype if is_float else None, always=True)
-    if packing is None or not is_float or (packing.scale, packing.offset) != (1.0, 0.0):
+    wanted = np.float64 if is_packed else array.dtype if is_float else None
+    _, packing = unpacked(array, wanted, always=True)
+    if packing is None or is_packed:
         return packing
-    return None if np.isnan(np.array(packing.missing, np.float64)).all() else packing
+    if not np.isnan(np.array(packing.missing, np.float64)).all():
+        return packing
+    is_signed_otherwise = np.dtype(packing.packed) != array.dtype.newbyteorder("=")
+    return replace(packing, dtype=packing.packed) if is_signed_otherwise else None
 
 
 def is_nan(value: Any) -> bool:
     """Whether an attribute says that NaN, and no other number, stands for no value."""
-    try:
-        return bool(np.isnan(_numbers(value)).all())
-    except (TypeError, ValueError):  # a text, or what else people write
-        return False
+    found = numbers_of(value)
+    return bool(len(found)) and bool(np.isnan(found).all())
+
+
+def _smallest(dtype: np.dtype[Any], scale: float, offset: float) -> str:
+    """Return the smallest data type in which unpacked values stay apart."""
+    steps = 2.0 ** (8 * dtype.itemsize) + abs(offset / scale if scale else 0.0)
+    return "f4" if dtype.itemsize * 8 <= _EXACT_BITS and steps < _FLOAT32_STEPS else "f8"
+
+
+def _factor(array: ArrayDocument, name: str, usual: float) -> float:
+    value = array.document.get("attributes", {}).get(name, usual)
+    found = numbers_of(value)
+    if not len(found):
+        raise _bad(array.path, f"its attribute {name} = {value!r} is no number")
+    return float(found[0])
 
 
 def _read_as(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:
@@ -252,12 +261,3 @@ def _read_as(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:
     if stored.kind == "u" and says == "false":
         return np.dtype(f"i{stored.itemsize}")
     return stored
-
-
-def _numbers(value: Any) -> NDArray[Any]:
-    """Read an attribute; Zarr's convention for a float's missing value is its bytes in base 64."""
-    if value is None:
-        return np.zeros(0)
-    if isinstance(value, str):
-        return np.frombuffer(base64.standard_b64decode(value), np.dtype("<f8"))
-    return np.atleast_1d(value)

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.progress import run_watched
 from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
@@ -24,6 +24,7 @@ from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from icefloe.session import Session
@@ -142,9 +143,11 @@ def _write_here(
         for number, part in enumerate(parts):
             if progress is not None:
                 progress(number, len(parts))
-            yield from read_rows(session, plan, part)
+            for batch in read_rows(session, plan, part):
+                yield _with_folders(batch, partition_by)
 
-    schema = plan.schema
+    none = pa.RecordBatch.from_pylist([], schema=plan.schema)
+    schema = _with_folders(none, partition_by).schema
     folders = pa.schema([schema.field(name) for name in partition_by])
     beside = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
     try:
@@ -159,6 +162,9 @@ def _write_here(
         written = [path.stat().st_size for path in beside.rglob("*.parquet")]
         _remove_if_empty(str(target))
         beside.rename(target)
+    except IcefloeError as error:
+        failure = Failure(str(target), error.message)
+        raise JobFailedError("export", [failure], remedy=_REMEDY) from error
     except pa.ArrowInvalid as error:
         if "partitions" not in str(error):
             raise
@@ -166,6 +172,23 @@ def _write_here(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return len(written), sum(written)
+
+
+def _with_folders(batch: pa.RecordBatch, partition_by: Sequence[str]) -> pa.RecordBatch:
+    """Write times that become the names of folders as Spark does, and recognises them."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    for name in partition_by:
+        column = batch[name]
+        if pa.types.is_timestamp(column.type):
+            told = compute.strftime(column, "%Y-%m-%d %H:%M:%S")
+            short = compute.utf8_rtrim(compute.utf8_rtrim(told, "0"), ".")
+            has_fraction = compute.match_substring(told, ".")
+            place = batch.schema.get_field_index(name)
+            text = compute.if_else(has_fraction, short, told)
+            batch = batch.set_column(place, pa.field(name, pa.string()), text)
+    return batch
 
 
 def _require_free_here(target: str) -> None:
@@ -181,7 +204,7 @@ def _require_local(target: str) -> Path:
             f"{redacted_url(target)}: without Spark, rows go to a directory of this machine: give "
             "one, or pass a session (leave --no-spark out)"
         )
-    return local
+    return local.absolute()
 
 
 def _planned(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Plan:

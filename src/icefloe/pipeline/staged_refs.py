@@ -28,7 +28,7 @@ from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.report import Failure
-from icefloe.pipeline.static_arrays import digests
+from icefloe.pipeline.static_arrays import StaticDigests
 from icefloe.spark.tasks import told
 from icefloe.virtual.files.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.files.parsing import parse_at
@@ -86,11 +86,11 @@ class ParsedFile:
 
     def marked(self, number: int) -> VirtualDataset:
         """Return the dataset with a marker in each array, that says which file it is."""
-        return _with_refs(self.dataset, lambda array: _marker(len(array.shape), number))
+        return _with_refs(self.dataset, lambda array: _marker(array.shape, number))
 
     def marker(self, path: str, number: int) -> ArrayManifest:
         """Return the marker of one array."""
-        return _marker(len(self.dataset.arrays[path].shape), number)
+        return _marker(self.dataset.arrays[path].shape, number)
 
 
 class AlikeFiles:
@@ -141,11 +141,12 @@ class ParseFiles:
     def __call__(self, urls: tuple[str, ...]) -> list[ParsedFile | Failure]:
         """Parse files; one that cannot be parsed is told of, and does not keep the others."""
         sources = Sources.of(self.connection.virtual)
+        static = StaticDigests(sources, self.dims)
         found: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
         for url in urls:
             try:
                 parsed = self._parse(url, sources)
-                found.append((parsed, digests(parsed, url, sources, self.dims)))
+                found.append((parsed, static.of(parsed, url)))
             except Exception as error:  # noqa: BLE001 - told, with all others
                 found.append(Failure(url, told(error).removeprefix(f"{url}: ")))
         datasets = [one[0] for one in found if not isinstance(one, Failure)]
@@ -211,9 +212,9 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
-def delete_staged(connection: Connection, files: Iterable[ParsedFile | Failure]) -> None:
+def delete_staged(connection: Connection, files: Iterable[ParsedFile]) -> None:
     """Delete what only this job knew of; what cannot be deleted now, garbage collection finds."""
-    ids = dict.fromkeys(file.staged[0].ref.id for file in files if isinstance(file, ParsedFile))
+    ids = dict.fromkeys(file.staged[0].ref.id for file in files)
     with suppress(StorageError):
         connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
@@ -223,7 +224,10 @@ def file_number(marker: str) -> int:
     return int(marker)
 
 
-def _marker(ndim: int, number: int) -> ArrayManifest:
+def _marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
+    ndim = len(shape)
+    if 0 in shape:
+        return _none(ndim)  # it has no chunk to be a marker
     ref = VirtualChunkRef(str(number), 0, _MARKED_BYTES)
     return ArrayManifest(np.zeros((1, ndim), np.uint32), ChunkPayloads.of([ref]))
 

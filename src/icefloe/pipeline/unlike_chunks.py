@@ -41,12 +41,15 @@ _CODECS: Final = (
 )
 
 
-def evened(files: Sequence[ParsedFile], dims: Sequence[str]) -> list[ParsedFile]:
-    """Let files look as if their chunks were alike, where they are not."""
+def evened(files: Sequence[ParsedFile], dims: Sequence[str], last: int | None) -> list[ParsedFile]:
+    """Let files look as if their chunks were alike, where they are not.
+
+    ``last`` is the file that comes last, which alone may end within a chunk; None if several do.
+    """
     found = list(files)
     for path in found[0].dataset.arrays if found else ():
         arrays = _arrays(found, path)
-        if arrays and not _have_one_grid(arrays, dims):
+        if arrays and not _have_one_grid(arrays, dims, last):
             found = [
                 _shown_as(file, path, _stage_grid(arrays, dims), arrays[0].metadata)
                 for file in found
@@ -147,7 +150,7 @@ def _arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:
     return found
 
 
-def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> bool:
+def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str], last: int | None) -> bool:
     names = arrays[0].dimension_names
     axes = [axis for axis, name in enumerate(names) if name in dims]
     if len(axes) == 1:
@@ -157,9 +160,8 @@ def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> bool:
     return chunk is not None and all(
         one.chunk_shape == chunk
         and one.metadata["codecs"] == first.metadata["codecs"]
-        # The last of all may end within a chunk.
-        and (one is arrays[-1] or all(one.shape[axis] % chunk[axis] == 0 for axis in axes))
-        for one in arrays
+        and (number == last or all(one.shape[axis] % chunk[axis] == 0 for axis in axes))
+        for number, one in enumerate(arrays)
     )
 
 

@@ -48,6 +48,8 @@ def complete_log(log: TransactionLog, adopted: Adopted, assets: Assets) -> Trans
     for node_id, manifests in adopted.items():
         parts = [chunks[node_id]] if node_id in chunks else []
         parts += [_coords(assets, one.ref, node_id) for one in manifests]
+        if not parts:
+            continue  # an array that no file has written anything of
         coords = np.concatenate(parts)
         # Of adopted manifests none overlap, but a chunk of one may have been written again.
         chunks[node_id] = np.unique(coords, axis=0) if node_id in chunks else coords

@@ -44,32 +44,22 @@ def load_wanted(
     for path in dict.fromkeys(wanted):
         array = arrays[path]
         if isinstance(array, VirtualArray):
-            values = load_values(array, path, request.url, opened)
+            _require_small(array, path, request.url)
+            values = decode_values(array, path, request.url, fetch_encoded(array, opened))
             arrays[path] = LoadedArray.of(array.metadata, values)
     return VirtualDataset(dataset.sources, dataset.groups, arrays)
 
 
-def load_values(
-    array: VirtualArray, path: str, url: str, opened: Callable[[str], OpenSource]
-) -> NDArray[Any]:
-    """Read an array of a file; ``opened`` opens what it refers to.
+def decode_values(array: VirtualArray, path: str, url: str, encoded: list[bytes]) -> NDArray[Any]:
+    """Decode an array of a file from the bytes of its chunks.
 
     Raises
     ------
     FormatError
-        If its chunks are cut off, or cannot be decoded.
-    InvalidInputError
-        If it is too large to be loaded.
+        If they cannot be decoded.
     """
-    if size_bytes(array) > _MAX_BYTES:
-        raise unsupported(
-            url,
-            path,
-            f"with {size_bytes(array)} bytes it is too large to be loaded",
-            "name what to load in loadable_variables, or ",
-        )
     keys = ["/".join(["a/c", *map(str, row)]) for row in array.refs.coords.tolist()]
-    chunks = dict(zip(keys, _fetch(array, opened), strict=True))
+    chunks = dict(zip(keys, encoded, strict=True))
     chunks["a/zarr.json"] = json.dumps(array.metadata).encode()
     store = MemoryStore({key: cpu.Buffer.from_bytes(data) for key, data in chunks.items()})
     try:
@@ -85,7 +75,14 @@ def load_values(
     return values.astype(values.dtype.newbyteorder("="))
 
 
-def _fetch(array: VirtualArray, opened: Callable[[str], OpenSource]) -> list[bytes]:
+def fetch_encoded(array: VirtualArray, opened: Callable[[str], OpenSource]) -> list[bytes]:
+    """Fetch the chunks of an array; ``opened`` opens what it refers to.
+
+    Raises
+    ------
+    FormatError
+        If one is cut off.
+    """
     payloads = array.refs.payloads
     found: list[bytes] = [b""] * len(payloads)
     for row in np.flatnonzero(payloads.kind == ChunkKind.INLINE).tolist():
@@ -107,6 +104,16 @@ def _fetch(array: VirtualArray, opened: Callable[[str], OpenSource]) -> list[byt
                 )
             found[row] = data
     return found
+
+
+def _require_small(array: VirtualArray, path: str, url: str) -> None:
+    if size_bytes(array) > _MAX_BYTES:
+        raise unsupported(
+            url,
+            path,
+            f"with {size_bytes(array)} bytes it is too large to be loaded",
+            "name what to load in loadable_variables, or ",
+        )
 
 
 def size_bytes(array: VirtualArray) -> int:
