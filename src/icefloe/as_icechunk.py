@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, DistributionFinder
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe import repository
-from icefloe.errors import ErrorKind, InvalidInputError, SessionStateError
+from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.types import SpecVersion
 
 if TYPE_CHECKING:
@@ -67,14 +67,7 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
     SessionStateError
         If the real Icechunk is imported already.
     """
-    try:
-        version = SpecVersion(spec_version)
-    except ValueError as error:
-        known = " or ".join(str(int(one)) for one in SpecVersion)
-        raise InvalidInputError(
-            f"spec_version is {known}, not {spec_version!r}",
-            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        ) from error
+    version = SpecVersion(spec_version)
     present = sys.modules.get("icechunk")
     if present is not None and not isinstance(_loader(present), _IcechunkFinder):
         raise SessionStateError(

@@ -179,7 +179,7 @@ class Repository:
         _require_config(config)
         if check_clean_root:
             _require_clean(place)
-        version = default_spec_version if spec_version is None else int(spec_version)
+        version = default_spec_version if spec_version is None else SpecVersion(spec_version)
         given = None if config is None or config == RepositoryConfig() else config.copy()
         create_refs(place, spec_version=version, config=given)
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Literal, TypeAlias
+from typing import Literal, Never, TypeAlias
+
+from icefloe.errors import ErrorKind, InvalidInputError
 
 __all__ = ["ChunkType", "CommitMethod", "SessionMode", "SpecVersion"]
 
@@ -20,6 +22,14 @@ class SpecVersion(IntEnum):
     def current() -> SpecVersion:
         """Return the newest version."""
         return SpecVersion.v2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        """Refuse what is no version."""
+        known = " or ".join(str(int(one)) for one in cls)
+        raise InvalidInputError(
+            f"spec_version is {known}, not {value!r}", kind=ErrorKind.UNSUPPORTED_SPEC_VERSION
+        )
 
 
 class ChunkType(Enum):

@@ -7,6 +7,7 @@ or claim more than they have. `peak` measures what Python and numpy allocate on 
 from __future__ import annotations
 
 import contextlib
+import random
 import struct
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import zstandard
 from flatbuffers_library import Style, build, read
 from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, force_metadata, wrap
 from icefloe.errors import FormatError
-from icefloe.format.envelope import HEADER_SIZE
+from icefloe.format.envelope import HEADER_SIZE, FileType, pack, unpack
 from icefloe.format.location_compression import decompress
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import SnapshotId
@@ -421,3 +422,15 @@ def test_two_gibibytes_are_refused_before_memory_is_spent(kind: str, rows: int) 
     assert "would take more than the 2 GiB that one metadata file can hold" in done.stdout
     assert "split manifests" in done.stdout
     assert int(kilobytes) < 600 * 1024
+
+
+def test_large_frames_are_as_long_as_they_claim() -> None:
+    """What is cut off, and what stands behind a frame, is found in those that go another way."""
+    content = random.Random(0).randbytes(1 << 10) * (9 << 10)
+    given: Any = {"file_type": FileType.MANIFEST, "spec_version": 1, "level": 1}
+    file = pack([content], len(content), **given)
+    assert bytes(unpack(file, FileType.MANIFEST, "whole")[1]) == content
+    frame = file[HEADER_SIZE:]
+    for damaged in (file[:-3], file[: len(file) // 2], file + b"x", file + frame):
+        with pytest.raises(FormatError, match="zstd frame is damaged"):
+            unpack(damaged, FileType.MANIFEST, "damaged")

@@ -288,3 +288,14 @@ def test_writers_of_a_read_only_repository() -> None:
     repository.set_status(RepoStatus(RepoAvailability.online))
     began.commit("yes")
     repository.writable_session("main")
+
+
+@pytest.mark.parametrize("wrong", [0, 3, "x"])
+def test_a_version_that_there_is_not(wrong: Any) -> None:
+    storage = CountingStorage(MemoryStorage())
+    _refused(
+        storage,
+        lambda: Repository.create(storage, spec_version=wrong),
+        ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        f"spec_version is 1 or 2, not {wrong!r}",
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.model.chunk_index_columns import ChunkIndexColumns, ascending
+from icefloe.model.columns import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +107,7 @@ def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> C
         return indices
     rows, coords = np.diff(indices.splits), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
-    for ndim in np.unique(indices.ndims[indices.ndims > 0]):
+    for ndim in distinct(indices.ndims[indices.ndims > 0]):
         # All arrays of one rank at once, so that thousands of small ones cost no more than one.
         is_of_rank = indices.ndims == ndim
         here = np.repeat(is_of_rank, rows * indices.ndims)
@@ -125,7 +126,7 @@ def is_sorted(indices: ChunkIndexColumns) -> bool:
     # Array by array would be slow for thousands of small ones: arrays of one rank go together.
     starts = indices.coord_starts
     rows = np.diff(indices.splits)
-    for ndim in np.unique(indices.ndims[rows > 0]):
+    for ndim in distinct(indices.ndims[rows > 0]):
         arrays = np.flatnonzero((indices.ndims == ndim) & (rows > 0))
         if int(rows[arrays].sum()) == len(indices):
             flat = indices.coords

@@ -20,6 +20,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
+from icefloe.model.columns import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -365,7 +366,7 @@ def place_blobs(
     lengths = table.lengths[codes]
     np.ndarray((len(out) - 3,), "<u4", out, 0, (1,))[starts] = lengths
     # Strings of one length are copied as items of that size, all at once.
-    for length in np.unique(lengths[lengths > 0]):
+    for length in distinct(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
         source = np.ndarray((len(table.data) - length + 1,), f"V{length}", table.data, 0, (1,))
         target = np.ndarray((len(out) - length + 1,), f"V{length}", out, 0, (1,))

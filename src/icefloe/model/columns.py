@@ -26,3 +26,14 @@ def freeze_columns(owner: Any) -> None:
 def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
     """Make a column of one value that takes no memory."""
     return np.broadcast_to(np.array(value, dtype), (rows,))
+
+
+def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
+    """Return the distinct ones of some numbers, ascending.
+
+    `numpy.unique` would first import all of masked arrays, which takes longer than a small commit.
+    """
+    ordered = np.sort(numbers)
+    is_new = np.ones(len(ordered), bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_new]
