@@ -334,6 +334,9 @@ class Tables:
         total = int(splits[-1])
         if total * (item_size + target_size) > self.buffer.size:
             self.buffer.fail(f"{self.name}: vectors overlap each other or have absurd counts")
+        if len(spans.start) == 1:
+            start = int(spans.start[0])
+            return splits, np.arange(start, start + total * item_size, item_size, dtype=np.int64)
         within = np.arange(total, dtype=np.int64) - np.repeat(splits[:-1], spans.count)
         return splits, np.repeat(spans.start, spans.count) + within * item_size
 
