@@ -48,7 +48,7 @@ KINDS = {kind.file_type: kind for kind in (MANIFEST, SNAPSHOT, TRANSACTION_LOG, 
 
 def body_of(data: bytes) -> bytes:
     """Return the flatbuffer inside a metadata file."""
-    return bytes(unpack(data, read_header(data, "a file").file_type, "a file")[1])
+    return unpack(data, read_header(data, "a file").file_type, "a file")[1]
 
 
 def wrap(body: bytes, file_type: int, spec_version: int = 2, *, content_size: bool = True) -> bytes:

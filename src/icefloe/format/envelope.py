@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-import numpy as np
 import zstandard
 
 from icefloe import __version__
@@ -94,9 +93,7 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
     return Header(writer, spec_version, FileType(file_type))
 
 
-def unpack(
-    data: bytes | memoryview, file_type: FileType, file: str
-) -> tuple[Header, bytes | memoryview]:
+def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[Header, bytes]:
     """Read the header, check that it is the expected kind of file, and decompress the rest."""
     header = read_header(data, file)
     if header.file_type is not file_type:
@@ -127,7 +124,7 @@ def pack(
     return b"".join(packed)
 
 
-def _decompress(frame: memoryview, file: str) -> bytes | memoryview:
+def _decompress(frame: memoryview, file: str) -> bytes:
     limit = min(MAX_FLATBUFFER_SIZE, max(_SMALL_SIZE, _MAX_RATIO * len(frame)))
     try:
         size = zstandard.frame_content_size(frame)
@@ -136,8 +133,6 @@ def _decompress(frame: memoryview, file: str) -> bytes | memoryview:
                 f"claims to decompress from {len(frame)} to {size} bytes; the limit is {limit}",
                 file=file,
             )
-        if size > _LARGE_SIZE:
-            return _decompress_into_large_pages(frame, size)
         if size >= 0:
             return _decompress_at_once(frame, size)
         # Some writers leave the size out. Room that is not used costs nothing, as the operating
@@ -159,15 +154,6 @@ def _decompress_at_once(frame: memoryview, room: int) -> bytes:
     return zstandard.ZstdDecompressor().decompress(
         frame, max_output_size=room, allow_extra_data=False
     )
-
-
-def _decompress_into_large_pages(frame: memoryview, size: int) -> memoryview:
-    # Numpy asks the operating system for large pages, and half of the time goes into small ones.
-    room = np.empty(size, np.uint8)
-    reader = zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=True)
-    if reader.readinto(room.data) < size or reader.read(1):
-        raise zstandard.ZstdError("there is less, or more, than it claims")
-    return room.data
 
 
 def _say(file_type: FileType) -> str:
