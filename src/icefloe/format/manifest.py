@@ -206,30 +206,13 @@ class _SpanColumn:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._filled = 0
-        self._spans: Spans | None = None
-
-    @property
-    def spans(self) -> Spans | None:
-        """All of them, absent where none was put."""
-        self._fill(self._rows)
-        return self._spans
+        self.spans: Spans | None = None
 
     def put(self, rows: slice, spans: Spans) -> None:
-        """Take those of some rows, which come after all before them."""
-        if self._spans is None:
-            # Not made of zeros: then memory would be touched twice.
-            self._spans = Spans(np.empty(self._rows, np.int64), np.empty(self._rows, np.int64))
-        self._fill(rows.start)
-        self._spans.start[rows] = spans.start
-        self._spans.count[rows] = spans.count
-        self._filled = rows.stop
-
-    def _fill(self, end: int) -> None:
-        if self._spans is not None and self._filled < end:
-            self._spans.start[self._filled : end] = 0
-            self._spans.count[self._filled : end] = 0
-            self._filled = end
+        if self.spans is None:
+            self.spans = Spans(np.zeros(self._rows, np.int64), np.zeros(self._rows, np.int64))
+        self.spans.start[rows] = spans.start
+        self.spans.count[rows] = spans.count
 
 
 def encode_manifest(
