@@ -16,7 +16,13 @@ from icefloe.format.keys import (
     snapshot_key,
     transaction_log_key,
 )
-from icefloe.format.manifest import decode_manifest, encode_manifest
+from icefloe.format.manifest import (
+    encode_manifest,
+    open_manifest,
+    read_manifest,
+    read_manifest_id,
+)
+from icefloe.format.manifest_edit import edit_manifest
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
 from icefloe.model.config import CachingConfig
@@ -28,6 +34,7 @@ from icefloe.storage.interface import Create, Fresh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.location_compression import LocationCompression
     from icefloe.model.chunk_payload import ChunkRef
     from icefloe.model.ids import ChunkId, ManifestId, NodeId, ObjectId, SnapshotId
@@ -44,6 +51,7 @@ _BYTES_PER_REF = 64
 _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
 _MAX_THREADS = 64
+_EDITED_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
@@ -110,6 +118,10 @@ class Assets:
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
             # Finders, made later, number the rows: eight bytes for each.
             lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
+        )
+        # Edited manifests were never read, so that they are kept as they were written.
+        self._edited: Cache[ManifestId, bytes] = Cache(
+            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _EDITED_BYTES), len
         )
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
@@ -199,6 +211,21 @@ class Assets:
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
         return info, EncodedFile(manifest_key(manifest.id), data)
 
+    def edit_manifest(
+        self, before: ManifestFileInfo, changes: Manifest
+    ) -> tuple[ManifestFileInfo, EncodedFile] | Manifest:
+        """Make the file of a manifest with some references of its one array replaced.
+
+        Returns the manifest as it was if its file has to be made from its references.
+        """
+        root = self._open_manifest(before.id)
+        data = edit_manifest(root, changes, spec_version=self.spec_version)
+        if data is None:
+            return read_manifest(root)
+        self._edited.put(changes.id, data)
+        info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
+        return info, EncodedFile(manifest_key(changes.id), data)
+
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
         """Make the file of a transaction log."""
         data = encode_transaction_log(log, spec_version=self.spec_version)
@@ -266,10 +293,14 @@ class Assets:
         return snapshot
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
+        return read_manifest(self._open_manifest(manifest_id))
+
+    def _open_manifest(self, manifest_id: ManifestId) -> Tables:
         key = manifest_key(manifest_id)
-        manifest = decode_manifest(fetch_file(self.storage, key).data, key)
-        _require_id(manifest.id, manifest_id, key)
-        return manifest
+        data = self._edited.find(manifest_id)
+        root = open_manifest(fetch_file(self.storage, key).data if data is None else data, key)
+        _require_id(read_manifest_id(root), manifest_id, key)
+        return root
 
     def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         key = transaction_log_key(snapshot_id)

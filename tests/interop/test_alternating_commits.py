@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edited_manifests import edited_wherever_possible
 from interop.alternation import Alternation, Setting, Side
 
 if TYPE_CHECKING:
@@ -94,6 +95,23 @@ def test_split_manifests(tmp_path: Path, setting: Setting, first: Side) -> None:
     both.rewrite_manifests(first, split=9)
     both.change(second, ["write", "a", [[0, 21], [0, 4]], 8])
     both.change(first, ["write", "a", [[5, 6], [0, 4]], 9])
+
+
+@pytest.mark.parametrize("first", SIDES)
+def test_edited_manifests(tmp_path: Path, setting: Setting, first: Side) -> None:
+    """Icechunk goes on from files that icefloe edited, be they its own or icefloe's."""
+    both = start(tmp_path, setting, first)
+    both.change(first, ["group", "", {}], A, ["write", "g/a", [[0, 10], [0, 6]], 1], inline=0)
+    with edited_wherever_possible() as tries:
+        both.change("us", ["write", "g/a", [[0, 3], [0, 2]], 2], inline=0)
+        both.change("us", ["write", "g/a", [[3, 7], [2, 3]], 3])
+        both.change("them", ["write", "g/a", [[9, 10], [5, 6]], 4])
+        both.change("us", ["write", "g/a", [[0, 10], [3, 5]], 5], inline=0)
+        assert tries == [True] * 3
+        both.change("us", ["delete_key", "g/a/c/0/0"])
+        both.change("us", ["write", "g/a", [[0, 1], [0, 1]], 6])
+        assert tries == [True] * 3 + [False]
+    both.change("them", ["resize", "g/a", [5, 6]])
 
 
 @pytest.mark.parametrize("first", SIDES)

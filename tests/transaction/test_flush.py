@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from edited_manifests import edited_wherever_possible
 from faulty_storage import FaultyStorage
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, StorageError
@@ -128,6 +129,19 @@ def test_any_history(data: st.DataObject, spec_version: int) -> None:
 
     Also manifests cover no chunk twice, are tight, and stay where nothing in their cell changed.
     """
+    _any_history(data, spec_version, sets=3)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([1, 2]))
+def test_any_history_with_edited_files(data: st.DataObject, spec_version: int) -> None:
+    """The same holds where files of manifests are edited."""
+    with edited_wherever_possible() as tries:
+        _any_history(data, spec_version, sets=30)
+        event(f"{sum(tries)} of {len(tries)} edited")
+
+
+def _any_history(data: st.DataObject, spec_version: int, *, sets: int) -> None:
     names = ["a", "b", "c"][: data.draw(st.integers(1, 3), "arrays")]
     ranks = {name: data.draw(st.integers(0, 3), f"rank of {name}") for name in names}
     model = {name: _Array((4,) * ranks[name]) for name in names}
@@ -150,12 +164,14 @@ def test_any_history(data: st.DataObject, spec_version: int) -> None:
         for step in range(data.draw(st.integers(0, 8), "steps")):
             name = data.draw(st.sampled_from(names), "array")
             one = model[name]
-            action = data.draw(st.sampled_from(["set", "set", "set", "delete", "resize"]), "action")
+            action = data.draw(st.sampled_from(["set"] * sets + ["delete", "resize"]), "action")
             if action == "resize":
                 one.grid = tuple(data.draw(st.integers(1, 6), "grid") for _ in one.grid)
                 put(session.store, f"{name}/zarr.json", array(one.grid))
                 continue
-            coords = tuple(data.draw(st.integers(0, count - 1), "index") for count in one.grid)
+            anywhere = st.tuples(*[st.integers(0, count - 1) for count in one.grid])
+            there = st.sampled_from(sorted(one.visible()) or [(0,) * len(one.grid)])
+            coords = data.draw(there | anywhere, "index")
             key = chunk_key(name, coords)
             if action == "delete":
                 delete(session.store, key)
@@ -201,14 +217,15 @@ def _check_reuse(before: Snapshot, after: Snapshot, model: dict[str, _Array], si
         )
         if not fits_cells:
             continue  # the rules changed: manifests that span cells pull others along
+        cells = {ref.id: _cells(_corners(ref.extents)[0], sizes[name]) for ref in refs}
         dirty = {_cells(coords, sizes[name]) for coords in one.changed}
+        dirty |= {cells[ref.id] for ref in refs if not _is_inside(ref, one.grid)}
         for ref in refs:
-            is_inside = all(
-                box.stop <= count for box, count in zip(ref.extents.ranges, one.grid, strict=True)
-            )
-            is_clean = _cells(_corners(ref.extents)[0], sizes[name]) not in dirty
-            if is_inside and is_clean:
-                assert ref in now[name]
+            assert ref in now[name] or cells[ref.id] in dirty
+
+
+def _is_inside(ref: Any, grid: Coords) -> bool:
+    return all(box.stop <= count for box, count in zip(ref.extents.ranges, grid, strict=True))
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

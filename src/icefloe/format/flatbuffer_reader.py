@@ -210,6 +210,13 @@ class Tables:
             return positions, None
         return positions, np.broadcast_to(present, (len(positions),))
 
+    def place(self, field: Field, size: int) -> int:
+        """Say where a field of the one table here stands."""
+        positions, present = self._field_positions(field, size, 1)
+        if present is not None:
+            self._require_present(field, present, required=True)
+        return int(positions[0])
+
     def scalars(self, field: Field, dtype: str, default: int = 0) -> NDArray[Any]:
         """Read a number of each table."""
         kind = np.dtype(dtype)

@@ -40,14 +40,24 @@ UOFFSET = "<u4"
 
 
 class Layout:
-    """The places of one flatbuffer, handed out front to back, and what stands there."""
+    """The places of one flatbuffer, handed out front to back, and what stands there.
 
-    def __init__(self, what: str) -> None:
+    Parameters
+    ----------
+    what
+        What is being written, for errors.
+    behind
+        How many bytes of the file there are already; places are handed out behind them.
+    """
+
+    def __init__(self, what: str, *, behind: int = 0) -> None:
         self._what = what
         self._head = np.zeros(2, "<u4")
         self._head[1:] = np.frombuffer(FILE_IDENTIFIER, "<u4")
-        self._pieces: list[tuple[int, NDArray[np.generic] | Late]] = [(0, self._head)]
-        self._end = 8
+        self._pieces: list[tuple[int, NDArray[np.generic] | Late]] = []
+        self._begin, self._end = behind, behind
+        if not behind:
+            self.put(self.reserve(self._head.nbytes), self._head)
 
     def reserve(self, size: int, align: int = 4, *, before: int = 0) -> int:
         """Take a place of ``size`` bytes, so that what is ``before`` bytes into it is aligned."""
@@ -150,10 +160,11 @@ class Layout:
         """How many bytes the file has so far."""
         return self._end
 
-    def pieces(self, root: Records) -> Iterator[memoryview]:
-        """Yield the bytes of the whole file, in order."""
-        self._head[0] = root.positions[0]
-        cursor = 0
+    def pieces(self, root: Records | None = None) -> Iterator[memoryview]:
+        """Yield the bytes of all that was placed, in order; the head of a file names its root."""
+        if root is not None:
+            self._head[0] = root.positions[0]
+        cursor = self._begin
         for start, piece in self._pieces:
             if start > cursor:
                 yield memoryview(bytes(start - cursor))

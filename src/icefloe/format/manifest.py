@@ -57,11 +57,25 @@ _SMALLEST_RECORD = 28  # of a reference as written here: pointer, vtable, table 
 _SMALLEST_REF = 12  # the distance to its vtable, its index, and one place where its bytes are
 
 
+def open_manifest(data: bytes | memoryview, file: str) -> Tables:
+    """Decompress a manifest file; returns its root table, and reads nothing yet."""
+    _, body = unpack(data, FileType.MANIFEST, file)
+    return FlatBuffer(body, file).root("Manifest")
+
+
 def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
     """Read a manifest file."""
-    _, body = unpack(data, FileType.MANIFEST, file)
-    root = FlatBuffer(body, file).root("Manifest")
-    manifest_id = ManifestId(root.structs(schema.Manifest.ID, ManifestId.SIZE).tobytes())
+    return read_manifest(open_manifest(data, file))
+
+
+def read_manifest_id(root: Tables) -> ManifestId:
+    """Read which manifest a file holds."""
+    return ManifestId(root.structs(schema.Manifest.ID, ManifestId.SIZE).tobytes())
+
+
+def read_manifest(root: Tables) -> Manifest:
+    """Read all that a manifest file holds."""
+    manifest_id = read_manifest_id(root)
     _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
     node_ids = arrays.structs(schema.ArrayManifest.NODE_ID, NodeId.SIZE)
     root.buffer.require_ascending(node_ids, "arrays")
@@ -264,8 +278,9 @@ def encode_manifest(
     )
     heads.fill(array_table.NODE_ID, indices.node_ids)
     arrays.aim(heads.positions)
-    refs = _write_refs(layout, manifest, None if compressed is None else compressed.frames)
-    heads.aim(array_table.REFS, refs)
+    frames = None if compressed is None else compressed.frames
+    vectors, _ = write_refs(layout, manifest, frames)
+    heads.aim(array_table.REFS, vectors)
     return pack(
         layout.pieces(root),
         layout.size,
@@ -293,8 +308,13 @@ def _used_fields(payloads: ChunkPayloads, *, compressed: bool) -> dict[Column, N
     return {column: rows for column, rows in optional.items() if rows.any()}
 
 
-def _write_refs(layout: Layout, manifest: Manifest, frames: Strings | None) -> NDArray[np.int64]:
-    """Place all chunk references; returns the positions of their vectors, one for each array."""
+def write_refs(
+    layout: Layout, manifest: Manifest, frames: Strings | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Place all chunk references; returns where their vectors are, one for each array, and they.
+
+    ``frames`` are compressed locations to be written instead of the plain ones.
+    """
     ref, indices, payloads = schema.ChunkRef, manifest.indices, manifest.payloads
     # Too many are found out before anything is made for each of them, and then exactly.
     layout.require_room(len(manifest) * _SMALLEST_RECORD)
@@ -335,8 +355,9 @@ def _write_refs(layout: Layout, manifest: Manifest, frames: Strings | None) -> N
         targets[ref.CHECKSUM_ETAG] = layout.blobs(payloads.etags)[payloads.etag]
     if ref.INLINE in present:
         targets[ref.INLINE] = _place_inline(layout, payloads, present[ref.INLINE])
-    pointers.aim(records.positions_from(starts))
-    return vectors
+    positions = records.positions_from(starts)
+    pointers.aim(positions)
+    return vectors, positions
 
 
 def _place_refs(

@@ -7,7 +7,7 @@ Pure but for fetching the manifests that go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.assets import EncodedFile
+    from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.transaction.change_columns import ChangeColumns
 
     Fetch = Callable[[Iterable[ManifestId]], list[Manifest]]
@@ -67,10 +69,40 @@ class ChangedArray:
 
 @dataclass(slots=True)
 class NewManifests:
-    """What arrays get: manifests that stay or are new, and the new ones themselves."""
+    """What arrays get: manifests that stay or are new, and the new ones themselves.
+
+    Those that differ in few references from one before may be files already: ``edited``.
+    """
 
     refs: dict[NodeId, tuple[ManifestRef, ...]]
     made: list[Manifest]
+    edited: list[tuple[ManifestFileInfo, EncodedFile]] = field(default_factory=list)
+
+
+def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
+    """Return the manifest that may have all the chunks that change, and would stay as it is else.
+
+    If it has them indeed, its file can be edited, and the array's other manifests stay.
+    """
+    if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
+        return None
+    grid, refs = array.num_chunks, array.manifests
+    if not all(_fits(ref.extents, grid) for ref in refs):
+        return None
+    changed_cells = splitting.cells_of(changes.coords, array.sizes)
+    leaving = [
+        ref for ref, goes in zip(refs, _leaving(array, refs, changed_cells), strict=True) if goes
+    ]
+    # Two refs may name one file, with different extents.
+    if len(leaving) != 1 or sum(ref.id == leaving[0].id for ref in refs) > 1:
+        return None
+    box = leaving[0].extents
+    low, high = splitting.cell_boxes([box], array.sizes, grid)
+    is_around = all(
+        outer.start <= inner.start and inner.stop <= outer.stop
+        for outer, inner in zip(box.ranges, extents_of(changes.coords).ranges, strict=True)
+    )
+    return leaving[0] if is_around and (high - low == 1).all() else None
 
 
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:

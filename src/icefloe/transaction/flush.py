@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from icefloe.model.ids import SnapshotId
-from icefloe.model.node import ArrayNodeData, NodeSnapshot
+from icefloe.model.ids import ManifestId, SnapshotId
+from icefloe.model.manifest import ArrayManifest, Manifest
+from icefloe.model.node import ArrayNodeData, ManifestRef, NodeSnapshot
 from icefloe.model.snapshot import Snapshot
 from icefloe.model.tree import Tree
+from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.array_manifests import (
     ChangedArray,
+    NewManifests,
+    editable_manifest,
     replace_manifests,
     replace_small_manifests,
 )
@@ -32,13 +36,12 @@ if TYPE_CHECKING:
     from icefloe.assets import Assets, EncodedFile
     from icefloe.format.location_compression import LocationCompression
     from icefloe.model.config import RepositoryConfig
-    from icefloe.model.ids import ManifestId, NodeId
-    from icefloe.model.manifest import Manifest
-    from icefloe.model.node import DimensionShape, ManifestRef
+    from icefloe.model.ids import NodeId
+    from icefloe.model.node import DimensionShape
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.transaction.adopted import LogWriter
-    from icefloe.transaction.array_manifests import Fetch, NewManifests
+    from icefloe.transaction.array_manifests import Fetch
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
 
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 
 # Arrays with fewer references and changes than this are dealt with all at once.
 _FEW = 4096
+# Changes to one reference in this many, or fewer, are worth a try at editing a manifest's file.
+_FEW_CHANGES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +136,11 @@ class Flusher:
         made: list[Manifest] = []
         small, large = _by_size(changed, changes, infos)
         columns = gather(small)
-        for new in self._replace_manifests(columns, large, changed):
+        for new in self._replace_manifests(columns, large, changed, infos):
             manifests |= new.refs
             made += new.made
+            infos |= {info.id: info for info, _ in new.edited}
+            files += [file for _, file in new.edited]
         if self.merger is not None:
             made = self._merge(self.merger, nodes.values(), manifests, infos, made)
         for manifest in made:
@@ -213,12 +220,37 @@ class Flusher:
         small: Iterable[ChangeColumns],
         large: Mapping[NodeId, ChunkChanges],
         changed: Mapping[NodeId, ChangedArray],
+        infos: Mapping[ManifestId, ManifestFileInfo],
     ) -> Iterable[NewManifests]:
         for group in small:
             arrays = [changed[node_id] for node_id in group.node_ids]
             yield replace_small_manifests(arrays, group, self._fetch)
         for node_id, chunk_changes in large.items():
-            yield replace_manifests(changed[node_id], chunk_changes.columns(), self._fetch)
+            yield self._replace_large(changed[node_id], chunk_changes.columns(), infos)
+
+    def _replace_large(
+        self,
+        array: ChangedArray,
+        changes: ArrayManifest,
+        infos: Mapping[ManifestId, ManifestFileInfo],
+    ) -> NewManifests:
+        """Make the manifests of a large array, by editing a file where that is less work."""
+        ref = editable_manifest(array, changes)
+        if (
+            ref is None
+            or self.merger is not None
+            or self.assets.has_manifest(ref.id)
+            or len(changes) * _FEW_CHANGES > infos[ref.id].num_chunk_refs
+        ):
+            return replace_manifests(array, changes, self._fetch)
+        compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
+        new = Manifest.of_one(ManifestId.random(), array.node_id, compact)
+        edited = self.assets.edit_manifest(infos[ref.id], new)
+        if isinstance(edited, Manifest):
+            return replace_manifests(array, changes, lambda _: [edited])
+        self._infos[new.id] = edited[0]
+        refs = [ManifestRef(new.id, ref.extents) if one is ref else one for one in array.manifests]
+        return NewManifests({array.node_id: tuple(refs)}, [], [edited])
 
     def _merge(
         self,

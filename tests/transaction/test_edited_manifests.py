@@ -1,0 +1,120 @@
+"""Commits of few chunks in a large array: its manifest's file is edited, not made anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+from counting_storage import CountingStorage
+from edited_manifests import note_edits
+from icefloe.conflicts import ConflictDetector
+from icefloe.model.config import CachingConfig, RepositoryConfig
+from icefloe.repository import Repository
+from icefloe.storage import MemoryStorage
+
+LENGTH = 6000
+HOLE = 17
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def storage(request: pytest.FixtureRequest) -> CountingStorage:
+    """Make a repository with an array of many inline chunks, one of which is missing."""
+    inner = MemoryStorage()
+    session = Repository.create(inner, spec_version=request.param).writable_session("main")
+    made = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
+    made[:] = np.arange(1, LENGTH + 1)
+    made[HOLE] = 0  # the fill value: no chunk
+    session.commit("made")
+    return CountingStorage(inner)
+
+
+@pytest.fixture
+def edits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Keep a record of the edits that were tried, and whether they were made."""
+    return note_edits(monkeypatch)
+
+
+def change(repository: Repository, rows: slice | int, value: int) -> None:
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[rows] = value
+    session.commit(f"{rows} = {value}")
+
+
+def values(repository: Repository) -> list[int]:
+    session = repository.readonly_session("main")
+    return np.asarray(zarr.open_array(session.store, path="a")[:]).tolist()  # type: ignore[no-any-return]
+
+
+def manifest_gets(storage: CountingStorage) -> int:
+    gets = [call for call in storage.calls if call.name.startswith("get")]
+    storage.forget()
+    return sum(call.key.startswith("manifests/") for call in gets)
+
+
+def test_one_chunk_after_the_other(storage: CountingStorage, edits: list[bool]) -> None:
+    """Each commit edits the file of the one before it, which is fetched once in all."""
+    expected = values(Repository.open(storage))
+    repository = Repository.open(storage)
+    storage.forget()
+    for number in range(5):
+        change(repository, number * 1000, -1)
+        expected[number * 1000] = -1
+    assert edits == [True] * 5
+    assert manifest_gets(storage) == 1
+    assert values(repository) == expected
+    assert manifest_gets(storage) == 0
+    assert values(Repository.open(storage)) == expected
+
+
+@pytest.mark.parametrize("num_chunk_refs", [None, 0], ids=["kept", "nothing kept"])
+def test_a_new_chunk(
+    storage: CountingStorage, edits: list[bool], num_chunk_refs: int | None
+) -> None:
+    """A chunk that was not there takes a new file, and no second look at the old one."""
+    expected = values(Repository.open(storage))
+    config = RepositoryConfig(caching=CachingConfig(num_chunk_refs=num_chunk_refs))
+    repository = Repository.open(storage, config)
+    storage.forget()
+    change(repository, HOLE, 5)
+    assert edits == [False]
+    assert manifest_gets(storage) == 1
+    expected[HOLE] = 5
+    assert values(Repository.open(storage)) == expected
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1000), slice(0, LENGTH)])
+def test_many_chunks(storage: CountingStorage, edits: list[bool], rows: slice) -> None:
+    """Editing is not even tried where a good part changes."""
+    change(Repository.open(storage), rows, 5)
+    assert edits == []
+    assert values(Repository.open(storage))[rows] == [5] * rows.stop
+
+
+def test_a_manifest_in_memory(storage: CountingStorage, edits: list[bool]) -> None:
+    """What was read already is written from memory, and stays there."""
+    repository = Repository.open(storage)
+    expected = values(repository)
+    storage.forget()
+    change(repository, 3, 5)
+    assert edits == []
+    assert values(repository) == [*expected[:3], 5, *expected[4:]]
+    assert manifest_gets(storage) == 0
+
+
+def test_a_deleted_chunk(storage: CountingStorage, edits: list[bool]) -> None:
+    """A deletion is no edit."""
+    change(Repository.open(storage), 3, 0)
+    assert edits == []
+    assert values(Repository.open(storage))[2:5] == [3, 0, 5]
+
+
+def test_a_commit_that_was_overtaken(storage: CountingStorage, edits: list[bool]) -> None:
+    """After a rebase the other's file is the one to edit."""
+    ours, theirs = (Repository.open(storage).writable_session("main") for _ in range(2))
+    zarr.open_array(ours.store, path="a")[1] = 11
+    zarr.open_array(theirs.store, path="a")[2] = 22
+    theirs.commit("theirs")
+    ours.commit("ours", rebase_with=ConflictDetector())
+    assert edits == [True] * 3
+    assert values(Repository.open(storage))[:4] == [1, 11, 22, 4]
