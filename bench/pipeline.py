@@ -3,9 +3,9 @@
 ``python pipeline.py WORK FOLDER [COUNT]`` prints JSON. ``FOLDER`` is where the files are, made on
 first use, and where each work makes a repository. Java and Python start before the clock does.
 
-``ingest_icechunk``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy the same files
-into the same chunks: xarray with dask and the icechunk wheel, one process of icefloe, one that has
-only one core, and Spark on two cores. ``virtualize_virtualizarr`` and ``virtualize_spark`` make
+``ingest_icechunk``, ``ingest_xarray``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy
+the same files into the same chunks: xarray with dask and the icechunk wheel, the same without
+dask's threads, one process of icefloe, one that has only one core, and Spark on two cores. ``virtualize_virtualizarr`` and ``virtualize_spark`` make
 references to many small files; ``nothing_to_do`` appends them when they are all there.
 ``driver_memory`` virtualizes a hundred files that nobody wrote, with ``COUNT`` references in all.
 """
@@ -109,16 +109,16 @@ def warm_python(_: int = 0) -> None:
         import_module(name)
 
 
-def ingest_icechunk(folder: Path, count: int) -> dict[str, float]:
-    """Let xarray open the files, and dask write them."""
+def ingest_icechunk(folder: Path, count: int, *, scheduler: str) -> dict[str, float]:
+    """Let xarray open the files, and dask write them: in two threads, or one after the other."""
     import dask  # noqa: PLC0415
     import icechunk  # noqa: PLC0415
     import xarray  # noqa: PLC0415
 
     paths = archive(folder / "files", count, (STEPS, LATS, LONS))
-    repository = create(icechunk, folder / "ingest-icechunk", folder / "files")
+    repository = create(icechunk, folder / f"ingest-icechunk-{scheduler}", folder / "files")
     found: dict[str, float] = {}
-    with measured(found), dask.config.set(scheduler="threads", num_workers=2):
+    with measured(found), dask.config.set(scheduler=scheduler, num_workers=2):
         dataset = xarray.open_mfdataset(
             paths,
             engine="h5netcdf",
@@ -284,7 +284,8 @@ def driver_memory(folder: Path, count: int) -> dict[str, float]:
 
 
 WORK: dict[str, tuple[Callable[[Path, int], dict[str, float]], int]] = {
-    "ingest_icechunk": (ingest_icechunk, INGESTED),
+    "ingest_icechunk": (partial(ingest_icechunk, scheduler="threads"), INGESTED),
+    "ingest_xarray": (partial(ingest_icechunk, scheduler="synchronous"), INGESTED),
     "ingest_single": (partial(ingest_ours, on_spark=False, name="ingest-single"), INGESTED),
     "ingest_core": (ingest_core, INGESTED),
     "ingest_spark": (partial(ingest_ours, on_spark=True, name="ingest-spark"), INGESTED),
