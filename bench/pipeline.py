@@ -5,9 +5,10 @@ first use, and where each work makes a repository. Java and Python start before 
 
 ``ingest_icechunk``, ``ingest_xarray``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy
 the same files into the same chunks: xarray with dask and the icechunk wheel, the same without
-dask's threads, one process of icefloe, one that has only one core, and Spark on two cores. ``virtualize_virtualizarr`` and ``virtualize_spark`` make
-references to many small files; ``nothing_to_do`` appends them when they are all there.
-``driver_memory`` virtualizes a hundred files that nobody wrote, with ``COUNT`` references in all.
+dask's threads, one process of icefloe, one that has only one core, and Spark on two cores.
+``virtualize_virtualizarr`` and ``virtualize_spark`` make references to many small files;
+``nothing_to_do`` appends them when they are all there. ``driver_memory`` virtualizes a hundred
+files that nobody wrote, with ``COUNT`` references in all.
 """
 
 from __future__ import annotations

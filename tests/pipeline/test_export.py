@@ -130,19 +130,19 @@ def test_rows_without_spark(
 ) -> None:
     """One process writes what Spark would, beside the place that it is renamed to in the end."""
     values = write_weather(repository)
-    rows = str(tmp_path / "rows")
+    rows = (tmp_path / "all rows").as_uri()
     told: list[tuple[int, int]] = []
     options: dict[str, Any] = {"format": "parquet", "variables": ["air"], "partition_by": folders}
     plan = export(None, repository, rows, **options, dry_run=True)
     assert isinstance(plan, Plan)
     report = export(None, repository, rows, **options, progress=lambda *at: told.append(at))
     assert isinstance(report, Report)
-    table = dataset.dataset(rows, partitioning="hive").to_table().to_pandas()
+    table = dataset.dataset(tmp_path / "all rows", partitioning="hive").to_table().to_pandas()
     assert report.rows == len(table) == values.size
     in_order = table.sort_values(["time", "lat", "lon"])
     np.testing.assert_array_equal(in_order["air"].to_numpy(), values.reshape(-1))
-    assert report.files == len(list((tmp_path / "rows").rglob("*.parquet")))
-    assert (len(list((tmp_path / "rows").iterdir())) > 1) == bool(folders)
+    assert report.files == len(list((tmp_path / "all rows").rglob("*.parquet")))
+    assert (len(list((tmp_path / "all rows").iterdir())) > 1) == bool(folders)
     assert told[0][0] == 0
     with pytest.raises(AlreadyExistsError, match="is there already"):
         export(None, repository, rows, **options)

@@ -224,12 +224,12 @@ def test_rows_in_long_form(spark: Any, repository: icefloe.Repository, tmp_path:
 
 def test_rows_in_folders(spark: Any, repository: icefloe.Repository, tmp_path: Path) -> None:
     write_weather(repository)
-    target = str(tmp_path / "rows")
+    target = (tmp_path / "all rows").as_uri()
     given: Any = {"format": "parquet", "variables": ["air"], "isel": {"time": [0, 3]}}
     export(spark, repository, target, partition_by=["time"], **given)
-    folders = {one.name for one in (tmp_path / "rows").iterdir() if one.is_dir()}
+    folders = {one.name for one in (tmp_path / "all rows").iterdir() if one.is_dir()}
     assert folders == {"time=0.0", "time=1.5"}
-    assert spark.read.parquet(target).count() == 2 * 13 * 17
+    assert spark.read.parquet(str(tmp_path / "all rows")).count() == 2 * 13 * 17
     with pytest.raises(InvalidInputError, match="no column 'depth' to partition by"):
         export(spark, repository, f"{target}-2", partition_by=["depth"], **given)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -19,8 +20,6 @@ from icefloe.pipeline.virtualize import virtualize
 from pipeline.netcdf_files import assert_same, create, dataset, files_dataset, write_files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from servers import S3Server
 
 NAMES = ("a.nc", "b.nc", "c.txt", "deep/d.nc", "deep/er/e.nc", "odd [1].nc")
@@ -28,7 +27,7 @@ NAMES = ("a.nc", "b.nc", "c.txt", "deep/d.nc", "deep/er/e.nc", "odd [1].nc")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "files"
+    folder = tmp_path / "the files"
     for name in NAMES:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +57,7 @@ PATTERNS = [
 def test_patterns_on_disk(
     folder: Path, session: icefloe.Session, pattern: str, expected: list[str] | None
 ) -> None:
-    for start in (str(folder), f"file://{folder}"):
+    for start in (str(folder), folder.as_uri()):
         if expected is None:
             with pytest.raises(InvalidInputError, match="finds no file"):
                 find_sources(f"{start}/{pattern}", session)
@@ -107,7 +106,7 @@ def test_tables_of_sources(kind: str, request: Any, folder: Path, session: icefl
     spark = request.getfixturevalue("spark") if kind == "spark" else None
     names = [str(folder / "b.nc"), str(folder / "a.nc")]
     table = TABLES[kind](spark, {"id": [1, 2], "path": names})
-    assert find_sources(table, session) == [f"file://{name}" for name in names]
+    assert find_sources(table, session) == [Path(name).as_uri() for name in names]
     with pytest.raises(InvalidInputError, match="columns id, file: name one of them"):
         find_sources(TABLES[kind](spark, {"id": [1, 2], "file": names}), session)
     with pytest.raises(InvalidInputError, match="rows without a name"):

@@ -15,6 +15,7 @@ from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
@@ -61,6 +62,9 @@ def export_rows(
     """
     if not isinstance(target, str):
         raise _bad("Parquet files go to a directory or a URL that Spark can write to")
+    if target.startswith("file:"):
+        # Spark takes a URL's path as it is written; everybody else takes it as a URL's.
+        target = f"file:///{unquote(target.removeprefix('file:')).lstrip('/')}"
     if "://" in target and split_url(target).password is not None:
         require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
     from icefloe.spark.options import ReadOptions, encode_options  # noqa: PLC0415 - an extra

@@ -8,6 +8,7 @@ import re
 import reprlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.storage.urls import require_shareable
@@ -148,7 +149,7 @@ def _expanded(named: str, sources: Sources) -> dict[str, int | None]:
     if pattern is None:
         return {named: None}
     if "://" not in named or named.startswith("file://"):
-        path = named.removeprefix("file://")
+        path = named if "://" not in named else unquote(named.removeprefix("file://"))
         # A file may have such a name.
         exists = os.path.lexists(path)
         found = [path] if exists else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
