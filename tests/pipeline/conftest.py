@@ -11,20 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import icefloe
 from icefloe.virtual.local_files import LocalFiles
+from pipeline.netcdf_files import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import icefloe
+
 
 @pytest.fixture
-def repository(tmp_path: Path) -> icefloe.Repository:
-    """Create an empty repository on disk, where other processes find it; no chunk is inlined."""
-    config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
-    storage = icefloe.local_filesystem_storage(str(tmp_path / "repo"))
-    return icefloe.Repository.create(storage, config)
+def folder(tmp_path: Path) -> Path:
+    """Make a folder for files that jobs read."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
+    """Create an empty repository on disk, which may refer to the folder; no chunk is inlined."""
+    return create(tmp_path / "repo", folder)
 
 
 @pytest.fixture

@@ -36,11 +36,6 @@ JOBS = {"virtualize": virtualize, "ingest": ingest}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
 def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
     repository = create(tmp_path / "repo", folder)
     repository.save_config()

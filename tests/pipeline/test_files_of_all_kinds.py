@@ -20,7 +20,7 @@ from icefloe.pipeline.append import append
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import Report
 from icefloe.pipeline.virtualize import virtualize
-from pipeline.netcdf_files import assert_icechunk_agrees, create, dataset
+from pipeline.netcdf_files import assert_icechunk_agrees, dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 JOBS: dict[str, Any] = {"virtualize": virtualize, "ingest": ingest}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "archive"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
 
 
 def days(first: int) -> xarray.Dataset:

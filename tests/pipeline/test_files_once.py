@@ -18,23 +18,11 @@ from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.source_record import ATTRIBUTE, keep_sources, known_sources
 from icefloe.pipeline.virtualize import virtualize
 from pipeline.array_repositories import array
-from pipeline.netcdf_files import assert_icechunk_agrees, create, dataset, write_files
+from pipeline.netcdf_files import assert_icechunk_agrees, dataset, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "archive"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
 
 
 @pytest.fixture(params=[virtualize, ingest], ids=["virtualize", "ingest"])

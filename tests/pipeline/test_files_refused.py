@@ -18,7 +18,6 @@ from icefloe.pipeline.report import JobFailedError
 from icefloe.pipeline.virtualize import virtualize
 from pipeline.netcdf_files import (
     assert_same,
-    create,
     dataset,
     files_dataset,
     write_file,
@@ -28,16 +27,6 @@ from pipeline.netcdf_files import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
 
 
 @pytest.fixture(params=[virtualize, ingest], ids=["virtualize", "ingest"])

@@ -10,23 +10,13 @@ import pytest
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import JobFailedError, Report
 from icefloe.pipeline.virtualize import virtualize
-from pipeline.netcdf_files import create, dataset, write_file
+from pipeline.netcdf_files import dataset, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     import icefloe
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
 
 
 @pytest.fixture(params=[ingest, virtualize], ids=["ingest", "virtualize"])

@@ -13,22 +13,12 @@ from icefloe.pipeline import static_arrays
 from icefloe.pipeline.ingest import ingest
 from icefloe.pipeline.report import JobFailedError, Report
 from icefloe.pipeline.virtualize import virtualize
-from pipeline.netcdf_files import LATS, create, dataset, write_file, write_files
+from pipeline.netcdf_files import LATS, dataset, write_file, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import icefloe
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
 
 
 def raise_heights(path: Path) -> Path:

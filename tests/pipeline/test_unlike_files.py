@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 MONTHS = (5, 3, 4)  # days
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
-
-
 def write_months(folder: Path) -> list[Path]:
     """Write months of different lengths, a chunk for each."""
     firsts = [sum(MONTHS[:number]) for number in range(len(MONTHS))]

@@ -39,16 +39,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    return create(tmp_path / "repo", folder)
-
-
-@pytest.fixture
 def reference(tmp_path: Path, folder: Path) -> icefloe.Repository:
     """Create a second repository, for another way to the same result."""
     return create(tmp_path / "reference", folder)

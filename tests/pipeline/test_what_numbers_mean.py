@@ -142,3 +142,13 @@ def test_unsigned_numbers_are_integers(tmp_path: Path, repository: icefloe.Repos
     compute(None, repository, lambda v: v, "v", "out")
     assert array(repository, "out").dtype == np.uint8
     np.testing.assert_array_equal(array(repository, "out")[...], [255, 5])
+
+
+def test_unsigned_numbers_become_no_other_integers(
+    tmp_path: Path, repository: icefloe.Repository
+) -> None:
+    path = write(tmp_path / "a.nc", 0, [1, 2], _Unsigned="true")
+    with pytest.raises(InvalidInputError, match=r"_Unsigned.*take floating point"):
+        ingest(None, repository, [path], dtype={"v": "int32"})
+    ingest(None, repository, [path], dtype={"v": "float32"})
+    assert dataset(repository).v.dtype == np.float32

@@ -29,6 +29,12 @@ ChunkSpec = Mapping[str, int] | Sequence[int]
 """Chunk lengths by the name of their dimension (others stay as they are), or one for each; -1
 means the whole dimension."""
 
+CODECS: Final = (
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+)
+"""What native chunks are written with, unless somebody says otherwise: files have other codecs."""
+
 _TEXT_BYTES: Final = 64
 """What an item of variable length is counted as in plans."""
 

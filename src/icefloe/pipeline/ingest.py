@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.array_metadata import ArrayDocument
+from icefloe.pipeline.array_metadata import CODECS, ArrayDocument
 from icefloe.pipeline.boxes import boxes
 from icefloe.pipeline.damaged_files import find_damaged
 from icefloe.pipeline.file_job import FileJob, OnError, Order
@@ -33,7 +33,7 @@ from icefloe.pipeline.rechunk import (
 )
 from icefloe.pipeline.report import JobFailedError
 from icefloe.pipeline.source_record import group_attribute, set_group_attribute
-from icefloe.pipeline.stored_types import CODECS, WantedTypes, converted_like, describing
+from icefloe.pipeline.stored_types import WantedTypes, converted_like, describing
 from icefloe.pipeline.unlike_chunks import copy_unlike
 from icefloe.pipeline.virtualize import build_manifests, take_markers
 from icefloe.virtual.files.agreement import MEANING, Disagreement

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.array_metadata import CODECS
 from icefloe.pipeline.number_attributes import missing_numbers, numbers_of
 from icefloe.pipeline.rechunk import fitting
 
@@ -206,10 +207,7 @@ def unpacked(
         "attributes": kept,
         "data_type": wanted.name,
         "fill_value": "NaN",
-        "codecs": [
-            {"name": "bytes", "configuration": {"endian": "little"}},
-            {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
-        ],
+        "codecs": list(CODECS),
     }
     return replace(array, document=document), packing
 

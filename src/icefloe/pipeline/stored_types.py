@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.array_metadata import CODECS
 from icefloe.pipeline.packed_values import PackAs, unpacked
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 
 Step: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 Stored: TypeAlias = "tuple[ArrayDocument, tuple[Step, ...]]"
-
-CODECS: Final = (
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
-)
-"""What native chunks are written with, unless somebody says otherwise: files have other codecs."""
 
 _NAMING: Final = ("bounds", "climatology", "coordinates", "grid_mapping")
 """Attributes by which variables name others that describe them."""
@@ -115,11 +110,6 @@ def converted(array: ArrayDocument, dtype: np.dtype[Any]) -> Stored:
         raise _bad(
             f"{array.path}: {array.dtype} does not become {dtype}; pack={{…}} stores numbers that "
             "stand for its values, and dtype may name variables, as {'rain': 'float64'}"
-        )
-    if "_Unsigned" in array.document.get("attributes", {}):
-        raise _bad(
-            f"{array.path}: its numbers are other ones than they are stored as, by _Unsigned: take "
-            "a floating point dtype"
         )
     return array.with_chunks(codecs=CODECS).with_dtype(dtype), ()
 
