@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import zarr
@@ -9,24 +11,40 @@ import zarr
 from counting_storage import CountingStorage
 from edited_manifests import note_edits
 from icefloe.conflicts import ConflictDetector
-from icefloe.model.config import CachingConfig, RepositoryConfig
+from icefloe.model.config import (
+    CachingConfig,
+    ManifestConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    RepositoryConfig,
+)
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 
-LENGTH = 6000
+LENGTH = 4200
 HOLE = 17
+
+
+@cache
+def made(spec_version: int) -> dict[str, bytes]:
+    """Make the files of a repository whose array has many inline chunks and misses one."""
+    storage = MemoryStorage()
+    session = Repository.create(storage, spec_version=spec_version).writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
+    array[:] = np.arange(1, LENGTH + 1)
+    array[HOLE] = 0  # the fill value: no chunk
+    session.commit("made")
+    return {info.key: bytes(storage.get(info.key).data) for info in storage.list()}
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def storage(request: pytest.FixtureRequest) -> CountingStorage:
-    """Make a repository with an array of many inline chunks, one of which is missing."""
-    inner = MemoryStorage()
-    session = Repository.create(inner, spec_version=request.param).writable_session("main")
-    made = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
-    made[:] = np.arange(1, LENGTH + 1)
-    made[HOLE] = 0  # the fill value: no chunk
-    session.commit("made")
-    return CountingStorage(inner)
+    """Hold such a repository, and count what is asked of it."""
+    storage = MemoryStorage()
+    for key, data in made(request.param).items():
+        storage.put(key, data)
+    return CountingStorage(storage)
 
 
 @pytest.fixture
@@ -118,3 +136,29 @@ def test_a_commit_that_was_overtaken(storage: CountingStorage, edits: list[bool]
     ours.commit("ours", rebase_with=ConflictDetector())
     assert edits == [True] * 3
     assert values(Repository.open(storage))[:4] == [1, 11, 22, 4]
+
+
+@pytest.mark.parametrize("before, after", [(LENGTH, 1050), (1050, LENGTH)])
+def test_other_rules_of_splitting(edits: list[bool], before: int, after: int) -> None:
+    """A manifest that today's rules would split, or join with others, is not edited."""
+    storage = MemoryStorage()
+    session = Repository.create(storage, _split(before)).writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
+    array[:] = 1
+    session.commit("made")
+    assert _count_manifests(storage) == LENGTH // before
+    change(Repository.open(storage, _split(after)), 3, 5)
+    assert edits == []
+    assert _count_manifests(storage) == LENGTH // after
+    assert values(Repository.open(storage)) == [1, 1, 1, 5, *[1] * (LENGTH - 4)]
+
+
+def _split(size: int) -> RepositoryConfig:
+    axis = ManifestSplitDimCondition.Axis(0)
+    rules = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): {axis: size}})
+    return RepositoryConfig(manifest=ManifestConfig(splitting=rules))
+
+
+def _count_manifests(storage: MemoryStorage) -> int:
+    repository = Repository.open(storage)
+    return len(repository.list_manifest_files(repository.lookup_branch("main")))
