@@ -27,7 +27,7 @@ clusters: $(READY) ## Run the pipeline on Spark Connect and on a standalone clus
 	$(BIN)/python -m pytest tests/clusters
 
 # What depends on the versions of Python, zarr and icechunk; the rest would only take as long again.
-LATER := tests/api tests/store tests/test_golden.py tests/test_errors.py
+LATER := tests/api tests/store tests/test_golden.py tests/test_errors.py tests/transaction/test_moves.py
 
 later: $(READY) ## Run the tests that versions matter to with a later Python, where there is one
 	@$(BIN)/python tests/later_python.py -m pytest -n 2 $(LATER)

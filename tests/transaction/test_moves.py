@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import icechunk
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,11 +30,12 @@ from icefloe.model.config import (
 )
 from icefloe.model.ids import SnapshotId
 from icefloe.repository import Repository
-from icefloe.storage import MemoryStorage
+from icefloe.storage import LocalStorage, MemoryStorage
 from transaction.zarr_nodes import array, chunk_key, contents, delete, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from icefloe.session import Session
 
@@ -97,6 +99,27 @@ def test_move(repository: Repository) -> None:
 
 def _parent(repository: Repository) -> str:
     return list(repository.ancestry(branch="main"))[1].id
+
+
+def test_icechunk_and_moves_in_version_1(tmp_path: Path) -> None:
+    """Icechunk finds what moved where it is now; only Icechunk 2 knows that it moved."""
+    ours = Repository.create(LocalStorage(tmp_path))
+    session = ours.writable_session("main")
+    put(session.store, "zarr.json", group())
+    put(session.store, "a/zarr.json", array((4,)))
+    put(session.store, "a/c/1", b"chunk")
+    before = session.commit("begin")
+    rearranged = ours.rearrange_session("main")
+    rearranged.move("/a", "/b")
+    after = rearranged.commit("moved")
+    theirs: Any = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    found = contents(theirs.readonly_session("main").store)
+    assert found == {"zarr.json": group(), "b/zarr.json": array((4,)), "b/c/1": b"chunk"}
+    diff = theirs.diff(from_snapshot_id=before, to_snapshot_id=after)
+    if icechunk.__version__.startswith("1."):
+        assert not str(diff).strip()
+    else:
+        assert diff.moved_nodes == [("/a", "/b")]
 
 
 def test_net_effect(repository: Repository) -> None:
