@@ -51,7 +51,7 @@ _BYTES_PER_REF = 64
 _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
 _MAX_THREADS = 64
-_EDITED_BYTES = 64 << 20
+_MANIFEST_FILE_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
@@ -119,9 +119,9 @@ class Assets:
             # Finders, made later, number the rows: eight bytes for each.
             lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
         )
-        # Edited manifests were never read, so that they are kept as they were written.
-        self._edited: Cache[ManifestId, bytes] = Cache(
-            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _EDITED_BYTES), len
+        # Manifests that are edited are not read, and kept as the files that they are.
+        self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
+            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MANIFEST_FILE_BYTES), len
         )
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
@@ -218,11 +218,15 @@ class Assets:
 
         Returns the manifest as it was if its file has to be made from its references.
         """
-        root = self._open_manifest(before.id)
+        file = self._fetch_manifest_file(before.id)
+        root = self._open_manifest(before.id, file)
         data = edit_manifest(root, changes, spec_version=self.spec_version)
         if data is None:
-            return read_manifest(root)
-        self._edited.put(changes.id, data)
+            manifest = read_manifest(root)
+            self._manifests.put(before.id, LoadedManifest(manifest))
+            return manifest
+        self._manifest_files.put(before.id, file)
+        self._manifest_files.put(changes.id, data)
         info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
         return info, EncodedFile(manifest_key(changes.id), data)
 
@@ -293,12 +297,16 @@ class Assets:
         return snapshot
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
-        return read_manifest(self._open_manifest(manifest_id))
+        file = self._fetch_manifest_file(manifest_id)
+        return read_manifest(self._open_manifest(manifest_id, file))
 
-    def _open_manifest(self, manifest_id: ManifestId) -> Tables:
+    def _fetch_manifest_file(self, manifest_id: ManifestId) -> bytes | memoryview:
+        kept = self._manifest_files.find(manifest_id)
+        return fetch_file(self.storage, manifest_key(manifest_id)).data if kept is None else kept
+
+    def _open_manifest(self, manifest_id: ManifestId, file: bytes | memoryview) -> Tables:
         key = manifest_key(manifest_id)
-        data = self._edited.find(manifest_id)
-        root = open_manifest(fetch_file(self.storage, key).data if data is None else data, key)
+        root = open_manifest(file, key)
         _require_id(read_manifest_id(root), manifest_id, key)
         return root
 

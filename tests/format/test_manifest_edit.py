@@ -17,7 +17,7 @@ from format_strategies import CHUNK_IDS
 from format_trees import manifest_tree
 from hypothesis_examples import examples
 from icefloe.errors import FormatError
-from icefloe.format import schema
+from icefloe.format import flatbuffer_writer
 from icefloe.format.location_compression import LocationCompression
 from icefloe.format.manifest import decode_manifest, encode_manifest, open_manifest
 from icefloe.format.manifest_edit import edit_manifest
@@ -182,18 +182,24 @@ def test_damaged_files(source: random.Random, style: Style | None) -> None:
             judge(edited)
 
 
-def test_an_id_inside_the_pointers_is_declined() -> None:
-    """A hostile file may have the manifest's id where its pointers are."""
-    file = encode_manifest(manifest_of(EVEN), spec_version=2)
-    root = open_manifest(file, "a file")
-    body = bytearray(body_of(file))
+@pytest.mark.parametrize("place", ["arrays", "arrays[0].refs[0]"])
+def test_an_id_where_a_pointer_is_is_declined(place: str) -> None:
+    """A hostile file may have the manifest's id where it has a pointer, too."""
+    body = bytearray(body_of(encode_manifest(manifest_of(EVEN), spec_version=2)))
     reading = read(bytes(body), "Manifest")
-    vector = reading.targets["arrays[0].refs"]
+    refs = reading.targets["arrays[0].refs"] + 4
+    target = reading.fields["arrays"] if place == "arrays" else refs
     table = int.from_bytes(body[:4], "little")
     vtable = table - int.from_bytes(body[table : table + 4], "little", signed=True)
-    assert root.place(schema.Manifest.ID, 12) == reading.fields["id"]
-    # Its table is said to be large enough for that.
-    body[vtable + 2 : vtable + 4] = (2000).to_bytes(2, "little")
-    body[vtable + 4 : vtable + 6] = (vector + 4 - table).to_bytes(2, "little")
+    body[vtable + 2 : vtable + 4] = (2000).to_bytes(2, "little")  # so large is the table
+    body[vtable + 4 : vtable + 6] = (target - table).to_bytes(2, "little")
     hostile = wrap(bytes(body), MANIFEST.file_type, 2)
+    assert decode_manifest(hostile, "a file").id.raw == bytes(body[target : target + 12])
     assert edit(hostile, manifest_of(natives(0))) is None
+
+
+def test_no_room_for_additions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is as large as can be is made anew."""
+    file = encode_manifest(manifest_of(EVEN), spec_version=2)
+    monkeypatch.setattr(flatbuffer_writer, "MAX_FLATBUFFER_SIZE", len(body_of(file)) + 50)
+    assert edit(file, manifest_of(natives(2))) is None

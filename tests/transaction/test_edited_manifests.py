@@ -21,6 +21,7 @@ from icefloe.model.config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
+from transaction.zarr_nodes import array, contents, put
 
 LENGTH = 4200
 HOLE = 17
@@ -31,9 +32,9 @@ def made(spec_version: int) -> dict[str, bytes]:
     """Make the files of a repository whose array has many inline chunks and misses one."""
     storage = MemoryStorage()
     session = Repository.create(storage, spec_version=spec_version).writable_session("main")
-    array = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
-    array[:] = np.arange(1, LENGTH + 1)
-    array[HOLE] = 0  # the fill value: no chunk
+    whole = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
+    whole[:] = np.arange(1, LENGTH + 1)
+    whole[HOLE] = 0  # the fill value: no chunk
     session.commit("made")
     return {info.key: bytes(storage.get(info.key).data) for info in storage.list()}
 
@@ -83,6 +84,31 @@ def test_one_chunk_after_the_other(storage: CountingStorage, edits: list[bool]) 
     assert values(repository) == expected
     assert manifest_gets(storage) == 0
     assert values(Repository.open(storage)) == expected
+
+
+@pytest.mark.parametrize("index", [3, HOLE], ids=["edited", "declined"])
+def test_many_flushes_of_one_snapshot(storage: CountingStorage, index: int) -> None:
+    """Forks and branches that begin at one snapshot fetch its manifest once."""
+    repository = Repository.open(storage)
+    tip = repository.lookup_branch("main")
+    storage.forget()
+    for number in range(3):
+        repository.create_branch(f"branch{number}", tip)
+        session = repository.writable_session(f"branch{number}")
+        zarr.open_array(session.store, path="a")[index] = -1
+        session.fork()
+        session.commit("changed")
+    assert zarr.open_array(repository.readonly_session(snapshot_id=tip).store, path="a")[0] == 1
+    assert manifest_gets(storage) == 1
+
+
+def test_an_array_that_becomes_a_scalar(storage: CountingStorage) -> None:
+    """Manifests of a grid of another rank are no base for edits."""
+    session = Repository.open(storage).writable_session("main")
+    put(session.store, "a/zarr.json", array(()))
+    put(session.store, "a/c", b"1")
+    session.commit("scalar")
+    assert contents(Repository.open(storage).readonly_session("main").store)["a/c"] == b"1"
 
 
 @pytest.mark.parametrize("num_chunk_refs", [None, 0], ids=["kept", "nothing kept"])
@@ -143,8 +169,8 @@ def test_other_rules_of_splitting(edits: list[bool], before: int, after: int) ->
     """A manifest that today's rules would split, or join with others, is not edited."""
     storage = MemoryStorage()
     session = Repository.create(storage, _split(before)).writable_session("main")
-    array = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
-    array[:] = 1
+    whole = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
+    whole[:] = 1
     session.commit("made")
     assert _count_manifests(storage) == LENGTH // before
     change(Repository.open(storage, _split(after)), 3, 5)

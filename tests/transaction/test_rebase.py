@@ -451,6 +451,22 @@ def test_chunk_conflicts_are_solved(selection: str, spec_version: int) -> None:
         assert found[0]["b/c/7"] == b"theirs"
 
 
+@pytest.mark.parametrize("selection", ["UseOurs", "UseTheirs"])
+def test_conflicts_in_a_scalar_array(selection: str) -> None:
+    """The one chunk of a scalar array is a chunk like others."""
+    repository = Repository.create(MemoryStorage())
+    session = repository.writable_session("main")
+    put(session.store, "s/zarr.json", array(()))
+    session.commit("scalar")
+    ours, theirs = (repository.writable_session("main") for _ in range(2))
+    put(ours.store, "s/c", b"UseOurs")
+    put(theirs.store, "s/c", b"UseTheirs")
+    theirs.commit("theirs")
+    chosen = getattr(VersionSelection, selection)
+    ours.commit("ours", rebase_with=BasicConflictSolver(on_chunk_conflict=chosen), allow_empty=True)
+    assert get(repository.readonly_session("main").store, "s/c") == selection.encode()
+
+
 @pytest.mark.parametrize("kind", ["array", "group"])
 @pytest.mark.parametrize("fails", [True, False])
 def test_deletes_of_updated_nodes(kind: str, *, fails: bool) -> None:

@@ -42,22 +42,20 @@ def edit_manifest(root: Tables, changes: Manifest, *, spec_version: int) -> byte
     """
     buffer = root.buffer
     layout = Layout(f"manifest {changes.id} with {len(changes)} edits", behind=buffer.size)
-    _, targets = write_refs(layout, changes)
     mark = np.array([_MARK, 0], "<u4")
-    layout.put(layout.reserve(mark.nbytes), mark)
+    try:
+        pointers = _find_pointers(root, changes)
+        if pointers is None:
+            return None
+        id_place = _free_id_place(root, pointers)
+        _, targets = write_refs(layout, changes)
+        layout.put(layout.reserve(mark.nbytes), mark)
+    except FormatError:
+        return None
     added = layout.size - buffer.size + _added_before(buffer)
     if added * _LEAST_PART > layout.size:
         return None
     mark[1] = added
-    try:
-        id_place = root.place(schema.Manifest.ID, ManifestId.SIZE)
-        pointers = _find_pointers(root, changes)
-    except FormatError:
-        return None
-    if pointers is None:
-        return None
-    if ((id_place - 4 < pointers) & (pointers < id_place + ManifestId.SIZE)).any():
-        return None  # nobody writes that, but a hostile file may have one in the other
     edits = {id_place: changes.id.raw}
     for place, distance in zip(pointers.tolist(), (targets - pointers).tolist(), strict=True):
         edits[place] = distance.to_bytes(4, "little")
@@ -73,6 +71,17 @@ def edit_manifest(root: Tables, changes: Manifest, *, spec_version: int) -> byte
 def _added_before(buffer: FlatBuffer) -> int:
     mark, added = buffer.items(buffer.size - 8, 2, np.dtype("<u4")).tolist()
     return int(added) if mark == _MARK else 0
+
+
+def _free_id_place(root: Tables, pointers: NDArray[np.int64]) -> int:
+    """Say where the id stands, which must be a place where nothing else does."""
+    place = root.place(schema.Manifest.ID, ManifestId.SIZE)
+    others = [schema.Manifest.ARRAYS, schema.Manifest.LOCATION_DICTIONARY]
+    taken = [root.place(field, 4) for field in others if root.has(field).any()]
+    taken += pointers.tolist()
+    if any(place - 4 < other < place + ManifestId.SIZE for other in taken):
+        root.buffer.fail("its id stands where a pointer does")
+    return place
 
 
 def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:

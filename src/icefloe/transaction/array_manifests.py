@@ -87,7 +87,7 @@ def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRe
     if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
         return None
     grid, refs = array.num_chunks, array.manifests
-    if not all(_fits(ref.extents, grid) for ref in refs):
+    if not all(len(ref.extents.ranges) == len(grid) and _fits(ref.extents, grid) for ref in refs):
         return None
     changed_cells = splitting.cells_of(changes.coords, array.sizes)
     leaving = [

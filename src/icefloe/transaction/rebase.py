@@ -264,7 +264,8 @@ def _replayed(
         if node_id in dropped:
             columns = changed.columns()
             theirs = np.array(dropped[node_id].conflicted_chunks, np.uint32)
-            kept = ~overlay.is_among(columns.coords, theirs.reshape(-1, columns.coords.shape[1]))
+            theirs = theirs.reshape(len(theirs), columns.coords.shape[1])
+            kept = ~overlay.is_among(columns.coords, theirs)
             changed = ChunkChanges.of(overlay.select(columns, np.flatnonzero(kept)))  # noqa: PLW2901
         chunks[node_id] = changed
     return ChangeSet(edits, chunks, dict(changes.adopted))
