@@ -198,6 +198,10 @@ def _codes_of_list(
     if not len(values):
         return np.zeros(0, np.int32), EMPTY
     try:
+        if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
+            # Hardly any twice: as columns they are compared faster than one by one.
+            _require_strings(values, range(begin, begin + len(values)), name)
+            return _encoded(values, name).unique()
         # Chunks of one file are neighbours, and to compare two strings is cheaper than to look
         # one up.
         is_head = np.ones(len(values), bool)
@@ -217,10 +221,6 @@ def _codes_of_list(
 def _codes_of_heads(
     values: Sequence[Any], rows: NDArray[np.int64], name: str
 ) -> tuple[NDArray[np.int32], Strings]:
-    if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
-        # Hardly any twice: as columns they are compared faster than one by one.
-        _require_strings(values, rows, name)
-        return _encoded(values, name).unique()
     firsts: dict[Any, int] = {}
     found = np.fromiter(map(firsts.setdefault, values, count()), np.int64, len(values))
     starts = np.fromiter(firsts.values(), np.int64, len(firsts))

@@ -19,12 +19,20 @@ _PIECES = st.sampled_from(
      "file:///", "é", "\x00", "@", ":", "vcc", "vcc://cold", "gs1+x", "x" * 13, "", "\\", "-",
      "s3://archive", "s3://one/file"]
 )  # fmt: skip
+_TEXTS = st.lists(_PIECES, max_size=4).map("".join)
 _LOCATIONS = st.lists(
     st.one_of(
         st.lists(_PIECES, max_size=7).map("".join),
-        st.lists(_PIECES, max_size=4).map(lambda pieces: "s3://archive/" + "".join(pieces)),
+        _TEXTS.map(lambda text: "s3://archive/" + text),
     ),
     max_size=40,
+)
+# Of one length, and different in one place.
+_NUMBERED = st.builds(
+    lambda before, varying, after: [f"{before}{one}{after}" for one in varying],
+    st.sampled_from(["", "s", "s3:/", "s3://", "s3://archive/", "file://", "s3://archive/a"]),
+    st.text("ab01_-/.%@:?S", max_size=40),
+    st.just("/x.nc") | _TEXTS,
 )
 _CASES = settings(max_examples=150, deadline=None)
 
@@ -46,7 +54,7 @@ def _is_malformed(location: str) -> bool:
 
 
 @_CASES
-@given(_LOCATIONS)
+@given(_LOCATIONS | _NUMBERED)
 def test_malformed_ones(locations: list[str]) -> None:
     """The columns call malformed what the reader of locations refuses."""
     found = find_malformed(Strings.of(locations)).tolist()
@@ -54,7 +62,7 @@ def test_malformed_ones(locations: list[str]) -> None:
 
 
 @_CASES
-@given(_LOCATIONS)
+@given(_LOCATIONS | _NUMBERED)
 def test_containers_and_places(locations: list[str]) -> None:
     """The columns find the container and the file that the table of containers finds."""
     expected = []

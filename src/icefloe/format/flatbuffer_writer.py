@@ -374,7 +374,8 @@ def place_blobs(
     """Write strings of the table, each with its length before it, at their starts in ``out``."""
     if not len(codes):
         return
-    lengths = table.lengths[codes]
+    # Not by the lengths of the whole table, which may have a string for each of a million rows.
+    lengths = table.offsets[1:][codes] - table.offsets[:-1][codes]
     np.ndarray((len(out) - 3,), "<u4", out, 0, (1,))[starts] = lengths
     # Strings of one length are copied as items of that size, all at once.
     for length in distinct(lengths[lengths > 0]):

@@ -30,6 +30,10 @@ _ODD[list(_ODD_BYTES)] = True
 
 _NOT_IN_SCHEME: Final = np.ones(256, np.bool_)
 _NOT_IN_SCHEME[[*b"abcdefghijklmnopqrstuvwxyz0123456789+-"]] = False
+_PLAINEST: Final = np.zeros(256, np.bool_)
+_PLAINEST[[*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"]] = True
+"""Bytes that mean nothing but themselves, wherever they stand behind the scheme."""
+
 _MAX_SCHEME_BYTES: Final = 9
 _FILE: Final = b"file:///"
 
@@ -40,7 +44,11 @@ def find_malformed(locations: Strings) -> NDArray[np.int64]:
     found: list[int] = []
     for begin in range(0, len(locations), _BLOCK_ROWS):
         offsets = locations.offsets[begin : begin + _BLOCK_ROWS + 1]
-        plain = _find_plain(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+        block, places = data[offsets[0] : offsets[-1]], offsets - offsets[0]
+        if _are_alike(block, places):
+            plain = np.repeat(_find_plain(block[: places[1]], places[:2]), len(places) - 1)
+        else:
+            plain = _find_plain(block, places)
         rows = begin + np.flatnonzero(~plain)
         found += [row for row in rows.tolist() if _is_malformed(locations[row])]
     return np.array(found, np.int64)
@@ -52,6 +60,19 @@ def _is_malformed(location: str) -> bool:
     except InvalidInputError:
         return True
     return False
+
+
+def _are_alike(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
+    """Tell whether locations differ in nothing that matters: files numbered in figures."""
+    length = int(offsets[1])
+    if not length or not (np.diff(offsets) == length).all():
+        return False
+    # Compared with its neighbour each location is compared with all of them.
+    varies = (data[length:] != data[:-length]).reshape(-1, length).any(axis=0)
+    host = data[:length].tobytes().find(b"://") + len("://")
+    if host < len("://") or varies[:host].any():
+        return False
+    return bool(_PLAINEST[data.reshape(-1, length)[:, varies]].all())
 
 
 def _find_plain(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
