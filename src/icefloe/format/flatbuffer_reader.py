@@ -400,6 +400,8 @@ def is_utf8(table: Strings) -> bool:
 
     The whole is valid and no string starts inside a character: so each string is valid.
     """
+    if table.data.max(initial=0) < 0x80:
+        return True
     try:
         table.data.tobytes().decode()
     except UnicodeDecodeError:

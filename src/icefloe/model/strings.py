@@ -290,7 +290,7 @@ def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> 
     if (starts[1:] - starts[:-1] == length).all():
         return data[first : first + len(starts) * length].reshape(len(starts), length)
     rows = _windows(data, np.dtype(f"V{length}"))[starts]
-    return np.frombuffer(rows.tobytes(), np.uint8).reshape(len(starts), length)
+    return rows.view(np.uint8).reshape(len(starts), length)
 
 
 def _words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
