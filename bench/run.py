@@ -272,7 +272,7 @@ def on_spark(folder: Path, work: str) -> list[Result]:
         peers = [
             ("icechunk", "xarray with dask to icechunk", 1.0),
             # One process of those who do it today, and one of ours that works alone. A process of
-            # ours that may use both cores does, in the threads of its codecs, and is no slower.
+            # ours that may use both cores does, in the threads of its codecs: no goal is set.
             ("xarray", "xarray to icechunk in one process", 1 / 1.6),
             ("core", "one process of icefloe with one core", 1 / 1.6),
             ("single", "one process of icefloe with all cores", None),

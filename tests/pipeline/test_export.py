@@ -110,13 +110,18 @@ def test_variables_bring_their_coordinates_along(
     assert sorted(found.array_keys()) == ["lat", "lon", "mask"]
 
 
+def lose_a_chunk(repository: icefloe.Repository, place: Path) -> None:
+    """Delete the file of a chunk of ``air``."""
+    session = repository.readonly_session("main")
+    (part,) = session.transaction.chunk_refs(session.path("air"))
+    (place / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+
+
 def test_an_export_that_failed_does_not_look_like_one(
     repository: icefloe.Repository, tmp_path: Path
 ) -> None:
     write_weather(repository)
-    session = repository.readonly_session("main")
-    (part,) = session.transaction.chunk_refs(session.path("air"))
-    (tmp_path / "repo" / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+    lose_a_chunk(repository, tmp_path / "repo")
     for chunks in ({"time": 20}, {"time": 20, "lat": 1, "lon": 1}):
         with pytest.raises(JobFailedError, match=r"nothing was exported.*\n.*/air"):
             export(None, repository, str(tmp_path / "out"), chunks=chunks, task_bytes=4_000)
@@ -169,9 +174,7 @@ def test_rows_that_cannot_be_read_fail_the_job(
     repository: icefloe.Repository, tmp_path: Path
 ) -> None:
     write_weather(repository)
-    session = repository.readonly_session("main")
-    (part,) = session.transaction.chunk_refs(session.path("air"))
-    (tmp_path / "repo" / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+    lose_a_chunk(repository, tmp_path / "repo")
     with pytest.raises(JobFailedError, match="no such object"):
         export(None, repository, str(tmp_path / "rows"), format="parquet", variables=["air"])
     assert {path.name for path in tmp_path.iterdir()} == {"archive", "repo"}

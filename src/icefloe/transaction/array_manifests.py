@@ -87,22 +87,21 @@ def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRe
     if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
         return None
     grid, refs = array.num_chunks, array.manifests
-    if not all(len(ref.extents.ranges) == len(grid) and _fits(ref.extents, grid) for ref in refs):
+    if {changes.coords.shape[1], *(len(ref.extents.ranges) for ref in refs)} != {len(grid)}:
         return None
-    changed_cells = splitting.cells_of(changes.coords, array.sizes)
-    leaving = [
-        ref for ref, goes in zip(refs, _leaving(array, refs, changed_cells), strict=True) if goes
+    corners = [
+        tuple(edge.tolist()) for edge in (changes.coords.min(axis=0), changes.coords.max(axis=0))
     ]
-    # Two refs may name one file, with different extents.
-    if len(leaving) != 1 or sum(ref.id == leaving[0].id for ref in refs) > 1:
+    around = [ref for ref in refs if all(map(ref.extents.contains, corners))]
+    if len(around) != 1 or not _fits(around[0].extents, grid):
         return None
-    box = leaving[0].extents
-    low, high = splitting.cell_boxes([box], array.sizes, grid)
-    is_around = all(
-        outer.start <= inner.start and inner.stop <= outer.stop
-        for outer, inner in zip(box.ranges, extents_of(changes.coords).ranges, strict=True)
-    )
-    return leaving[0] if is_around and (high - low == 1).all() else None
+    (found,) = around
+    # The rules of today leave it alone: it lies in one cell, and in that alone.
+    low, high = splitting.cell_boxes([found.extents], array.sizes, grid)
+    leaves = _leaving(array, refs, splitting.cells_of(changes.coords, array.sizes))
+    is_alone = leaves.sum() == 1 and (high - low == 1).all()
+    # Two refs may name one file, with different extents.
+    return found if is_alone and sum(ref.id == found.id for ref in refs) == 1 else None
 
 
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
