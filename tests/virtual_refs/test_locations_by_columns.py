@@ -32,7 +32,7 @@ _NUMBERED = st.builds(
     lambda before, varying, after: [f"{before}{one}{after}" for one in varying],
     st.sampled_from(["", "s", "s3:/", "s3://", "s3://archive/", "file://", "s3://archive/a"]),
     st.text("ab01_-/.%@:?S", max_size=40),
-    st.just("/x.nc") | _TEXTS,
+    st.sampled_from(["/x.nc", "://archive/x"]) | _TEXTS,
 )
 _CASES = settings(max_examples=150, deadline=None)
 
