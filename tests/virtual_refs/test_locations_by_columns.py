@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import icefloe
@@ -55,6 +55,8 @@ def _is_malformed(location: str) -> bool:
 
 @_CASES
 @given(_LOCATIONS | _NUMBERED)
+@example(["a://archive/x", "1://archive/x"])
+@example(["bile://archive/x", "file://archive/x"])
 def test_malformed_ones(locations: list[str]) -> None:
     """The columns call malformed what the reader of locations refuses."""
     found = find_malformed(Strings.of(locations)).tolist()
