@@ -27,10 +27,10 @@ clusters: $(READY) ## Run the pipeline on Spark Connect and on a standalone clus
 	$(BIN)/python -m pytest tests/clusters
 
 # What depends on the versions of Python, zarr and icechunk; the rest would only take as long again.
-LATER := tests/api tests/store tests/test_golden.py tests/test_errors.py tests/transaction/test_moves.py
+LATER := tests/facade tests/compat tests/store tests/test_golden.py tests/transaction/test_moves.py
 
 later: $(READY) ## Run the tests that versions matter to with a later Python, where there is one
-	@$(BIN)/python tests/later_python.py -m pytest -n 2 $(LATER)
+	@$(BIN)/python tests/support/later_python.py -m pytest -n 2 $(LATER)
 
 check: lint types layers ## Style, types and layers
 
@@ -52,7 +52,7 @@ layers: $(READY) ## Layers: import-linter
 bench: $(READY) ## Compare speed, memory and size with the icechunk wheel, in one run
 	@folder=$$(mktemp -d); \
 	$(BIN)/python bench/run.py $$folder/a $(BENCH); first=$$?; \
-	$(BIN)/python tests/later_python.py bench/run.py $$folder/b $(BENCH); second=$$?; \
+	$(BIN)/python tests/support/later_python.py bench/run.py $$folder/b $(BENCH); second=$$?; \
 	rm -rf $$folder; exit $$((first | second))
 
 fuzz: $(READY) ## Throw damaged files at the decoders for a minute

@@ -95,8 +95,8 @@ def measured(found: dict[str, float]) -> Iterator[None]:
 
 def warm_spark() -> Any:
     """Start Spark on two cores, with workers that have imported what they need."""
-    from icefloe.spark.local import spark_session  # noqa: PLC0415
-    from icefloe.spark.tasks import run_tasks  # noqa: PLC0415
+    from icefloe.spark.engine.local_session import spark_session  # noqa: PLC0415
+    from icefloe.spark.engine.tasks import run_tasks  # noqa: PLC0415
 
     spark = spark_session("local[2]")
     run_tasks(spark, list(range(4)), warm_python)
@@ -150,7 +150,7 @@ def ingest_core(folder: Path, count: int) -> dict[str, float]:
 def ingest_ours(folder: Path, count: int, *, on_spark: bool, name: str) -> dict[str, float]:
     """Ingest with icefloe."""
     import icefloe  # noqa: PLC0415
-    from icefloe.pipeline.ingest import ingest  # noqa: PLC0415
+    from icefloe.pipeline.jobs.ingest import ingest  # noqa: PLC0415
 
     paths = archive(folder / "files", count, (STEPS, LATS, LONS))
     repository = create(icefloe, folder / name, folder / "files")
@@ -197,7 +197,7 @@ def virtualize_virtualizarr(folder: Path, count: int) -> dict[str, float]:
 def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
     """Virtualize with icefloe on two cores."""
     import icefloe  # noqa: PLC0415
-    from icefloe.pipeline.virtualize import virtualize  # noqa: PLC0415
+    from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     paths = archive(folder / "small", count, (1, 24, 48))
     repository = create(icefloe, folder / "virtualize-spark", folder / "small")
@@ -212,8 +212,8 @@ def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
 def nothing_to_do(folder: Path, count: int) -> dict[str, float]:
     """Append files that are all there already."""
     import icefloe  # noqa: PLC0415
-    from icefloe.pipeline.append import append  # noqa: PLC0415
-    from icefloe.pipeline.virtualize import virtualize  # noqa: PLC0415
+    from icefloe.pipeline.jobs.append import append  # noqa: PLC0415
+    from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     paths = archive(folder / "small", count, (1, 24, 48))
     repository = create(icefloe, folder / "nothing-to-do", folder / "small")
@@ -264,7 +264,7 @@ class MadeUp:
 def driver_memory(folder: Path, count: int) -> dict[str, float]:
     """Tell the most memory that the driver's Python had while it virtualized references."""
     import icefloe  # noqa: PLC0415
-    from icefloe.pipeline.virtualize import virtualize  # noqa: PLC0415
+    from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     files = folder / "nowhere"
     repository = create(icefloe, folder / f"driver-{count}", files)

@@ -23,10 +23,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from format_damage import damage, judge
-from format_kinds import KINDS, MANIFEST, golden_files, wrap
 from icefloe.format.envelope import MAGIC, read_header
 from icefloe.format.location_compression import LocationCompression
+from support.format_damage import damage, judge
+from support.format_kinds import KINDS, MANIFEST, golden_files, wrap
 
 _SLOW_SECONDS = 10.0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from later_python import NoLaterPythonError, icechunk2_python
-from servers import S3Server, shared_seaweedfs
+from support.later_python import NoLaterPythonError, icechunk2_python
+from support.servers import S3Server, shared_seaweedfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

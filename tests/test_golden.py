@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from arrays import open_array, payloads
-from golden_repositories import Golden, every_golden
 from icefloe.assets import Assets
 from icefloe.errors import FormatError
 from icefloe.model.chunk_payload import VirtualChunkRef
@@ -22,6 +20,8 @@ from icefloe.model.config import (
 from icefloe.model.ids import SnapshotId
 from icefloe.refs import Refs, open_refs
 from icefloe.storage import LocalStorage
+from support.arrays import open_array, payloads
+from support.golden_repositories import Golden, every_golden
 
 if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot

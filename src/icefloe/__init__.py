@@ -14,13 +14,13 @@ TYPE_CHECKING = False  # as in typing, which takes longer to import than all of 
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from icefloe.about import (
+    from icefloe.compat.about import (
         print_debug_info,
         spec_version,
         supported_spec_versions,
         user_agent,
     )
-    from icefloe.as_icechunk import (
+    from icefloe.compat.as_icechunk import (
         install_as_icechunk,
     )
     from icefloe.config import (
@@ -313,8 +313,8 @@ __all__ = [
 
 # Where each name is, for those who run; the imports above say the same to those who check types.
 _NAMES_OF_MODULES: Final = {
-    "icefloe.as_icechunk": ("install_as_icechunk",),
-    "icefloe.about": (
+    "icefloe.compat.as_icechunk": ("install_as_icechunk",),
+    "icefloe.compat.about": (
         "print_debug_info",
         "spec_version",
         "supported_spec_versions",

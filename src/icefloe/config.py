@@ -1,6 +1,6 @@
 """Configuration, under the name that Icechunk has for it; it is `icefloe.model.config`."""
 
-from icefloe.logs import initialize_logs, set_logs_filter, shutdown_telemetry
+from icefloe.compat.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from icefloe.model.attribution import Attribution
 from icefloe.model.config import (
     CachingConfig,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
 from icefloe.assets import fetch_file
-from icefloe.async_twins import async_twins
-from icefloe.connection import Connection
+from icefloe.compat.async_twins import async_twins
+from icefloe.containers.authorization import warn_about_none
 from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -36,24 +36,25 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, ManifestId, SnapshotId
 from icefloe.model.repo_info import MOVE_NODE
 from icefloe.ops import Update
-from icefloe.preload import start_preload
 from icefloe.refs import own_changes
 from icefloe.refs.creation import create_refs
 from icefloe.refs.opening import fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.session import Session
+from icefloe.session.connection import Connection
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.storage.interface import Storage
 from icefloe.transaction.diff import diff_across_history, diff_along_history
+from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
-from icefloe.virtual.authorization import warn_about_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
 
     from icefloe.conflicts import ConflictSolver
-    from icefloe.dependencies import Dependencies, Dependents
+    from icefloe.containers.authorization import ContainerAccess
+    from icefloe.containers.dependencies import Dependencies, Dependents
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from icefloe.storage.credentials import AnyCredential
     from icefloe.store import IcechunkStore
     from icefloe.types import CommitMethod
-    from icefloe.virtual.authorization import ContainerAccess
 
     Credentials = Mapping[str, AnyCredential | None]
 

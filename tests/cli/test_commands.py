@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from golden_repositories import Golden
 from icefloe.assets import Assets
 from icefloe.cli import main
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, SnapshotId
@@ -22,7 +21,8 @@ from icefloe.model.path import Path as NodePath
 from icefloe.model.snapshot import Snapshot
 from icefloe.refs import create_refs
 from icefloe.storage import LocalStorage
-from web_servers import web_server
+from support.golden_repositories import Golden
+from support.web_servers import web_server
 
 GOLDEN = Golden("v2-by-2.3.0")
 

@@ -17,7 +17,7 @@ import zarr
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
 from icefloe.pipeline.opening import container_for, folder_of
-from pipeline.netcdf_files import write_file, write_files
+from support.netcdf_files import write_file, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icefloe.errors import InvalidInputError
-from icefloe.spark.java import ensure_java
+from icefloe.spark.engine.java import ensure_java
 
 
 @pytest.fixture(scope="session", autouse=True)

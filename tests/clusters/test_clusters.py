@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import icefloe
-from clusters import jobs
-from clusters.programs import TESTS, needs_connect, run_program
-from clusters.standalone import standalone_cluster
-from pipeline.netcdf_files import assert_same_chunks, write_files
+from support import cluster_jobs
+from support.cluster_programs import TESTS, needs_connect, run_program
+from support.netcdf_files import assert_same_chunks, write_files
+from support.standalone_cluster import standalone_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from icefloe.storage import Storage
-    from servers import S3Server
+    from support.servers import S3Server
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reference(archive: Path) -> tuple[icefloe.Repository, list[Any]]:
     """Do everything in this process."""
-    repository = jobs.create(icefloe.in_memory_storage(), archive)
-    reports = jobs.run_jobs(None, repository, archive)
+    repository = cluster_jobs.create(icefloe.in_memory_storage(), archive)
+    reports = cluster_jobs.run_jobs(None, repository, archive)
     return repository, [[one.job, one.files, one.chunks, one.is_new] for one in reports]
 
 
@@ -41,7 +41,7 @@ def run_there(kind: str, url: str, storage: Storage, archive: Path, folder: Path
     """Run the jobs on Spark."""
     place = folder / "storage.pickle"
     place.write_bytes(pickle.dumps(storage))
-    done = run_program(jobs.__file__, kind, url, str(place), str(archive))
+    done = run_program(cluster_jobs.__file__, kind, url, str(place), str(archive))
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told

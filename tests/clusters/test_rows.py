@@ -11,21 +11,21 @@ import pytest
 import zarr
 
 import icefloe
-from clusters.attempts import Trouble
-from clusters.programs import TESTS, needs_connect, run_program
-from clusters.standalone import standalone_cluster
-from pipeline.array_repositories import array
-from pipeline.netcdf_files import arrays, assert_same_chunks
+from support.array_repositories import array
+from support.cluster_attempts import Trouble
+from support.cluster_programs import TESTS, needs_connect, run_program
+from support.netcdf_files import arrays, assert_same_chunks
+from support.standalone_cluster import standalone_cluster
 
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
 
-from clusters import rows
+from support import cluster_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import CompletedProcess
 
-    from servers import S3Server
+    from support.servers import S3Server
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
@@ -33,8 +33,11 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 @pytest.fixture(scope="module")
 def references() -> tuple[icefloe.Repository, icefloe.Repository]:
     """Do everything in this process."""
-    made = rows.create(icefloe.in_memory_storage()), rows.create(icefloe.in_memory_storage())
-    rows.write_reference(*made)
+    made = (
+        cluster_rows.create(icefloe.in_memory_storage()),
+        cluster_rows.create(icefloe.in_memory_storage()),
+    )
+    cluster_rows.write_reference(*made)
     return made
 
 
@@ -48,24 +51,26 @@ def keys(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
 
 
 @pytest.fixture
-def place(s3_server: S3Server, keys: dict[str, str]) -> rows.Place:
+def place(s3_server: S3Server, keys: dict[str, str]) -> cluster_rows.Place:
     """Create a repository, and one that its stream is copied to."""
     assert keys
-    made = rows.Place(s3_server.endpoint_url, s3_server.bucket, f"rows/{uuid.uuid4()}")
+    made = cluster_rows.Place(s3_server.endpoint_url, s3_server.bucket, f"rows/{uuid.uuid4()}")
     for one in (made, made.copy()):
-        rows.create(one.storage())
+        cluster_rows.create(one.storage())
     return made
 
 
-def run(part: str, kind: str, url: str, place: rows.Place, folder: Path) -> CompletedProcess[str]:
+def run(
+    part: str, kind: str, url: str, place: cluster_rows.Place, folder: Path
+) -> CompletedProcess[str]:
     where = (place.endpoint_url, place.bucket, place.prefix)
-    return run_program(rows.__file__, part, kind, url, *where, str(folder))
+    return run_program(cluster_rows.__file__, part, kind, url, *where, str(folder))
 
 
 @needs_connect
 def test_spark_connect(
     references: tuple[icefloe.Repository, icefloe.Repository],
-    place: rows.Place,
+    place: cluster_rows.Place,
     tmp_path: Path,
     keys: dict[str, str],
 ) -> None:
@@ -79,7 +84,7 @@ def test_spark_connect(
 
 def test_a_cluster(
     references: tuple[icefloe.Repository, icefloe.Repository],
-    place: rows.Place,
+    place: cluster_rows.Place,
     tmp_path: Path,
     keys: dict[str, str],
 ) -> None:
@@ -88,25 +93,27 @@ def test_a_cluster(
         died = run("dying-stream", "master", master, place, tmp_path)
         assert died.returncode != 0
         noted = {one.name for one in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")}
-        assert noted == {str(number) for number in range(rows.REPLAYED)}
+        assert noted == {str(number) for number in range(cluster_rows.REPLAYED)}
         streamed = icefloe.Repository.open(place.storage())
-        assert num_commits(streamed) == rows.REPLAYED + 1
+        assert num_commits(streamed) == cluster_rows.REPLAYED + 1
 
         done = run("all", "master", master, place, tmp_path)
         assert done.returncode == 0, done.stderr[-6000:]
     assert not json.loads(done.stdout.splitlines()[-1])["is_connect"]
     assert_once(references, place, tmp_path)
-    waited = {name for name, kind in rows.TROUBLES.items() if kind == "waits"}
+    waited = {name for name, kind in cluster_rows.TROUBLES.items() if kind == "waits"}
     tasks = {Trouble(tmp_path, name, "waits").chosen[:2] for name in waited}
     assert tasks <= speculated(tmp_path / "events")
     assert_no_secrets(tmp_path, [died, done], keys)
 
 
 def assert_once(
-    references: tuple[icefloe.Repository, icefloe.Repository], place: rows.Place, folder: Path
+    references: tuple[icefloe.Repository, icefloe.Repository],
+    place: cluster_rows.Place,
+    folder: Path,
 ) -> None:
     """Every trouble took place, and nothing is seen of it."""
-    for name in rows.TROUBLES:
+    for name in cluster_rows.TROUBLES:
         assert Trouble(folder, name, "raises").attempts > 1, name
     for one, reference in zip((place, place.copy()), references, strict=True):
         repository = icefloe.Repository.open(one.storage())
@@ -130,7 +137,7 @@ def num_commits(repository: icefloe.Repository) -> int:
     return len(list(repository.ancestry(branch="main"))) - 1
 
 
-def assert_icechunk_agrees(repository: icefloe.Repository, place: rows.Place) -> None:
+def assert_icechunk_agrees(repository: icefloe.Repository, place: cluster_rows.Place) -> None:
     """Compare all arrays with what the real Icechunk reads."""
     icechunk: Any = pytest.importorskip("icechunk")
     storage = icechunk.s3_storage(

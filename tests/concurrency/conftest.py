@@ -14,7 +14,7 @@ from icefloe.storage import Storage, local_filesystem_storage, s3_storage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from servers import S3Server
+    from support.servers import S3Server
 
 
 @dataclass(frozen=True)

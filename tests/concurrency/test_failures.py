@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from concurrency.dying_committer import NEW, OLD, config_of, group, read, write
-from faulty_storage import FaultyStorage
 from icefloe.errors import ConflictError, OutcomeUnknownError, StorageError
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
+from support.dying_committer import NEW, OLD, config_of, group, read, write
+from support.faulty_storage import FaultyStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

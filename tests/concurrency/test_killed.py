@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import warm_python
+from support import SUPPORT, warm_python
 
-SCRIPT = Path(__file__).with_name("dying_committer.py")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = SUPPORT / "dying_committer.py"
 
 
 def deaths_of(root: Path, scenario: str, spec_version: int, settings: str) -> list[dict[str, Any]]:

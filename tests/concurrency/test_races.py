@@ -14,11 +14,12 @@ import pytest
 import zarr
 
 from icefloe.repository import Repository
+from support import SUPPORT
 
 if TYPE_CHECKING:
     from concurrency.conftest import Place
 
-SCRIPT = Path(__file__).with_name("racing_committer.py")
+SCRIPT = SUPPORT / "racing_committer.py"
 PROCESSES, COMMITS, CHUNK = 8, 2, 2
 
 

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from flatbuffers_library import SCHEMAS, Reading, build, read
-from format_kinds import (
+from icefloe.errors import ErrorKind, FormatError
+from icefloe.format import flexbuffers
+from icefloe.format.envelope import HEADER_SIZE, read_header
+from icefloe.format.ref_json import decode_ref
+from icefloe.model.ids import NodeId
+from support.flatbuffers_library import SCHEMAS, Reading, build, read
+from support.format_kinds import (
     KINDS,
     MANIFEST,
     REPO_INFO,
@@ -24,16 +29,11 @@ from format_kinds import (
     golden_files,
     wrap,
 )
-from icefloe.errors import ErrorKind, FormatError
-from icefloe.format import flexbuffers
-from icefloe.format.envelope import HEADER_SIZE, read_header
-from icefloe.format.ref_json import decode_ref
-from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flatbuffers_library import Tree
+    from support.flatbuffers_library import Tree
 
 FILE = "some/key/of/a/FILE"
 

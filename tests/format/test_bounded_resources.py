@@ -20,8 +20,6 @@ import numpy as np
 import pytest
 import zstandard
 
-from flatbuffers_library import Style, build, read
-from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, force_metadata, wrap
 from icefloe.errors import FormatError
 from icefloe.format.envelope import HEADER_SIZE, FileType, pack, unpack
 from icefloe.format.location_compression import decompress
@@ -29,11 +27,21 @@ from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import SnapshotId
 from icefloe.model.strings import Strings
 from icefloe.model.transaction_log import TransactionLog
+from support.flatbuffers_library import Style, build, read
+from support.format_kinds import (
+    MANIFEST,
+    REPO_INFO,
+    SNAPSHOT,
+    TRANSACTION_LOG,
+    Kind,
+    force_metadata,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flatbuffers_library import Tree
+    from support.flatbuffers_library import Tree
 
 MIB = 1 << 20
 FILE = "manifests/HOSTILE"

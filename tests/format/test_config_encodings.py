@@ -22,8 +22,6 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import warm_python
-from hypothesis_examples import examples
 from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
 from icefloe.format import config_flexbuffers, config_tree, config_yaml, flexbuffers
 from icefloe.format.config_tree import Tree, Variant
@@ -53,9 +51,11 @@ from icefloe.model.config import (
     VirtualChunkContainer,
 )
 from icefloe.model.config_section import Between, Persisted, field_types, is_optional, without_none
+from support import SUPPORT, warm_python
+from support.hypothesis_examples import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-COMMITTER = Path(__file__).parents[1] / "interop" / "icechunk_committer.py"
+COMMITTER = SUPPORT / "icechunk_committer.py"
 
 P, S, D = ManifestPreloadCondition, ManifestSplitCondition, ManifestSplitDimCondition
 

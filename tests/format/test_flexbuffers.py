@@ -11,9 +11,9 @@ from flatbuffers import flexbuffers as library
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hypothesis_examples import examples
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import flexbuffers
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
     import random

@@ -14,11 +14,6 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatbuffers_library import Style, build
-from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, wrap
-from format_strategies import manifests, repo_infos, snapshots, transaction_logs
-from format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
-from hypothesis_examples import examples
 from icefloe.errors import FormatError
 from icefloe.model.chunk_payload import (
     ChunkPayload,
@@ -30,11 +25,16 @@ from icefloe.model.chunk_payload import (
 )
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
+from support.flatbuffers_library import Style, build
+from support.format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, wrap
+from support.format_strategies import manifests, repo_infos, snapshots, transaction_logs
+from support.format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
-    from flatbuffers_library import Tree
     from icefloe.model.repo_info import RepoInfo
     from icefloe.model.transaction_log import TransactionLog
+    from support.flatbuffers_library import Tree
 
 STYLES = st.builds(Style, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 VERSIONS = st.sampled_from((1, 2))

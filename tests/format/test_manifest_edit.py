@@ -10,12 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatbuffers_library import Style, build, read
-from format_damage import damage, judge
-from format_kinds import MANIFEST, body_of, wrap
-from format_strategies import CHUNK_IDS
-from format_trees import manifest_tree
-from hypothesis_examples import examples
 from icefloe.errors import FormatError
 from icefloe.format import flatbuffer_writer
 from icefloe.format.location_compression import LocationCompression
@@ -24,6 +18,12 @@ from icefloe.format.manifest_edit import edit_manifest
 from icefloe.model.chunk_payload import ChunkRef, ETag, InlineChunk, LastModified, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
+from support.flatbuffers_library import Style, build, read
+from support.format_damage import damage, judge
+from support.format_kinds import MANIFEST, body_of, wrap
+from support.format_strategies import CHUNK_IDS
+from support.format_trees import manifest_tree
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
     import random

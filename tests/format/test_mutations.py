@@ -13,12 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from format_damage import NotTakenWellError, damage, judge
-from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, golden_files, wrap
-from format_strategies import manifests, repo_infos, snapshots, transaction_logs
-from hypothesis_examples import examples
 from icefloe.format.envelope import HEADER_SIZE, FileType
 from icefloe.format.location_compression import LocationCompression
+from support.format_damage import NotTakenWellError, damage, judge
+from support.format_kinds import (
+    MANIFEST,
+    REPO_INFO,
+    SNAPSHOT,
+    TRANSACTION_LOG,
+    Kind,
+    golden_files,
+    wrap,
+)
+from support.format_strategies import manifests, repo_infos, snapshots, transaction_logs
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
     from icefloe.model.manifest import Manifest

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from format_kinds import (
+from icefloe.format.envelope import read_header
+from icefloe.format.location_compression import LocationCompression
+from icefloe.format.ref_json import decode_ref, encode_ref
+from support.format_kinds import (
     KINDS,
     MANIFEST,
     REPO_INFO,
@@ -19,17 +22,14 @@ from format_kinds import (
     body_of,
     golden_files,
 )
-from format_strategies import (
+from support.format_strategies import (
     SNAPSHOT_IDS,
     manifests,
     repo_infos,
     snapshots,
     transaction_logs,
 )
-from hypothesis_examples import examples
-from icefloe.format.envelope import read_header
-from icefloe.format.location_compression import LocationCompression
-from icefloe.format.ref_json import decode_ref, encode_ref
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
     from icefloe.model.ids import SnapshotId

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG
 from icefloe.errors import FormatError, IcefloeError, InvalidInputError
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import InlineChunk
@@ -35,6 +34,7 @@ from icefloe.model.repo_info import (
 )
 from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
 from icefloe.model.transaction_log import MoveOperation, TransactionLog
+from support.format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

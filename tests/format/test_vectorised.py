@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from flatbuffers_library import Style, build
-from format_kinds import MANIFEST, TRANSACTION_LOG, wrap
-from format_trees import manifest_tree, transaction_log_tree
 from icefloe.format.location_compression import LocationCompression
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
@@ -22,6 +19,9 @@ from icefloe.model.ids import ManifestId, NodeId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.strings import Strings
 from icefloe.model.transaction_log import TransactionLog
+from support.flatbuffers_library import Style, build
+from support.format_kinds import MANIFEST, TRANSACTION_LOG, wrap
+from support.format_trees import manifest_tree, transaction_log_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,19 +12,19 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatbuffers_library import read
-from format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, body_of
-from format_strategies import manifests, repo_infos, snapshots, transaction_logs
-from format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
-from hypothesis_examples import examples
 from icefloe import __version__
 from icefloe.format.location_compression import LocationCompression
+from support.flatbuffers_library import read
+from support.format_kinds import MANIFEST, REPO_INFO, SNAPSHOT, TRANSACTION_LOG, Kind, body_of
+from support.format_strategies import manifests, repo_infos, snapshots, transaction_logs
+from support.format_trees import manifest_tree, repo_tree, snapshot_tree, transaction_log_tree
+from support.hypothesis_examples import examples
 
 if TYPE_CHECKING:
-    from flatbuffers_library import Tree
     from icefloe.model.manifest import Manifest
     from icefloe.model.repo_info import RepoInfo
     from icefloe.model.transaction_log import TransactionLog
+    from support.flatbuffers_library import Tree
 
 VERSIONS = st.sampled_from((1, 2))
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from golden_repositories import Golden, every_golden
 from icefloe.errors import FormatError
 from icefloe.format.manifest import encode_manifest
 from icefloe.inspection import describe_file, stream_json
 from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.strings import Strings
+from support.golden_repositories import Golden, every_golden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-import warm_python
-from interop.alternation import Setting
-from interop.participant import Wheel, started_wheel
+from support import SUPPORT, warm_python
+from support.interop_alternation import Setting
+from support.interop_participant import Wheel, started_wheel
 
 Reader = Callable[[Path, str | None], dict[str, Any]]
 
 
 def _reader(python: Path) -> Reader:
     def read(repository: Path, virtual_prefix: str | None = None) -> dict[str, Any]:
-        script = Path(__file__).with_name("icechunk_reader.py")
+        script = SUPPORT / "icechunk_reader.py"
         arguments = [repository] if virtual_prefix is None else [repository, virtual_prefix]
         done = warm_python.run(python, script, *arguments)
         assert done.returncode == 0, f"Icechunk could not read it:\n{done.stderr[-4000:]}"

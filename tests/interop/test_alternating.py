@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import warm_python
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage
-from refs.snapshots import write_snapshot
+from support import SUPPORT, warm_python
+from support.ref_snapshots import write_snapshot
 
 NAMES = ["größe", "a#1", "100%", "plain one", "深い"]
 
@@ -20,7 +20,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
     create_refs(storage, spec_version=spec_version)
     expected = ["Repository initialized"]
     for turn in range(3):
-        script = Path(__file__).with_name("icechunk_committer.py")
+        script = SUPPORT / "icechunk_committer.py"
         done = warm_python.run(python, script, root, f"theirs-{turn}")
         assert done.returncode == 0, done.stderr[-3000:]
         refs = open_refs(storage).refs

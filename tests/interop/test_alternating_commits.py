@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edited_manifests import edited_wherever_possible
-from interop.alternation import Alternation, Setting, Side
+from support.edited_manifests import edited_wherever_possible
+from support.interop_alternation import Alternation, Setting, Side
 
 if TYPE_CHECKING:
     from pathlib import Path

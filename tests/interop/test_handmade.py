@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID
-from interop.handmade import MESSAGE, METADATA, Handmade, write_handmade
+from support.handmade_repositories import MESSAGE, METADATA, Handmade, write_handmade
 
 Reader = Callable[[Path, str | None], dict[str, Any]]
 

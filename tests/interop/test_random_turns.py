@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from interop.alternation import Alternation
+from support.interop_alternation import Alternation
 
 if TYPE_CHECKING:
-    from interop.alternation import Setting
+    from support.interop_alternation import Setting
 
 PATHS = ["a", "b", "g", "g/a", "g/b", "g/h/a", "a/inside"]
 paths = st.sampled_from(PATHS)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from golden_repositories import Golden, every_golden
 from icefloe.format import config_yaml
 from icefloe.format.envelope import read_header
 from icefloe.format.location_compression import LocationCompression
@@ -16,6 +15,7 @@ from icefloe.format.ref_json import decode_ref, encode_ref
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
+from support.golden_repositories import Golden, every_golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import warm_python
+from support import SUPPORT, warm_python
 
 Operation = tuple[str, dict[str, Any]]
 Icechunk = Callable[..., list[Any]]
 
-SCRIPT = Path(__file__).with_name("icechunk_maintenance.py")
+SCRIPT = SUPPORT / "icechunk_maintenance.py"
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])

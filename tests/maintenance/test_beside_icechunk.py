@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from golden_repositories import NAMES, Golden
 from icefloe.refs.repo_file import RepoFile
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
-from maintenance.histories import files, make_history, read_snapshot, written_at
+from support.golden_repositories import NAMES, Golden
+from support.histories import files, make_history, read_snapshot, written_at
 
 if TYPE_CHECKING:
     from pathlib import Path

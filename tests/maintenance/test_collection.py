@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 import zarr
 
-from counting_storage import CountingStorage
-from faulty_storage import FaultyStorage
 from icefloe.errors import ErrorKind, ObjectNotFoundError, ReadOnlyError, StorageError
 from icefloe.maintenance.bounded import ReadLimits
 from icefloe.maintenance.collection import collect_garbage
@@ -21,7 +19,9 @@ from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.latency import LatencyStorage
-from maintenance.histories import (
+from support.counting_storage import CountingStorage
+from support.faulty_storage import FaultyStorage
+from support.histories import (
     UNPACKED,
     commit,
     files,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
-from maintenance.histories import read_everything
+from support.histories import read_everything
 
 COMMITS = 25
 # The clock of a file system is a little behind.
@@ -23,7 +23,14 @@ def test_nothing_is_lost(tmp_path: Path, spec_version: int) -> None:
     repository = Repository.create(storage, spec_version=spec_version)
     started = tmp_path / "started"
     committer = subprocess.Popen(
-        [sys.executable, "-m", "maintenance.committer", str(root), str(COMMITS), str(started)],
+        [
+            sys.executable,
+            "-m",
+            "support.maintenance_committer",
+            str(root),
+            str(COMMITS),
+            str(started),
+        ],
         cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faulty_storage import FaultyStorage
 from icefloe.errors import InvalidInputError, ReadOnlyError, StorageError
 from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import ExpirationRan, RepoAvailability, RepoStatus
@@ -17,7 +16,8 @@ from icefloe.refs.repo_file import RepoFile
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
-from maintenance.histories import commit, make_history, read_everything, read_snapshot
+from support.faulty_storage import FaultyStorage
+from support.histories import commit, make_history, read_everything, read_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import zarr
 from icefloe.maintenance.statistics import ChunkStorageStats
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from maintenance.histories import UNPACKED, commit
+from support.histories import UNPACKED, commit
 
 if TYPE_CHECKING:
     from icefloe.session import Session

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faulty_storage import FaultyStorage
-from golden_repositories import NAMES, Golden
 from icefloe.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from icefloe.maintenance.upgrade import upgrade_icechunk_repository, upgrade_storage
 from icefloe.model.repo_info import RepoInfo, RepoMigrated
@@ -19,7 +17,9 @@ from icefloe.refs.repo_file import RepoFile
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
 from icefloe.types import SpecVersion
-from maintenance.histories import UNPACKED, commit, make_history, read_everything
+from support.faulty_storage import FaultyStorage
+from support.golden_repositories import NAMES, Golden
+from support.histories import UNPACKED, commit, make_history, read_everything
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from icefloe.virtual.local_files import LocalFiles
-from pipeline.netcdf_files import create
+from icefloe.containers.local_files import LocalFiles
+from support.netcdf_files import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable

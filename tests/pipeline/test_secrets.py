@@ -12,7 +12,7 @@ import icefloe.virtual
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline import append, export, ingest, open_repository, virtualize
 from icefloe.storage.urls import require_shareable
-from pipeline.netcdf_files import create, write_files
+from support.netcdf_files import create, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

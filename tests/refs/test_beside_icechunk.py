@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import warm_python
 from icefloe.errors import IcefloeError, ReadOnlyError, SessionStateError
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
 from icefloe.refs import Refs, create_refs, open_refs
 from icefloe.storage import LocalStorage
-from refs.snapshots import write_snapshot
+from support import SUPPORT, warm_python
+from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from icefloe.model.repo_info import Update
     from icefloe.model.snapshot import SnapshotInfo
 
 
 def _ask_icechunk(python: Path, repository: Path, *arguments: str) -> dict[str, Any]:
-    script = Path(__file__).with_name("icechunk_refs.py")
+    script = SUPPORT / "icechunk_refs.py"
     done = warm_python.run(python, script, repository, *arguments)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -10,7 +10,7 @@ from icefloe.errors import OutcomeUnknownError
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import MemoryStorage, Overwrite
 from icefloe.storage.interface import Update
-from refs.snapshots import write_snapshot
+from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pickle
 import sys
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import warm_python
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage, Storage, s3_storage
+from support import SUPPORT, warm_python
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from pathlib import Path
+
+    from support.servers import S3Server
 
 PROCESSES, COMMITS = 8, 4
 
@@ -40,7 +41,7 @@ def test_no_commit_is_lost(storage: Storage, spec_version: int, tmp_path: Path) 
     """Every commit that reported success is in the history exactly once, and no other is."""
     create_refs(storage, spec_version=spec_version)
     (tmp_path / "storage.pickle").write_bytes(pickle.dumps(storage))
-    script = Path(__file__).with_name("racing_committer.py")
+    script = SUPPORT / "racing_refs_committer.py"
     numbers = map(str, (PROCESSES, COMMITS))
     done = warm_python.run(sys.executable, script, tmp_path / "storage.pickle", *numbers)
     assert done.returncode == 0, done.stderr

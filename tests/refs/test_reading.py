@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from golden_repositories import Golden, every_golden
 from icefloe.assets import Assets
 from icefloe.errors import (
     ErrorKind,
@@ -28,8 +27,9 @@ from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.snapshot import Snapshot
 from icefloe.refs import create_refs, fetch_spec_version, is_repository, open_refs
 from icefloe.storage import LocalStorage, MemoryStorage
-from refs.counting_storage import CountingStorage
-from refs.snapshots import write_snapshot
+from support.counting_refs_storage import CountingStorage
+from support.golden_repositories import Golden, every_golden
+from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

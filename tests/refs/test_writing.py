@@ -38,8 +38,8 @@ from icefloe.model.repo_info import (
 from icefloe.refs import Refs, changes, create_refs, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
-from refs.counting_storage import CountingStorage
-from refs.snapshots import write_snapshot
+from support.counting_refs_storage import CountingStorage
+from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

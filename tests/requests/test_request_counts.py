@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zarr
 
-from counting_storage import CountingStorage, overlapping
 from icefloe import repository as repository_module
 from icefloe.errors import StorageError
 from icefloe.model.config import (
@@ -28,13 +27,14 @@ from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage, local_filesystem_storage
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.latency import LatencyStorage
+from support.counting_storage import CountingStorage, overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from counting_storage import Call
     from icefloe.storage import ObjectInfo, Storage
+    from support.counting_storage import Call
 
 LATENCY_MS = 10
 # So long that requests meet which start together on a machine with much else to do.

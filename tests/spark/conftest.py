@@ -8,7 +8,7 @@ import pytest
 
 from icefloe.repository import Repository
 from icefloe.storage import local_filesystem_storage
-from spark.tables import ENCODING, commit, weather
+from support.spark_tables import ENCODING, commit, weather
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,13 +15,13 @@ from icefloe.storage import (
     local_filesystem_storage,
     s3_storage,
 )
-from servers import AzureServer, ServerUnavailableError, azurite
+from support.servers import AzureServer, ServerUnavailableError, azurite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from servers import S3Server
+    from support.servers import S3Server
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from counting_storage import CountingStorage, overlapping
-from faulty_storage import FaultyStorage
 from icefloe.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icefloe.model.byte_range import Bounded
 from icefloe.model.storage_settings import StorageSettings
 from icefloe.storage import Create, Fresh, LatencyStorage, LocalStorage, MemoryStorage, Storage
 from icefloe.storage.forwarding import ForwardingStorage
+from support.counting_storage import CountingStorage, overlapping
+from support.faulty_storage import FaultyStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

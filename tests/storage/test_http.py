@@ -17,7 +17,7 @@ from icefloe.errors import (
 from icefloe.model.byte_range import Bounded, From, Last, Until
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
 from icefloe.storage import Create, Fresh, HttpStorage, LocalStorage, Update, Version, http_storage
-from web_servers import web_server
+from support.web_servers import web_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

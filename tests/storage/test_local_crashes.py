@@ -10,17 +10,19 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import warm_python
 from icefloe.errors import StorageError
 from icefloe.storage import LocalStorage
 from icefloe.storage.directory_lock import LOCK_FILE_NAME
+from support import SUPPORT, warm_python
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = SUPPORT
 KEY = "refs/branch.main/ref.json"
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
 from icefloe.storage import Create, Fresh, ObjectStorage, S3Place, Update
 from icefloe.storage.conditional_put import WRITE_ID_ATTRIBUTE
+from support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from servers import S3Server
+    from support.servers import S3Server
 
 QUICK = StorageSettings(
     retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=5, max_backoff_ms=20)

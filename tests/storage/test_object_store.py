@@ -11,7 +11,6 @@ import time
 import traceback
 import uuid
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,9 +33,10 @@ from icefloe.storage import (
     storage_from_url,
 )
 from icefloe.storage.object_store.errors import redacted, translated
+from support import SUPPORT
 
 if TYPE_CHECKING:
-    from servers import AzureServer, S3Server
+    from support.servers import AzureServer, S3Server
 
 
 class KeyIssuer:
@@ -222,7 +222,7 @@ def test_a_forked_child_is_told_instead_of_waiting(s3: ObjectStorage) -> None:
     """The threads of obstore stay behind in a fork; requests of the child raise at once."""
     s3.put("repo", b"x")
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "forked_reader.py")],
+        [sys.executable, str(SUPPORT / "forked_reader.py")],
         input=pickle.dumps(s3),
         capture_output=True,
         check=True,

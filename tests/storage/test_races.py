@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-import warm_python
 from icefloe.storage import LocalStorage, Storage
+from support import SUPPORT, warm_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROCESSES = 8
 
@@ -25,7 +28,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 def run_racing(storage: Storage, folder: Path, command: str, numbers: list[int]) -> list[int]:
     """Run a process for each number, all at once; returns what each achieved."""
     (folder / "task.pickle").write_bytes(pickle.dumps((storage, command, numbers)))
-    program = Path(__file__).with_name("racing_process.py")
+    program = SUPPORT / "racing_storage_process.py"
     done = warm_python.run(sys.executable, program, folder / "task.pickle")
     assert done.returncode == 0, done.stderr
     lines = sorted([int(word) for word in line.split()] for line in done.stdout.splitlines())

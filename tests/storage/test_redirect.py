@@ -21,7 +21,7 @@ from icefloe.storage import (
     redirect_storage,
 )
 from icefloe.storage.redirect import storage_from_redirect
-from web_servers import redirecting_server, web_server
+from support.web_servers import redirecting_server, web_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

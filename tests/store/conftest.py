@@ -20,7 +20,7 @@ from icefloe.storage import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from servers import S3Server
+    from support.servers import S3Server
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,10 +27,10 @@ from zarr.core.sync import _collect_aiterator, sync
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.model.config import PackingConfig, RepositoryConfig
+from icefloe.model.zarr_keys import MetadataKey, parse_key
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage, local_filesystem_storage
-from icefloe.zarr_keys import MetadataKey, parse_key
-from store import documents
+from support import zarr_documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -420,7 +420,7 @@ def test_rectilinear_grids(tmp_path: Path, spec_version: int) -> None:
     place = Place(tmp_path / "repository", spec_version, None)
     session = place.session()
     zarr.group(session.store)
-    document = cpu.Buffer.from_bytes(documents.array((10, 10), chunk_grid=RECTILINEAR))
+    document = cpu.Buffer.from_bytes(zarr_documents.array((10, 10), chunk_grid=RECTILINEAR))
     if spec_version == 1:
         with pytest.raises(FormatError) as caught:
             sync(session.store.set("a/zarr.json", document))

@@ -18,9 +18,9 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import _collect_aiterator, sync
 from zarr.storage import MemoryStore
 
-from icefloe.codec_pipeline import SMALL, SmallChunkPipeline
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
+from icefloe.store.codec_pipeline import SMALL, SmallChunkPipeline
 
 ZARRS_OWN = "zarr.core.codec_pipeline.BatchedCodecPipeline"
 

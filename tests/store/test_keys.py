@@ -12,7 +12,6 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 
-from counting_storage import CountingStorage
 from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -26,11 +25,12 @@ from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.ids import NodeId
 from icefloe.model.node import ArrayNodeData, DimensionShape, NodeSnapshot
 from icefloe.model.path import Path
+from icefloe.model.zarr_keys import ChunkKey, Key, MetadataKey, V2Key, parse_key
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
 from icefloe.storage.latency import LatencyStorage
-from icefloe.zarr_keys import ChunkKey, Key, MetadataKey, V2Key, parse_key
-from store import documents
+from support import zarr_documents
+from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from icefloe.store import IcechunkStore
 
 PROTOTYPE = default_buffer_prototype()
-GROUP = documents.group()
+GROUP = zarr_documents.group()
 
 
 def _buffer(data: bytes) -> cpu.Buffer:
@@ -121,7 +121,7 @@ class Watched:
         session = Repository.create(storage, config).writable_session("main")
         for key, value in {
             "zarr.json": GROUP,
-            "a/zarr.json": documents.array((4, 4), (2, 2)),
+            "a/zarr.json": zarr_documents.array((4, 4), (2, 2)),
             "a/c/0/0": b"chunk",
             "g/zarr.json": GROUP,
             "g/below/zarr.json": GROUP,
@@ -232,11 +232,11 @@ BAD_DOCUMENTS: dict[str, tuple[bytes, ErrorKind]] = {
     "a list": (b"[]", BAD),
     "a number": (b"3", BAD),
     "null": (b"null", BAD),
-    "no version": (documents.group(zarr_format=None), BAD),
-    "version 2": (documents.group(zarr_format=2), BAD),
-    "version as text": (documents.group(zarr_format="3"), BAD),
-    "no node type": (documents.group(node_type=None), BAD),
-    "another node type": (documents.group(node_type="table"), BAD),
+    "no version": (zarr_documents.group(zarr_format=None), BAD),
+    "version 2": (zarr_documents.group(zarr_format=2), BAD),
+    "version as text": (zarr_documents.group(zarr_format="3"), BAD),
+    "no node type": (zarr_documents.group(node_type=None), BAD),
+    "another node type": (zarr_documents.group(node_type="table"), BAD),
 }
 BAD_CHANGES: dict[str, dict[str, Any]] = {
     "no grid": {"chunk_grid": None},
@@ -254,12 +254,13 @@ BAD_CHANGES: dict[str, dict[str, Any]] = {
     "a dimension name alone": {"dimension_names": "xy"},
 }
 BAD_DOCUMENTS |= {
-    name: (documents.array((4, 4), **changes), BAD_ARRAY) for name, changes in BAD_CHANGES.items()
+    name: (zarr_documents.array((4, 4), **changes), BAD_ARRAY)
+    for name, changes in BAD_CHANGES.items()
 }
 
 
 def _with_shape(shape: Any) -> bytes:
-    document = json.loads(documents.array((4, 4)))
+    document = json.loads(zarr_documents.array((4, 4)))
     document["shape"] = shape
     return json.dumps(document).encode()
 
@@ -283,17 +284,17 @@ def test_metadata_in_the_wrong_place(watched: Watched) -> None:
     store = watched.store
     for key, document, error, kind in [
         ("a/b/zarr.json", GROUP, InvalidInputError, ErrorKind.NOT_A_GROUP),
-        ("a/c/0/zarr.json", documents.array(), InvalidInputError, ErrorKind.NOT_A_GROUP),
+        ("a/c/0/zarr.json", zarr_documents.array(), InvalidInputError, ErrorKind.NOT_A_GROUP),
         ("a/zarr.json", GROUP, AlreadyExistsError, ErrorKind.NODE_ALREADY_EXISTS),
-        ("g/zarr.json", documents.array(), AlreadyExistsError, ErrorKind.NODE_ALREADY_EXISTS),
+        ("g/zarr.json", zarr_documents.array(), AlreadyExistsError, ErrorKind.NODE_ALREADY_EXISTS),
     ]:
         watched.refuses(store.set(key, _buffer(document)), error, kind)
 
 
 def test_the_same_metadata_is_no_change(watched: Watched) -> None:
     """Bytes that are there already change nothing."""
-    sync(watched.store.set("a/zarr.json", _buffer(documents.array((4, 4), (2, 2)))))
-    sync(watched.store.set_if_not_exists("a/zarr.json", _buffer(documents.array((8, 8)))))
+    sync(watched.store.set("a/zarr.json", _buffer(zarr_documents.array((4, 4), (2, 2)))))
+    sync(watched.store.set_if_not_exists("a/zarr.json", _buffer(zarr_documents.array((8, 8)))))
     assert not watched.session.has_uncommitted_changes
 
 
@@ -385,7 +386,7 @@ def test_other_chunk_key_encodings(encoding: Any) -> None:
         )
     assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
     assert not session.status().new_arrays
-    document = documents.array((2, 2), chunk_key_encoding=_configured(**encoding))
+    document = zarr_documents.array((2, 2), chunk_key_encoding=_configured(**encoding))
     sizes = (DimensionShape.regular(2, 1),) * 2
     data = ArrayNodeData(sizes, None, ())
     session.transaction.put_node(NodeSnapshot(NodeId.random(), Path("/dots"), document, data))
@@ -433,7 +434,7 @@ def test_byte_ranges(kind: str, latency_ms: int) -> None:
         config.packing = PackingConfig()
     storage = LatencyStorage(in_memory_storage(), read_latency_ms=latency_ms)
     session = Repository.create(storage, config).writable_session("main")
-    document = documents.array((4,), attributes={"long": "x" * 100})
+    document = zarr_documents.array((4,), attributes={"long": "x" * 100})
     session.store.set_sync("zarr.json", _buffer(document))
     session.store.set_sync("c/0", _buffer(b"before"))
     session.store.set_sync("c/1", _buffer(DATA))

@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore
 
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
-from store import documents
+from support import zarr_documents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,10 +52,10 @@ def hierarchies(draw: st.DrawFn) -> dict[str, bytes]:
         if any(f"{one}/zarr.json" in keys and one in arrays for one in above):
             continue
         if path not in arrays:
-            keys[f"{path}/zarr.json".lstrip("/")] = documents.group()
+            keys[f"{path}/zarr.json".lstrip("/")] = zarr_documents.group()
         elif not any(key.startswith(f"{path}/") for key in keys):
             ndim = arrays[path]
-            keys[f"{path}/zarr.json"] = documents.array([3] * ndim)
+            keys[f"{path}/zarr.json"] = zarr_documents.array([3] * ndim)
             chunks = st.tuples(*[st.integers(0, 2)] * ndim)
             for chunk in draw(st.sets(chunks, max_size=4)):
                 keys["/".join([path, "c", *map(str, chunk)])] = bytes(len(keys) + 1)
@@ -128,12 +128,14 @@ def store() -> IcechunkStore:
         ("g/scalar", (), [""]),
         ("implicit/deep/b", (12,), ["1", "2", "10", "11"]),
     ]:
-        session.store.set_sync(f"{path}/zarr.json", cpu.Buffer.from_bytes(documents.array(shape)))
+        session.store.set_sync(
+            f"{path}/zarr.json", cpu.Buffer.from_bytes(zarr_documents.array(shape))
+        )
         for chunk in written:
             key = f"{path}/c/{chunk}".rstrip("/")
             session.store.set_sync(key, cpu.Buffer.from_bytes(b"12345"))
     for path in ["", "g/"]:
-        session.store.set_sync(f"{path}zarr.json", cpu.Buffer.from_bytes(documents.group()))
+        session.store.set_sync(f"{path}zarr.json", cpu.Buffer.from_bytes(zarr_documents.group()))
     return session.store
 
 
@@ -212,7 +214,7 @@ def test_deleting_an_implicit_group(store: IcechunkStore) -> None:
 def test_sizes(store: IcechunkStore) -> None:
     """Sizes are told without reading any chunk."""
     metadata = sync(store.getsize("a/zarr.json"))
-    assert metadata == len(documents.array((3, 3)))
+    assert metadata == len(zarr_documents.array((3, 3)))
     assert sync(store.getsize("a/c/0/2")) == 5
     assert sync(store.getsize_prefix("a")) == metadata + 15
     assert sync(store.getsize_prefix("a/c/0")) == 10

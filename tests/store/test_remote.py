@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from zarr.core.buffer import cpu, default_buffer_prototype
 
-from counting_storage import CountingStorage
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.repository import Repository
@@ -21,7 +20,8 @@ from icefloe.session import Session
 from icefloe.storage import MemoryStorage, in_memory_storage
 from icefloe.storage.latency import LatencyStorage
 from icefloe.types import SessionMode
-from store import documents
+from support import zarr_documents
+from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -151,7 +151,7 @@ def test_the_event_loop_goes_on(config: RepositoryConfig) -> None:
     far = LatencyStorage(inner, read_latency_ms=500, write_latency_ms=500)
 
     async def work() -> None:
-        group = cpu.Buffer.from_bytes(documents.group())
+        group = cpu.Buffer.from_bytes(zarr_documents.group())
         chunk = cpu.Buffer.from_bytes(b"x" * 20_000)
 
         async def names(store: Any) -> list[str]:

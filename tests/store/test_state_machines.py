@@ -17,7 +17,7 @@ from zarr.testing.stateful import ZarrHierarchyStateMachine, ZarrStoreStateMachi
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
-from store import documents
+from support import zarr_documents
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject
@@ -142,7 +142,7 @@ CHUNKS = st.builds(
 )
 METADATA = st.sampled_from([f"{array}/zarr.json" for array in ARRAYS])
 DOCUMENTS = st.builds(
-    lambda number: documents.array((3, 2), attributes={"n": number}), st.integers()
+    lambda number: zarr_documents.array((3, 2), attributes={"n": number}), st.integers()
 )
 
 
@@ -171,7 +171,7 @@ class Keys(ZarrStoreStateMachine):
     def set(self, key: str, data: bytes) -> None:
         metadata = key[: key.rindex("/c/")] + "/zarr.json"
         if metadata not in self.model:
-            self.set_metadata(metadata, documents.array((3, 2)))
+            self.set_metadata(metadata, zarr_documents.array((3, 2)))
         self.model[key] = cpu.Buffer.from_bytes(data)
         self.store.set(key, self.model[key])
 

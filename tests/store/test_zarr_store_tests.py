@@ -29,11 +29,11 @@ from zarr.testing.store import StoreTests
 from zarr.testing.utils import assert_bytes_equal
 
 from icefloe.errors import ReadOnlyError, SessionStateError
+from icefloe.model.zarr_keys import ChunkKey, MetadataKey, parse_key
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from icefloe.store import IcechunkStore
-from icefloe.zarr_keys import ChunkKey, MetadataKey, parse_key
-from store import documents
+from support import zarr_documents
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -51,7 +51,7 @@ BYTE_RANGES = [
     RangeByteRequest(10, 20),
 ]
 DATA = b"\x01\x02\x03\x04"
-GROUP = documents.group()
+GROUP = zarr_documents.group()
 
 
 def _buffer(data: bytes) -> cpu.Buffer:
@@ -70,7 +70,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
                 transaction.set_metadata(path, value.to_bytes())
             case ChunkKey(path, indices):
                 if transaction.get_node(path) is None:
-                    transaction.set_metadata(path, documents.array([10] * len(indices)))
+                    transaction.set_metadata(path, zarr_documents.array([10] * len(indices)))
                 transaction.set_chunk(path, indices, value.to_bytes())
 
     async def get(self, store: IcechunkStore, key: str) -> Buffer:
@@ -218,9 +218,9 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         assert_bytes_equal(await self.get(store_not_open, "zarr.json"), _buffer(GROUP))
 
     async def test_set_many(self, store: IcechunkStore) -> None:
-        await store.set("zarr.json", _buffer(documents.array((4,))))
+        await store.set("zarr.json", _buffer(zarr_documents.array((4,))))
         values = {f"c/{index}": _buffer(str(index).encode()) for index in range(4)}
-        values["zarr.json"] = _buffer(documents.array((4,), attributes={"now": 1}))
+        values["zarr.json"] = _buffer(zarr_documents.array((4,), attributes={"now": 1}))
         await store._set_many(values.items())
         for key, value in values.items():
             assert (await self.get(store, key)).to_bytes() == value.to_bytes()
@@ -242,7 +242,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         self, store: IcechunkStore, key_ranges: list[tuple[str, ByteRequest]]
     ) -> None:
         ndim = len(key_ranges[0][0].split("/")) - 1 if key_ranges else 1
-        await self.set(store, "zarr.json", _buffer(documents.array([10] * ndim)))
+        await self.set(store, "zarr.json", _buffer(zarr_documents.array([10] * ndim)))
         for key, _ in key_ranges:
             if key != "zarr.json":
                 await self.set(store, key, _buffer(key.encode()))
@@ -283,7 +283,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
     async def test_delete_dir(self, store: IcechunkStore) -> None:
         for key in ["zarr.json", "foo-bar/zarr.json"]:
             await store.set(key, _buffer(GROUP))
-        await store.set("foo/zarr.json", _buffer(documents.array((4,))))
+        await store.set("foo/zarr.json", _buffer(zarr_documents.array((4,))))
         await store.set("foo/c/0", _buffer(b"chunk"))
         await store.delete_dir("foo")
         assert await store.exists("zarr.json")
@@ -312,7 +312,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
 
     async def test_list(self, store: IcechunkStore) -> None:
         assert await _collect_aiterator(store.list()) == ()
-        await store.set("foo/zarr.json", _buffer(documents.array((10,))))
+        await store.set("foo/zarr.json", _buffer(zarr_documents.array((10,))))
         chunks = {f"foo/c/{index}": _buffer(DATA) for index in range(10)}
         await store._set_many(chunks.items())
         observed = await _collect_aiterator(store.list())
@@ -357,7 +357,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         await store.set_if_not_exists("foo/c/0", _buffer(b"1111"))
         await store.set_if_not_exists("foo/c/1", _buffer(b"1111"))
         await store.set_if_not_exists("bar/zarr.json", _buffer(GROUP))
-        changed = _buffer(documents.group(attributes={"a": 1}))
+        changed = _buffer(zarr_documents.group(attributes={"a": 1}))
         await store.set_if_not_exists("bar/zarr.json", changed)
         for key, expected in {
             "foo/c/0": b"0000",
@@ -366,7 +366,7 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         }.items():
             assert await store.get(key, default_buffer_prototype()) == _buffer(expected)
 
-    # Only zarr before 3.2 asks stores for whole documents.
+    # Only zarr before 3.2 asks stores for whole zarr_documents.
     if hasattr(Store, "_get_bytes"):
 
         async def test_get_bytes(self, store: Any) -> None:

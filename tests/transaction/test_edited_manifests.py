@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import zarr
 
-from counting_storage import CountingStorage
-from edited_manifests import note_edits
 from icefloe.conflicts import ConflictDetector
 from icefloe.model.config import (
     CachingConfig,
@@ -21,7 +19,9 @@ from icefloe.model.config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from transaction.zarr_nodes import array, contents, put
+from support.counting_storage import CountingStorage
+from support.edited_manifests import note_edits
+from support.zarr_nodes import array, contents, put
 
 LENGTH = 4200
 HOLE = 17

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from edited_manifests import edited_wherever_possible
-from faulty_storage import FaultyStorage
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, StorageError
 from icefloe.model.config import (
@@ -28,7 +26,9 @@ from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
-from transaction.zarr_nodes import array, chunk_key, contents, delete, get, group, put
+from support.edited_manifests import edited_wherever_possible
+from support.faulty_storage import FaultyStorage
+from support.zarr_nodes import array, chunk_key, contents, delete, get, group, put
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import zarr
 
-import warm_python
-from counting_storage import CountingStorage
 from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import (
     ConflictError,
@@ -25,10 +22,13 @@ from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.session import ForkSession
 from icefloe.storage import LocalStorage, MemoryStorage
-from transaction.zarr_nodes import array, contents, delete, delete_node, get, group, put
+from support import SUPPORT, warm_python
+from support.counting_storage import CountingStorage
+from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from zarr.abc.store import Store
 
@@ -607,7 +607,7 @@ def test_forks_come_back_from_other_processes(
     for number in (1, 2):
         source, target = tmp_path / f"{number}.in", tmp_path / f"{number}.out"
         source.write_bytes(pickle.dumps(session.fork()))
-        script = Path(__file__).with_name("fork_writer.py")
+        script = SUPPORT / "fork_writer.py"
         pairs = [f"a/c/{number}", f"process {number}", f"a/c/{number + 4}", "x"]
         done = warm_python.run(sys.executable, script, source, target, *pairs)
         assert done.returncode == 0, done.stderr

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counting_storage import CountingStorage
 from icefloe.assets import Assets
 from icefloe.errors import (
     AlreadyExistsError,
@@ -31,7 +30,8 @@ from icefloe.model.config import (
 from icefloe.model.ids import SnapshotId
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
-from transaction.zarr_nodes import array, chunk_key, contents, delete, group, put
+from support.counting_storage import CountingStorage
+from support.zarr_nodes import array, chunk_key, contents, delete, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from format_strategies import PAYLOADS
 from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction import overlay
 from icefloe.transaction.chunk_changes import UNCHANGED, ChunkChanges
 from icefloe.transaction.row_order import common_rows, row_keys
+from support.format_strategies import PAYLOADS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import icechunk
 import pytest
 
-from counting_storage import CountingStorage
-from faulty_storage import FaultyStorage
 from icefloe.errors import ErrorKind, StorageError
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.config import PackingConfig, RepositoryConfig
@@ -16,7 +14,9 @@ from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
 from icefloe.types import ChunkType
-from transaction.zarr_nodes import array, contents, get, group, put
+from support.counting_storage import CountingStorage
+from support.faulty_storage import FaultyStorage
+from support.zarr_nodes import array, contents, get, group, put
 
 if TYPE_CHECKING:
     import pathlib

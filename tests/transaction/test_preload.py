@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from counting_storage import CountingStorage
-from faulty_storage import FaultyStorage
 from icefloe.errors import StorageError
 from icefloe.model.config import (
     ManifestConfig,
@@ -21,10 +19,12 @@ from icefloe.model.config import (
 from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
-from icefloe.preload import matches, plan_preload
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage, Storage
-from transaction.zarr_nodes import array, get, group, put
+from icefloe.transaction.preload import matches, plan_preload
+from support.counting_storage import CountingStorage
+from support.faulty_storage import FaultyStorage
+from support.zarr_nodes import array, get, group, put
 
 _If = ManifestPreloadCondition
 

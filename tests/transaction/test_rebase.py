@@ -10,7 +10,6 @@ import icechunk
 import pytest
 
 import icefloe.conflicts
-from counting_storage import CountingStorage
 from icefloe.conflicts import (
     BasicConflictSolver,
     Conflict,
@@ -22,7 +21,8 @@ from icefloe.conflicts import (
 from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from transaction.zarr_nodes import array, contents, delete, delete_node, get, group, put
+from support.counting_storage import CountingStorage
+from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

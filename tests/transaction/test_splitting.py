@@ -28,7 +28,7 @@ from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from icefloe.transaction.splitting import WHOLE, cell_boxes, cells_of, matches, split_sizes
-from transaction.zarr_nodes import array, contents, get, group, put
+from support.zarr_nodes import array, contents, get, group, put
 
 _If = ManifestSplitCondition
 _Dim = ManifestSplitDimCondition

@@ -40,7 +40,7 @@ from icefloe.model.config import (
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from icefloe.types import ChunkType
-from transaction.zarr_nodes import array, chunk_key, contents, delete, delete_node, group, put
+from support.zarr_nodes import array, chunk_key, contents, delete, delete_node, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from counting_storage import CountingStorage
 from icefloe.conflicts import BasicConflictSolver, ConflictDetector, ConflictSolver
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from transaction.zarr_nodes import array, contents, get, group, put
+from support.counting_storage import CountingStorage
+from support.zarr_nodes import array, contents, get, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from icefloe.transaction.zarr_metadata import parse_node_metadata
-from transaction.zarr_nodes import array, contents, get, group, put
+from support.zarr_nodes import array, contents, get, group, put
 
 
 def _document(**changes: Any) -> bytes:

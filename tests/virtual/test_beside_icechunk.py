@@ -1,210 +1,69 @@
-"""The same containers: what Icechunk reads of them we read, and what it refuses we refuse."""
+"""Repositories of files are the same to the real Icechunk; and those of VirtualiZarr are to us."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import obstore
 import pytest
-from obstore.store import LocalStore
 
-import warm_python
-from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError
-from icefloe.model.chunk_payload import Checksum, ETag, LastModified, VirtualChunkRef
-from icefloe.model.config import RepositoryConfig
-from icefloe.model.containers import VirtualChunkContainer
-from icefloe.repository import Repository
-from icefloe.storage import (
-    gcs_store,
-    in_memory_storage,
-    local_filesystem_storage,
-    local_filesystem_store,
-    s3_store,
+from icefloe.virtual import append, combine, parse
+from support import SUPPORT, virtualizarr_and_icechunk
+from support.netcdf_archives import (
+    Place,
+    from_file,
+    opened,
+    same,
+    simple,
+    write_rich_netcdf4,
+    written,
 )
-from icefloe.virtual import VirtualChunks
-from virtual.virtual_array import write_refs
 
-CHANGED_AT = 1_700_000_000
+if TYPE_CHECKING:
+    from pathlib import Path
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in (
-        "outer/a.nc",
-        "outer/inner/b.nc",
-        "outer/inner/open/c.nc",
-        "outer/a b/d e.nc",
-        "s",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"content of {path.name}")
-        os.utime(path, (CHANGED_AT, CHANGED_AT))
-    return tmp_path
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def icechunks(python: Path | str, asked: dict[str, Any]) -> list[str]:
-    script = Path(__file__).with_name("icechunk_virtual_reader.py")
-    done = subprocess.run(
-        [python, script], input=json.dumps(asked), capture_output=True, text=True, check=False
-    )
+def run(python: Path | str, *arguments: str | Path) -> None:
+    script = SUPPORT / "virtualizarr_and_icechunk.py"
+    done = subprocess.run([python, script, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
-def ours(asked: dict[str, Any]) -> list[str]:
-    chunks = VirtualChunks(
-        [
-            VirtualChunkContainer(prefix, local_filesystem_store("/"))
-            for prefix in asked["prefixes"]
-        ],
-        dict.fromkeys(asked["opened"]),
-        in_memory_storage(),
-    )
-    found: list[str] = []
-    for location, offset, length, etag, seconds in asked["references"]:
-        checksum: Checksum | None = None
-        if etag is not None:
-            checksum = ETag(etag)
-        elif seconds is not None:
-            checksum = LastModified(seconds)
-        try:
-            chunks.validate(location)
-        except InvalidInputError:
-            found.append("refused")
-            continue
-        try:
-            ref = VirtualChunkRef(location, offset, length, checksum)
-            found.append(bytes(chunks.fetch(ref, 0, length)).decode())
-        except IcefloeError as error:
-            found.append(f"error: {error.kind}")
-    return found
-
-
-def _asked(folder: Path) -> dict[str, Any]:
-    url = folder.as_uri()
-    etag = str(obstore.head(LocalStore(folder), "outer/a.nc")["e_tag"]).strip('"')
-    return {
-        "prefixes": [f"{url}/outer/", f"{url}/outer/inner/", f"{url}/outer/inner/open/"],
-        "opened": [f"{url}/outer/", f"{url}/outer/inner/open/"],
-        "references": [
-            # the most specific container decides
-            [f"{url}/outer/a.nc", 0, 15, None, None],
-            [f"{url}/outer/inner/b.nc", 0, 15, None, None],
-            [f"{url}/outer/inner/open/c.nc", 3, 5, None, None],
-            [f"{url}/outer/inner/../a.nc", 0, 15, None, None],
-            [f"{url}/outer/a%20b/d%20e.nc", 0, 17, None, None],
-            # no container
-            [f"{url}/s", 0, 1, None, None],
-            [f"{url}/outer/../s", 0, 1, None, None],
-            [f"{url}/outer/%2e%2e/s", 0, 1, None, None],
-            ["s3://bucket/key", 0, 1, None, None],
-            # no location
-            ["", 0, 1, None, None],
-            ["relative", 0, 1, None, None],
-            ["/absolute/path", 0, 1, None, None],
-            ["s3:///key", 0, 1, None, None],
-            # what the file must be
-            [f"{url}/outer/a.nc", 0, 15, None, CHANGED_AT],
-            [f"{url}/outer/a.nc", 0, 15, None, CHANGED_AT - 1],
-            [f"{url}/outer/a.nc", 0, 15, etag, None],
-            [f"{url}/outer/a.nc", 0, 15, "other", None],
-            # what is not there
-            [f"{url}/outer/missing.nc", 0, 1, None, None],
-            [f"{url}/outer/a.nc", 10, 15, None, None],
-        ],
-    }
-
-
-def _same(found: list[str], mine: list[str]) -> None:
-    # Its messages by ours: the older wheel has no codes.
-    words = {
-        ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: ("authorize",),
-        ErrorKind.VIRTUAL_CHUNK_MODIFIED: ("has changed",),
-        ErrorKind.VIRTUAL_CHUNK_FETCH: ("error fetching virtual reference",),
-        ErrorKind.INVALID_OBJECT_SIZE: ("not enough data", "range was invalid"),
-    }
-    for theirs, our in zip(found, mine, strict=True):
-        if our.startswith("error: "):
-            assert any(word in theirs for word in words[ErrorKind(our.removeprefix("error: "))])
-        else:
-            assert theirs == our
-
-
-def test_the_same_as_the_wheel(folder: Path) -> None:
-    """Stored, refused, read and failed alike."""
-    asked = _asked(folder)
-    mine = ours(asked)
-    assert [one for one in mine if not one.startswith("error")] == [
-        "content of a.nc",
-        "tent ",
-        "content of a.nc",
-        "content of d e.nc"[:17],
-        *["refused"] * 8,
-        "content of a.nc",
-        "content of a.nc",
+def test_the_wheel_reads_what_we_write(place: Place) -> None:
+    """Rich NetCDF4 files, combined and appended, through the wheel of this environment."""
+    paths = [
+        write_rich_netcdf4(place.folder / f"{number}.nc", first_day=4 * number)
+        for number in range(3)
     ]
-    _same(icechunks(sys.executable, asked), mine)
+    version = 1 if sys.version_info < (3, 12) else 2
+    repository = written(place, combine([parse(path) for path in paths[:2]], "time"), version)
+    session = repository.writable_session("main")
+    append(parse(paths[2]), session, dim="time")
+    session.commit("one more")
+    virtualizarr_and_icechunk.read(place.folder, "repository", paths)
+    same(opened(repository), from_file(paths))
 
 
-def test_the_same_as_icechunk2(folder: Path, icechunk2: Path) -> None:
-    """The same beside the later generation, but for the ETag of a local file.
+def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
+    """What VirtualiZarr and Icechunk 2.x write we read and append to, and they read the result."""
+    paths = [simple(place.folder / f"{number}.nc", first=2 * number) for number in range(3)]
+    run(icechunk2, "write", place.folder, "theirs", *paths[:2])
+    prefix = f"{place.folder.as_uri()}/"
+    import icefloe  # noqa: PLC0415
 
-    Its 2.3 takes the quotes off an ETag and then compares it with one that has them, so that none
-    ever holds.
-    """
-    asked = _asked(folder)
-    asked["references"] = [
-        one for one in asked["references"] if one[3] is None or one[3] == "other"
-    ]
-    _same(icechunks(icechunk2, asked), ours(asked))
-
-
-OTHERS = [
-    VirtualChunkContainer("s3", s3_store(), "s3"),
-    VirtualChunkContainer("s3://bucket", s3_store(), "bucket"),
-    VirtualChunkContainer("s3://foo/bar.nc", s3_store(), "bar"),
-    VirtualChunkContainer("modela", gcs_store(), "modela"),
-    VirtualChunkContainer("modelb", gcs_store(), "modelb", target_prefix="gs://real/b/"),
-]
-"""Containers that Icechunk would not make; it ignores those that it cannot use."""
-
-
-def _read_by_icechunk(python: Path | str, folder: Path, spec_version: int) -> None:
-    prefix = f"{folder.as_uri()}/outer/"
-    config = RepositoryConfig()
-    local = VirtualChunkContainer(prefix, local_filesystem_store(folder), "local")
-    for container in (*OTHERS, local):
-        config.set_virtual_chunk_container(container)
-    path = folder / f"repository-{spec_version}"
-    repository = Repository.create(
-        local_filesystem_storage(path), config, spec_version=spec_version
+    theirs = icefloe.Repository.open(
+        icefloe.local_filesystem_storage(str(place.folder / "theirs")),
+        authorize_virtual_chunk_access={prefix: icefloe.Credentials.LocalFileSystemAccess()},
     )
-    # The earlier generation knows no relative locations.
-    location = f"{prefix}a.nc" if python == sys.executable else "vcc://local/a.nc"
-    write_refs(repository, "a", [f"{prefix}a.nc", location])
-    script = Path(__file__).with_name("icechunk_container_reader.py")
-    done = warm_python.run(python, script, path, prefix, "a")
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["containers"] == sorted(config.virtual_chunk_containers or {})
-    assert found["data"] == "content of a.nc"[5:15] * 2
-
-
-def test_icechunk_reads_beside_containers_it_would_not_make(folder: Path) -> None:
-    """A repository with the seed's containers is as good to Icechunk as any other."""
-    _read_by_icechunk(sys.executable, folder, 1)
-
-
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_icechunk2_reads_beside_containers_it_would_not_make(
-    folder: Path, icechunk2: Path, spec_version: int
-) -> None:
-    """The same for the later generation, in both versions of the format."""
-    _read_by_icechunk(icechunk2, folder, spec_version)
+    found = opened(theirs)
+    expected = from_file(paths[:2])
+    for name in expected.variables:
+        assert (found[name].values == expected[name].values).all()
+    session = theirs.writable_session("main")
+    assert append(parse(paths[2]), session, dim="time") == 2
+    session.commit("ours behind theirs")
+    written(place, combine([parse(path) for path in paths], "time"), 2)
+    run(icechunk2, "read", place.folder, "theirs,repository", *paths)

@@ -38,9 +38,9 @@ from icefloe.refs import open_refs
 from icefloe.storage import LocalStorage, Storage, storage_from_url
 
 if TYPE_CHECKING:
-    from icefloe.dependencies import Dependencies
+    from icefloe.containers.dependencies import Dependencies
+    from icefloe.containers.virtual_refs import VirtualRef
     from icefloe.repository import Repository
-    from icefloe.virtual_refs import VirtualRef
 
 app = typer.Typer(
     name="icefloe",

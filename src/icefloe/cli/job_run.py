@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline import JobFailedError, Plan, Report
-    from icefloe.spark.progress import Progress as Listener
+    from icefloe.spark.engine.progress import Progress as Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Engine:
         if not self.spark:
             yield None
             return
-        from icefloe.spark.local import is_running, spark_session  # noqa: PLC0415 - slow
+        from icefloe.spark.engine.local_session import is_running, spark_session  # noqa: PLC0415 - slow
 
         before = is_running()
         session = spark_session(self.master, self.remote)

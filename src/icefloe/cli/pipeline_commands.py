@@ -408,7 +408,7 @@ def append(
 ) -> None:
     """Add new files along a dimension; those that are there already are left alone."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-    from icefloe.pipeline.append import holds_virtual_chunks  # noqa: PLC0415
+    from icefloe.pipeline.jobs.append import holds_virtual_chunks  # noqa: PLC0415
 
     files = _listed(sources, table)
     open_with = partial(
@@ -804,7 +804,7 @@ def _open_or_create(
     place: str, files: list[str], *, create: bool, dry_run: bool, **how: Any
 ) -> Repository:
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-    from icefloe.pipeline.sources import find_sources  # noqa: PLC0415
+    from icefloe.pipeline.files.source_files import find_sources  # noqa: PLC0415
 
     open_with = partial(pipeline.open_repository, place, create=create, **how)
     if create and not dry_run:
@@ -814,7 +814,7 @@ def _open_or_create(
 
 
 def _listed(sources: list[str] | None, table: str | None) -> list[str]:
-    from icefloe.pipeline.sources import sources_of_file  # noqa: PLC0415 - brings zarr along
+    from icefloe.pipeline.files.source_files import sources_of_file  # noqa: PLC0415 - brings zarr along
 
     if (table is None) == (not sources):
         raise typer.BadParameter("give sources, or a --table that lists them")

@@ -66,7 +66,7 @@ def sql(
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
-    from icefloe.spark.asking import ask  # noqa: PLC0415 - brings Arrow along
+    from icefloe.spark.sql import ask  # noqa: PLC0415 - brings Arrow along
 
     opened = pipeline.open_repository(repository, containers=containers or ())
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))

@@ -11,24 +11,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.dependencies import Dependencies, DependencyCount, Dependents, DependentSnapshot
+from icefloe.containers.dependencies import (
+    Dependencies,
+    DependencyCount,
+    Dependents,
+    DependentSnapshot,
+)
+from icefloe.containers.locations import parse_location
 from icefloe.maintenance.reading import RepositoryReader
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.snapshot import ManifestFileInfo
-from icefloe.virtual.locations import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from icefloe.assets import Assets
+    from icefloe.containers.virtual_chunks import VirtualChunks
     from icefloe.maintenance.bounded import ReadLimits
     from icefloe.model.ids import ManifestId, NodeId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.strings import Strings
     from icefloe.refs.interface import Refs
-    from icefloe.virtual import VirtualChunks
 
 # Snapshots fetched at the same time.
 _SNAPSHOTS_AT_ONCE = 50

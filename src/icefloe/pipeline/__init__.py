@@ -5,17 +5,17 @@ PySpark is imported when a job meets a session, not before. The functions stand 
 same names would: ``from icefloe.pipeline.rechunk import …`` still finds what else is in those.
 """
 
-from icefloe.pipeline.append import append
-from icefloe.pipeline.compact import compact
-from icefloe.pipeline.compute import Location, Output, compute
-from icefloe.pipeline.export import export
-from icefloe.pipeline.ingest import ingest
-from icefloe.pipeline.materialize import materialize
+from icefloe.pipeline.jobs.append import append
+from icefloe.pipeline.jobs.compact import compact
+from icefloe.pipeline.jobs.compute import Location, Output, compute
+from icefloe.pipeline.jobs.export import export
+from icefloe.pipeline.jobs.ingest import ingest
+from icefloe.pipeline.jobs.materialize import materialize
+from icefloe.pipeline.jobs.pyramid import pyramid
+from icefloe.pipeline.jobs.rechunk import rechunk
+from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import open_repository
-from icefloe.pipeline.pyramid import pyramid
-from icefloe.pipeline.rechunk import rechunk
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
-from icefloe.pipeline.virtualize import virtualize
 
 __all__ = [
     "Failure",

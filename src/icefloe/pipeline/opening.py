@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from icefloe.containers.container_table import ContainerTable
 from icefloe.errors import ErrorKind, InvalidInputError, RepositoryNotFoundError
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
@@ -26,7 +27,6 @@ from icefloe.storage import (
 )
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.urls import redacted_url, require_no_secrets, require_shareable, split_url
-from icefloe.virtual.container_table import ContainerTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,19 +9,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from icefloe.spark.executor import SparkExecutor
-from icefloe.spark.local import spark_session
+from icefloe.spark.engine.executor import SparkExecutor
+from icefloe.spark.engine.local_session import spark_session
 
 if TYPE_CHECKING:
-    from icefloe.spark.reading import read, register
-    from icefloe.spark.writing import write
+    from icefloe.spark.read_frame import read, register
+    from icefloe.spark.write_frame import write
 
 __all__ = ["SparkExecutor", "read", "register", "spark_session", "write"]
 
 
 def __getattr__(name: str) -> Any:
     if name in {"read", "register"}:
-        return getattr(import_module("icefloe.spark.reading"), name)
+        return getattr(import_module("icefloe.spark.read_frame"), name)
     if name == "write":
-        return import_module("icefloe.spark.writing").write
+        return import_module("icefloe.spark.write_frame").write
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

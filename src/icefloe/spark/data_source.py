@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icefloe.spark.options import ReadOptions
-from icefloe.spark.read_plan import plan_read
-from icefloe.spark.source import Source, open_repository
-from icefloe.spark.stream_source import Follower
-from icefloe.spark.write_options import StreamOptions, WriteOptions, is_of_stream
-from icefloe.spark.writers import IcefloeStreamWriter, IcefloeWriter
+from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
+from icefloe.spark.reading.read_options import ReadOptions
+from icefloe.spark.reading.read_plan import plan_read
+from icefloe.spark.reading.table_source import Source, open_repository
+from icefloe.spark.streaming.stream_source import Follower
+from icefloe.spark.writing.write_options import StreamOptions, WriteOptions, is_of_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
-    from icefloe.spark.read_plan import ReadPlan
-    from icefloe.spark.stream_reader import IcefloeStreamReader
+    from icefloe.spark.data_source_stream import IcefloeStreamReader
+    from icefloe.spark.reading.read_plan import ReadPlan
 
 _FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
 
@@ -64,7 +64,7 @@ class IcefloeDataSource(DataSource):
     def streamReader(self, schema: StructType) -> IcefloeStreamReader:  # noqa: ARG002, N802
         """Follow a branch."""
         # Spark 4.1 has no read limits, and no such module; it reads and writes all the same.
-        from icefloe.spark.stream_reader import IcefloeStreamReader  # noqa: PLC0415
+        from icefloe.spark.data_source_stream import IcefloeStreamReader  # noqa: PLC0415
 
         return IcefloeStreamReader(self._followed())
 

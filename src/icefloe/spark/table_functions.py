@@ -12,9 +12,15 @@ import pyarrow as pa
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from icefloe.spark.metadata_tables import METADATA_TABLES, find_table
-from icefloe.spark.options import PLACE_OPTIONS, ReadOptions, invalid, nearest, options_for
-from icefloe.spark.source import Source, open_repository
+from icefloe.spark.reading.metadata_tables import METADATA_TABLES, find_table
+from icefloe.spark.reading.read_options import (
+    PLACE_OPTIONS,
+    ReadOptions,
+    invalid,
+    nearest,
+    options_for,
+)
+from icefloe.spark.reading.table_source import Source, open_repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

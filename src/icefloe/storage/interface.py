@@ -180,7 +180,7 @@ class Storage(ABC):
         return await asyncio.to_thread(self.get_bytes, key, start, length)
 
     @abstractmethod
-    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+    def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:
         """Write a whole object atomically and durably, under the condition of ``mode``.
 
         The answer is the version that this very put made. `PreconditionFailedError` proves that

@@ -29,13 +29,13 @@ from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
 from icefloe.model.ids import ChunkId, NodeId
 from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
+from icefloe.model.zarr_keys import METADATA_NAME
 from icefloe.transaction import overlay
 from icefloe.transaction.change_set import ChangeSet, node_changes
 from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.manifest_index import ManifestIndex
 from icefloe.transaction.packing import Packer
 from icefloe.transaction.zarr_metadata import parse_node_metadata
-from icefloe.zarr_keys import METADATA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,336 @@
+"""The immutable files of a repository as values: fetched, decoded, kept, encoded, written."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from icefloe.assets.cache import Cache
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
+from icefloe.format.keys import (
+    chunk_key,
+    manifest_key,
+    snapshot_key,
+    transaction_log_key,
+)
+from icefloe.format.manifest import (
+    encode_manifest,
+    open_manifest,
+    read_manifest,
+    read_manifest_id,
+)
+from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.snapshot import decode_snapshot, encode_snapshot
+from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
+from icefloe.model.config import CachingConfig
+from icefloe.model.ref_finder import RefFinder
+from icefloe.model.snapshot import ManifestFileInfo
+from icefloe.model.tree import Tree
+from icefloe.storage.interface import Create, Fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.location_compression import LocationCompression
+    from icefloe.model.chunk_payload import ChunkRef
+    from icefloe.model.ids import ChunkId, ManifestId, NodeId, ObjectId, SnapshotId
+    from icefloe.model.manifest import Manifest
+    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.transaction_log import TransactionLog
+    from icefloe.storage.interface import Fetched, Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# The configuration counts references and nodes; memory is what runs out. This is what they take.
+_BYTES_PER_REF = 64
+_BYTES_PER_NODE = 1024
+_BYTES_PER_CHANGE = 16
+_MAX_THREADS = 64
+_MANIFEST_FILE_BYTES = 64 << 20
+
+
+def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
+    """Fetch a metadata file; one that is larger than its kind can be is refused unread."""
+    try:
+        return storage.get(key, max_bytes=max_bytes)
+    except StorageError as error:
+        if error.kind is ErrorKind.INVALID_OBJECT_SIZE:
+            raise FormatError(error.message, file=key) from error
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A file that is ready to be written."""
+
+    key: str
+    data: bytes
+
+
+class LoadedManifest:
+    """A manifest in memory, and the finders of those of its arrays that were asked for."""
+
+    __slots__ = ("_finders", "manifest")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._finders: dict[NodeId, RefFinder | None] = {}
+
+    def finder(self, node_id: NodeId) -> RefFinder | None:
+        """Return what finds the chunks of one array, None if the manifest has none of it."""
+        try:
+            return self._finders[node_id]
+        except KeyError:
+            refs = self.manifest.array(node_id)
+            finder = self._finders[node_id] = None if refs is None else RefFinder(refs)
+            return finder
+
+
+class Assets:
+    """Typed access to one repository's files; what is not in memory is one request.
+
+    Each file tells its own version, so that a repository may mix them; ``spec_version`` is the one
+    that is written. Files are written under fresh random ids and never replaced, so that whatever
+    is in memory stays true. (Icechunk's expiration replaces snapshots of version 1, by ones that
+    differ in nothing but their parent.)
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        spec_version: int,
+        caching: CachingConfig | None = None,
+        *,
+        max_concurrent_requests: int = 256,
+    ) -> None:
+        self.storage = storage
+        self.spec_version = spec_version
+        limits = CachingConfig() if caching is None else caching
+        self._trees: Cache[SnapshotId, Tree] = Cache(
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _tree_size
+        )
+        self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
+            limits.effective_num_chunk_refs * _BYTES_PER_REF,
+            # Finders, made later, number the rows: eight bytes for each.
+            lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
+        )
+        # Manifests that are edited are not read, and kept as the files that they are.
+        self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
+            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MANIFEST_FILE_BYTES), len
+        )
+        self._logs: Cache[SnapshotId, TransactionLog] = Cache(
+            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
+        )
+        self._chunks: Cache[ChunkRef, bytes | memoryview] = Cache(
+            limits.effective_num_bytes_chunks, len
+        )
+        self._keeps_chunks = limits.effective_num_bytes_chunks > 0
+        self._threads = min(_MAX_THREADS, max_concurrent_requests)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+
+    def fetch_tree(self, snapshot_id: SnapshotId) -> Tree:
+        """Fetch a snapshot, with an index of its nodes."""
+        return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
+
+    def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+        """Fetch a snapshot."""
+        return self.fetch_tree(snapshot_id).snapshot
+
+    def load_manifest(self, manifest_id: ManifestId) -> LoadedManifest:
+        """Fetch a manifest, for looking up single chunks in it."""
+        return self._manifests.get(
+            manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
+        )
+
+    def has_manifest(self, manifest_id: ManifestId) -> bool:
+        """Whether a manifest is in memory."""
+        return manifest_id in self._manifests
+
+    def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
+        """Fetch a manifest."""
+        return self.load_manifest(manifest_id).manifest
+
+    def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
+        """Fetch the log of what a snapshot changed."""
+        return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
+
+    def fetch_chunk(self, ref: ChunkRef) -> bytes | memoryview:
+        """Fetch the bytes of a native chunk."""
+        if self._keeps_chunks:
+            return self._chunks.get(ref, lambda: self.fetch_chunk_part(ref, 0, ref.length))
+        return self.fetch_chunk_part(ref, 0, ref.length)
+
+    def kept_chunk(self, ref: ChunkRef) -> bytes | memoryview | None:
+        """Return the bytes of a native chunk if they are in memory."""
+        return self._chunks.find(ref) if self._keeps_chunks else None
+
+    def keep_chunk(self, ref: ChunkRef, data: bytes | memoryview) -> None:
+        """Keep the bytes of a native chunk, if chunks are kept."""
+        if self._keeps_chunks:
+            self._chunks.put(ref, data)
+
+    def fetch_chunk_part(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
+        """Fetch some bytes of a native chunk."""
+        key = chunk_key(ref.id)
+        try:
+            return self.storage.get_bytes(key, ref.offset + start, length)
+        except InvalidInputError as error:
+            raise _too_short(key, error) from error
+
+    async def fetch_chunk_part_async(
+        self, ref: ChunkRef, start: int, length: int
+    ) -> bytes | memoryview:
+        """Do as `fetch_chunk_part`, without keeping the event loop from others."""
+        key = chunk_key(ref.id)
+        try:
+            return await self.storage.get_bytes_async(key, ref.offset + start, length)
+        except InvalidInputError as error:
+            raise _too_short(key, error) from error
+
+    def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
+        """Make the file of a snapshot."""
+        data = encode_snapshot(snapshot, spec_version=self.spec_version)
+        return EncodedFile(snapshot_key(snapshot.id), data)
+
+    def encode_manifest(
+        self, manifest: Manifest, location_compression: LocationCompression | None = None
+    ) -> tuple[ManifestFileInfo, EncodedFile]:
+        """Make the file of a manifest, and what a snapshot must know of it.
+
+        Readers trust the size in it: the reference implementation fetches that many bytes.
+        """
+        data = encode_manifest(
+            manifest, spec_version=self.spec_version, location_compression=location_compression
+        )
+        info = ManifestFileInfo(manifest.id, len(data), len(manifest))
+        return info, EncodedFile(manifest_key(manifest.id), data)
+
+    def edit_manifest(
+        self, before: ManifestFileInfo, changes: Manifest
+    ) -> tuple[ManifestFileInfo, EncodedFile] | Manifest:
+        """Make the file of a manifest with some references of its one array replaced.
+
+        Returns the manifest as it was if its file has to be made from its references.
+        """
+        file = self._fetch_manifest_file(before.id)
+        root = self._open_manifest(before.id, file)
+        data = edit_manifest(root, changes, spec_version=self.spec_version)
+        if data is None:
+            manifest = read_manifest(root)
+            self._manifests.put(before.id, LoadedManifest(manifest))
+            return manifest
+        self._manifest_files.put(before.id, file)
+        self._manifest_files.put(changes.id, data)
+        info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
+        return info, EncodedFile(manifest_key(changes.id), data)
+
+    def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
+        """Make the file of a transaction log."""
+        data = encode_transaction_log(log, spec_version=self.spec_version)
+        return EncodedFile(transaction_log_key(log.id), data)
+
+    def write(self, file: EncodedFile) -> None:
+        """Write a file under its fresh name."""
+        self.storage.put(file.key, file.data, Fresh())
+
+    def publish(self, file: EncodedFile) -> None:
+        """Write a file that people may be told of; it and all before it are safe on disk then."""
+        self.storage.put(file.key, file.data, Create())
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Write a snapshot."""
+        self.write(self.encode_snapshot(snapshot))
+
+    def write_manifest(
+        self, manifest: Manifest, location_compression: LocationCompression | None = None
+    ) -> ManifestFileInfo:
+        """Write a manifest; returns what a snapshot must know of it."""
+        info, file = self.encode_manifest(manifest, location_compression)
+        self.write(file)
+        return info
+
+    def write_transaction_log(self, log: TransactionLog) -> None:
+        """Write the log of what a snapshot changed."""
+        self.write(self.encode_transaction_log(log))
+
+    def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
+        """Write a chunk file."""
+        self.storage.put(chunk_key(chunk_id), data, Fresh())
+
+    async def write_chunk_async(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
+        """Do as `write_chunk`, without keeping the event loop from others."""
+        await self.storage.put_async(chunk_key(chunk_id), data)
+
+    def keep(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
+        """Keep what was just written, as if it had been fetched."""
+        self._trees.put(tree.snapshot.id, tree)
+        for manifest in manifests:
+            self._manifests.put(manifest.id, LoadedManifest(manifest))
+
+    def all_at_once(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Call a function that waits for the storage on each item, many at the same time.
+
+        All calls end before this does; the first error in the order of the items is raised.
+        """
+        listed = list(items)
+        if len(listed) < 2 or self.storage.answers_at_once:
+            return [function(item) for item in listed]
+        with self._pool_lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="icefloe")
+        futures = [self._pool.submit(function, item) for item in listed]
+        errors = [future.exception() for future in futures]
+        if first := next((error for error in errors if error is not None), None):
+            raise first
+        return [future.result() for future in futures]
+
+    def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+        key = snapshot_key(snapshot_id)
+        snapshot = decode_snapshot(fetch_file(self.storage, key).data, key)
+        _require_id(snapshot.id, snapshot_id, key)
+        return snapshot
+
+    def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
+        file = self._fetch_manifest_file(manifest_id)
+        return read_manifest(self._open_manifest(manifest_id, file))
+
+    def _fetch_manifest_file(self, manifest_id: ManifestId) -> bytes | memoryview:
+        kept = self._manifest_files.find(manifest_id)
+        return fetch_file(self.storage, manifest_key(manifest_id)).data if kept is None else kept
+
+    def _open_manifest(self, manifest_id: ManifestId, file: bytes | memoryview) -> Tables:
+        key = manifest_key(manifest_id)
+        root = open_manifest(file, key)
+        _require_id(read_manifest_id(root), manifest_id, key)
+        return root
+
+    def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
+        key = transaction_log_key(snapshot_id)
+        log = decode_transaction_log(fetch_file(self.storage, key).data, key)
+        _require_id(log.id, snapshot_id, key)
+        return log
+
+
+def _tree_size(tree: Tree) -> int:
+    return sum(len(node.user_data) + _BYTES_PER_NODE for node in tree.snapshot.nodes)
+
+
+def _log_size(log: TransactionLog) -> int:
+    return int(log.updated_chunks.coords.nbytes) + 200
+
+
+def _too_short(key: str, error: InvalidInputError) -> FormatError:
+    # Not the caller's mistake: a manifest says that there is more than there is.
+    return FormatError(error.message, file=key)
+
+
+def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:
+    """Refuse a whole, valid file that is not the one its name says."""
+    if found != expected:
+        raise FormatError(f"holds {found}: files were mixed up or renamed", file=key)

@@ -1,0 +1,1 @@
+"""Compatibility with Icechunk's Python package: its import name, logs, versions, async methods."""

@@ -1,0 +1,411 @@
+"""What a repository depends on: the files outside it, and the containers that they are in.
+
+Seed `002`, requirement 3: may I delete this file? Values for people and programs, and the counting
+behind them, by columns. Nothing here reads anything; `maintenance.dependents` and sessions do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe import display
+from icefloe.model.arrow import dictionary_array, load_pyarrow
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.manifest import NO_CODE, merge_codes
+from icefloe.model.strings import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from numpy.typing import NDArray
+
+    from icefloe.containers.virtual_chunks import VirtualChunks
+    from icefloe.model.ids import NodeId
+    from icefloe.model.manifest import ChunkPayloads
+
+# Merging costs as much as what is there: not for every few rows.
+_MERGE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileDependency:
+    """A file that virtual chunks are in.
+
+    Attributes
+    ----------
+    location
+        Where it is; one text for each file, however references name it.
+    container
+        The URL prefix of its container, None if no container holds it.
+    num_chunks
+        How many different ranges of it are chunks.
+    num_arrays
+        How many arrays have chunks in it.
+    num_bytes
+        How many bytes those ranges have together.
+    """
+
+    location: str
+    container: str | None
+    num_chunks: int
+    num_arrays: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDependency:
+    """A container that virtual chunks are in.
+
+    Attributes
+    ----------
+    url_prefix
+        Its prefix; None for files that no container holds.
+    name
+        Its name, None if it has none.
+    is_authorized
+        Whether it can be read as the repository is open now.
+    authorization
+        What to pass as ``authorize_virtual_chunk_access`` to read from it, as text; None where
+        there is no container.
+    num_files, num_chunks, num_arrays, num_bytes
+        What is in it, counted as in `FileDependency`.
+    """
+
+    url_prefix: str | None
+    name: str | None
+    is_authorized: bool
+    authorization: str | None
+    num_files: int
+    num_chunks: int
+    num_arrays: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Dependencies:
+    """The files outside a repository that it needs, and their containers; millions are columns.
+
+    A range of a file counts once, however many references it has.
+
+    Attributes
+    ----------
+    containers
+        Those that are needed, the one with most bytes first.
+    num_arrays
+        How many arrays have virtual chunks.
+    """
+
+    containers: tuple[ContainerDependency, ...]
+    num_arrays: int
+    _locations: Strings
+    _container: NDArray[np.int32]
+    _chunks: NDArray[np.int64]
+    _arrays: NDArray[np.int64]
+    _bytes: NDArray[np.uint64]
+    _prefixes: tuple[str, ...]
+
+    @property
+    def num_files(self) -> int:
+        """How many files there are."""
+        return len(self._locations)
+
+    @property
+    def num_chunks(self) -> int:
+        """How many different ranges of files are chunks."""
+        return int(self._chunks.sum())
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes those ranges have together."""
+        return int(self._bytes.sum())
+
+    @property
+    def unauthorized(self) -> tuple[ContainerDependency, ...]:
+        """The containers that cannot be read as the repository is open now."""
+        return tuple(
+            one for one in self.containers if one.url_prefix is not None and not one.is_authorized
+        )
+
+    @property
+    def num_files_without_container(self) -> int:
+        """How many files no container holds, so that nobody can read them."""
+        return sum(one.num_files for one in self.containers if one.url_prefix is None)
+
+    def locations(self) -> list[str]:
+        """Return where the files are."""
+        return self._locations.tolist()
+
+    def files(self) -> Iterator[FileDependency]:
+        """Yield the files one by one."""
+        holders: list[str | None] = [*self._prefixes, None]  # NO_CODE is the last
+        columns = (self._container, self._chunks, self._arrays, self._bytes)
+        for location, container, chunks, arrays, size in zip(
+            self._locations, *(column.tolist() for column in columns), strict=True
+        ):
+            yield FileDependency(location, holders[container], chunks, arrays, size)
+
+    def to_arrow(self) -> Any:
+        """Return the files as an Arrow table; its columns are the fields of `FileDependency`."""
+        pa = load_pyarrow()
+        codes = np.arange(len(self._locations), dtype=np.int32)
+        return pa.table(
+            {
+                "location": dictionary_array(codes, self._locations).dictionary_decode(),
+                "container": dictionary_array(self._container, Strings.of(self._prefixes)),
+                "num_chunks": self._chunks,
+                "num_arrays": self._arrays,
+                "num_bytes": self._bytes,
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"<Dependencies: {display.dependencies_summary(self)}>"
+
+    def __str__(self) -> str:
+        return display.dependencies_text(self)
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.dependencies_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DependentSnapshot:
+    """A snapshot with virtual chunks in a file.
+
+    Attributes
+    ----------
+    id, written_at, message
+        The snapshot.
+    branches, tags
+        Those that point at it.
+    arrays
+        The paths of the arrays whose chunks are in the file.
+    """
+
+    id: str
+    written_at: datetime
+    message: str
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    arrays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Dependents:
+    """Who refers to a file, or to anything below a prefix that ends in ``/``.
+
+    Attributes
+    ----------
+    location
+        What was asked about.
+    snapshots
+        The snapshots that refer to it, newest first, of all that branches and tags have in their
+        history.
+    """
+
+    location: str
+    snapshots: tuple[DependentSnapshot, ...]
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether nothing in the repository refers to it.
+
+        Sessions that are not committed yet may: nobody but they know.
+        """
+        return not self.snapshots
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """The branches that refer to it as they are now."""
+        return tuple(sorted({name for one in self.snapshots for name in one.branches}))
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that refer to it."""
+        return tuple(sorted({name for one in self.snapshots for name in one.tags}))
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The paths of the arrays that refer to it, in any snapshot."""
+        return tuple(sorted({path for one in self.snapshots for path in one.arrays}))
+
+    def __repr__(self) -> str:
+        return f"<Dependents of {display.dependents_summary(self)}>"
+
+    def __str__(self) -> str:
+        return display.dependents_text(self)
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.dependents_html(self)
+
+
+class DependencyCount:
+    """Counts files, chunks, arrays and bytes; each range of a file once."""
+
+    def __init__(self) -> None:
+        self._merged = _Ranges.none()
+        self._parts: list[_Ranges] = []
+        self._rows = 0
+        self._arrays: dict[NodeId, int] = {}
+
+    def add(self, node_id: NodeId, payloads: ChunkPayloads) -> None:
+        """Count the virtual chunks of an array in."""
+        part = _Ranges.of(payloads, self._arrays.get(node_id, len(self._arrays)))
+        if not len(part.location):
+            return
+        self._arrays.setdefault(node_id, len(self._arrays))
+        self._parts.append(part)
+        self._rows += len(part.location)
+        if self._rows > max(_MERGE_ROWS, len(self._merged.location)):
+            self._merge()
+
+    def finish(self, virtual: VirtualChunks) -> Dependencies:
+        """Say what was counted, file by file and container by container."""
+        self._merge()
+        found = self._merged
+        placed = virtual.place_many(found.locations)
+        files, places = placed.places.unique()
+        container = np.full(len(places), NO_CODE, np.int32)
+        container[files] = placed.container
+        # Two names of one file may have been counted as two files so far.
+        found = _Ranges(
+            files[found.location],
+            places,
+            found.offset,
+            found.length,
+            files[found.file],
+            found.array,
+        ).distinct()
+        accesses = virtual.containers()
+        sizes = np.zeros(len(places), np.uint64)
+        np.add.at(sizes, found.location, found.length)
+        count = len(places)
+        return Dependencies(
+            containers=_containers(found, container, sizes, virtual),
+            num_arrays=len(self._arrays),
+            _locations=places,
+            _container=container,
+            _chunks=np.bincount(found.location, minlength=count),
+            _arrays=np.bincount(found.file, minlength=count),
+            _bytes=sizes,
+            _prefixes=tuple(access.container.url_prefix for access in accesses),
+        )
+
+    def _merge(self) -> None:
+        if self._parts:
+            self._merged = _Ranges.concatenate([self._merged, *self._parts]).distinct()
+            self._parts, self._rows = [], 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Ranges of files, and which arrays have chunks in which file: two tables with one of names."""
+
+    location: NDArray[np.int32]
+    locations: Strings
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    file: NDArray[np.int32]
+    array: NDArray[np.int32]
+
+    @classmethod
+    def none(cls) -> _Ranges:
+        codes, numbers = np.zeros(0, np.int32), np.zeros(0, np.uint64)
+        return cls(codes, Strings.of([]), numbers, numbers, codes, codes)
+
+    @classmethod
+    def of(cls, payloads: ChunkPayloads, array: int) -> _Ranges:
+        is_virtual = payloads.kind == ChunkKind.VIRTUAL
+        rows = payloads if is_virtual.all() else payloads.rows(np.flatnonzero(is_virtual))
+        is_used = np.zeros(len(rows.locations), bool)
+        is_used[rows.location] = True
+        used = np.flatnonzero(is_used).astype(np.int32)
+        table, location = rows.locations, rows.location
+        if len(used) < len(table):
+            renumber = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+            table, location = table.take(used.astype(np.int64)), renumber[location]
+            used = np.arange(len(used), dtype=np.int32)
+        return cls(
+            location, table, rows.offset, rows.length, used, np.full(len(used), array, np.int32)
+        )
+
+    @classmethod
+    def concatenate(cls, parts: list[_Ranges]) -> _Ranges:
+        both = [(part.location, part.locations) for part in parts]
+        location, locations = merge_codes(both)
+        file, _ = merge_codes([(part.file, part.locations) for part in parts])
+        return cls(
+            location,
+            locations,
+            np.concatenate([part.offset for part in parts]),
+            np.concatenate([part.length for part in parts]),
+            file,
+            np.concatenate([part.array for part in parts]),
+        )
+
+    def distinct(self) -> _Ranges:
+        """Leave each range, and each pair of a file and an array, once."""
+        columns = (self.length, self.offset, self.location)
+        rows = _distinct_rows(columns)
+        pairs = _distinct_rows((self.array, self.file))
+        return _Ranges(
+            self.location[rows],
+            self.locations,
+            self.offset[rows],
+            self.length[rows],
+            self.file[pairs],
+            self.array[pairs],
+        )
+
+
+def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
+    """Find one row of each kind; the last column is compared first."""
+    order = None if _is_increasing(columns) else np.lexsort(columns)
+    if order is None:
+        return np.arange(len(columns[0]))
+    is_first = np.zeros(len(order), bool)
+    is_first[:1] = True
+    for column in columns:
+        ordered = column[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    return np.asarray(order[is_first])
+
+
+def _is_increasing(columns: tuple[NDArray[Any], ...]) -> bool:
+    """Whether every row is larger than the one before: nothing to sort, nothing twice."""
+    equal = np.ones(max(0, len(columns[0]) - 1), bool)
+    for column in reversed(columns):
+        if (equal & (column[1:] < column[:-1])).any():
+            return False
+        equal &= column[1:] == column[:-1]
+    return not equal.any()
+
+
+def _containers(
+    found: _Ranges, container: NDArray[np.int32], sizes: NDArray[np.uint64], virtual: VirtualChunks
+) -> tuple[ContainerDependency, ...]:
+    needed = []
+    accesses = virtual.containers()
+    of_chunk, of_pair = container[found.location], container[found.file]
+    for number in np.unique(container).tolist():
+        is_here = container == number
+        access = None if number == NO_CODE else accesses[number]
+        needed.append(
+            ContainerDependency(
+                url_prefix=None if access is None else access.container.url_prefix,
+                name=None if access is None else access.container.name,
+                is_authorized=access is not None and access.is_authorized,
+                authorization=None if access is None else access.authorization,
+                num_files=int(is_here.sum()),
+                num_chunks=int((of_chunk == number).sum()),
+                num_arrays=len(np.unique(found.array[of_pair == number])),
+                num_bytes=int(sizes[is_here].sum()),
+            )
+        )
+    return tuple(sorted(needed, key=lambda one: (-one.num_bytes, one.url_prefix or "")))

@@ -1,0 +1,522 @@
+"""Virtual references as callers give them, made into columns: lists, numpy arrays, Arrow tables.
+
+Everything that can be known without the repository is checked here, before anything is stored, and
+an error names the column and the row. Nothing but lists of single references is looped over. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import count, islice
+from operator import attrgetter, ne
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.arrow import arrow_column, arrow_table, is_arrow, load_pyarrow, string_codes
+from icefloe.model.chunk_payload import MAX_U32, MAX_U64, Checksum, ETag, LastModified
+from icefloe.model.columns import constant
+from icefloe.model.manifest import NO_CODE, ChunkPayloads, merge_codes
+from icefloe.model.strings import EMPTY, Strings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
+
+_BLOCK_ROWS: Final = 1 << 16
+"""Rows of a numpy array of strings that are Python strings at the same time."""
+
+_SAMPLE_ROWS: Final = 4096
+"""What tells whether a list names few files again and again, or many once."""
+
+INDEX, LOCATION, OFFSET, LENGTH = "index", "location", "offset", "length"
+ETAG, LAST_MODIFIED = "etag", "last_modified"
+
+StringColumn: TypeAlias = "Sequence[str] | NDArray[Any] | Any"
+NumberColumn: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]] | Any"
+ChecksumColumn: TypeAlias = "str | datetime | int | Sequence[Any] | NDArray[Any] | Any | None"
+
+
+class References(NamedTuple):
+    """Virtual chunks of one array: where they go, and where their bytes are."""
+
+    coords: NDArray[np.uint32]
+    payloads: ChunkPayloads
+
+
+def checksum_of(checksum: object) -> Checksum | None:
+    """Read what a file must still be: an entity tag, a time, or seconds since 1970.
+
+    Raises
+    ------
+    InvalidInputError
+        For anything else, and for a time without a time zone, as Icechunk refuses it: it names no
+        moment.
+    """
+    match checksum:
+        case None:
+            return None
+        case "":
+            raise _invalid("checksum: no file has an empty entity tag")
+        case str():
+            return ETag(checksum)
+        case datetime(tzinfo=None):
+            raise _invalid(
+                f"checksum: {checksum.isoformat()} has no time zone, so it names no moment: write "
+                "datetime(…, tzinfo=timezone.utc)"
+            )
+        case datetime():
+            return LastModified(int(checksum.timestamp()))
+        case bool():
+            pass
+        case int() | np.integer():
+            return LastModified(int(checksum))
+    raise _invalid(
+        f"checksum: a {type(checksum).__qualname__} is neither an entity tag (str), nor a time "
+        "(datetime), nor seconds since 1970 (int)"
+    )
+
+
+def references_of_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:
+    """Make columns of single references."""
+    rows = len(chunks)
+    found = [spec.index for spec in chunks]
+    sizes = np.fromiter(map(len, found), np.int64, rows)
+    _require(sizes == len(grid), INDEX, lambda row: _other_ndim(int(sizes[row]), grid), _INDEX_KIND)
+    coords = np.array(found, np.int64).reshape(rows, len(grid))
+    codes, table = _codes([spec.location for spec in chunks], LOCATION)
+    payloads = ChunkPayloads.virtual(
+        codes,
+        table,
+        np.fromiter(map(attrgetter("offset"), chunks), np.uint64, rows),
+        np.fromiter(map(attrgetter("length"), chunks), np.uint64, rows),
+    )
+    etags = [spec.etag_checksum or "" for spec in chunks]
+    if any(etags):
+        payloads = _with_etags(payloads, *_codes(etags, "etag_checksum"))
+    times = [
+        0 if spec.last_updated_at_checksum is None else spec.last_updated_at_checksum.timestamp()
+        for spec in chunks
+    ]
+    if any(times):
+        given = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
+        seconds = np.array(times, np.float64).astype(np.int64)
+        payloads = _with_times(payloads, seconds, given, "last_updated_at_checksum")
+    return _checked(coords, payloads, grid)
+
+
+def references_of_box(
+    grid: tuple[int, ...],
+    shape: Sequence[int],
+    *,
+    first: Sequence[int] | None,
+    locations: StringColumn,
+    offsets: NumberColumn,
+    lengths: NumberColumn,
+    checksum: ChecksumColumn,
+) -> References:
+    """Make columns of a box of chunks, in C order; an empty location leaves its chunk out."""
+    shape = _box(shape, "chunk_grid_shape", grid)
+    start = _box((0,) * len(grid) if first is None else first, "arr_offset", grid)
+    codes, table = _codes(locations, "locations")
+    offset, length = _positions(offsets, "offsets"), _positions(lengths, "lengths")
+    count = int(np.prod(np.array(shape, object))) if shape else 1
+    if not len(codes) == len(offset) == len(length) == count:
+        raise _invalid(
+            f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not fit a "
+            f"box of {_times(shape)} chunks"
+        )
+    payloads = ChunkPayloads.virtual(codes, table, offset, length)
+    payloads = _with_checksums(payloads, checksum)
+    # Only now is it known that so many chunks were given: the box alone could name any number.
+    corner = np.array(start, np.int64)
+    coords = (
+        np.stack(np.unravel_index(np.arange(count), shape), 1) + corner
+        if shape
+        else np.zeros((1, 0), np.int64)
+    )
+    is_absent = (codes == NO_CODE) | (np.append(table.lengths, 0)[codes] == 0)
+    if is_absent.any():
+        rows = np.flatnonzero(~is_absent)
+        return _checked(coords[rows], payloads.rows(rows), grid, rows)
+    return _checked(coords, payloads, grid)
+
+
+def references_of_table(table: object, grid: tuple[int, ...]) -> References:
+    """Make columns of an Arrow table; see `IcechunkStore.set_virtual_refs_table`."""
+    found = arrow_table(table)
+    for name in (LOCATION, OFFSET, LENGTH):
+        _column(found, name)
+    coords = _index_columns(found, grid)
+    codes, locations = string_codes(_column(found, LOCATION), LOCATION)
+    _require(codes != NO_CODE, LOCATION, lambda _: "null is no location")
+    payloads = ChunkPayloads.virtual(
+        codes,
+        locations,
+        _positions(_column(found, OFFSET), OFFSET),
+        _positions(_column(found, LENGTH), LENGTH),
+    )
+    if ETAG in found.column_names:
+        payloads = _with_etags(payloads, *string_codes(_column(found, ETAG), ETAG))
+    if LAST_MODIFIED in found.column_names:
+        column = _column(found, LAST_MODIFIED)
+        payloads = _with_times(payloads, *_times_of(column, LAST_MODIFIED), LAST_MODIFIED)
+    return _checked(coords, payloads, grid)
+
+
+# -- columns
+
+
+def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
+    """Read strings in any of the forms that columns of strings have."""
+    if is_arrow(values):
+        return string_codes(arrow_column(values), name)
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1 or values.dtype.kind not in "UTO":
+            raise _invalid(
+                f"{name}: one column of strings is needed, not {values.ndim} dimensions of "
+                f"{values.dtype}"
+            )
+        blocks = [
+            _codes_of_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
+            for begin in range(0, len(values), _BLOCK_ROWS)
+        ]
+        return merge_codes(blocks)
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise _invalid(f"{name}: a {type(values).__qualname__} is no column of strings")
+    return _codes_of_list(values, name)
+
+
+def _codes_of_list(
+    values: Sequence[Any], name: str, begin: int = 0
+) -> tuple[NDArray[np.int32], Strings]:
+    """Give the distinct strings of a list numbers; ``begin`` is the row of its first."""
+    if not len(values):
+        return np.zeros(0, np.int32), EMPTY
+    try:
+        if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
+            # Hardly any twice: as columns they are compared faster than one by one.
+            _require_strings(values, range(begin, begin + len(values)), name)
+            return _encoded(values, name).unique()
+        # Chunks of one file are neighbours, and to compare two strings is cheaper than to look
+        # one up.
+        is_head = np.ones(len(values), bool)
+        differs = map(ne, islice(values, 1, None), values)
+        is_head[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
+        rows = np.flatnonzero(is_head)
+        heads = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
+        codes, table = _codes_of_heads(heads, rows + begin, name)
+    except (TypeError, ValueError):  # what cannot be compared or looked up is no string
+        _require_strings(values, range(begin, begin + len(values)), name)
+        raise
+    if len(rows) == len(values):
+        return codes, table
+    return np.repeat(codes, np.diff(rows, append=len(values))), table
+
+
+def _codes_of_heads(
+    values: Sequence[Any], rows: NDArray[np.int64], name: str
+) -> tuple[NDArray[np.int32], Strings]:
+    firsts: dict[Any, int] = {}
+    found = np.fromiter(map(firsts.setdefault, values, count()), np.int64, len(values))
+    starts = np.fromiter(firsts.values(), np.int64, len(firsts))
+    distinct = list(firsts)
+    _require_strings(distinct, rows[starts], name)
+    return np.searchsorted(starts, found).astype(np.int32), _encoded(distinct, name)
+
+
+def _encoded(values: Sequence[str], name: str) -> Strings:
+    try:
+        return Strings.of(values)
+    except InvalidInputError as error:
+        raise _invalid(f"{name}: {error.message}") from error
+
+
+def _require_strings(
+    values: Sequence[Any], rows: Sequence[int] | NDArray[np.int64], name: str
+) -> None:
+    # A look at the types costs next to nothing; which row it was is worth a loop only if it is.
+    if not set(map(type, values)) <= {str, np.str_}:
+        for row, value in zip(rows, values, strict=True):
+            if not isinstance(value, str):
+                raise _at(name, int(row), f"a {type(value).__qualname__} is no string")
+
+
+def _positions(values: Any, name: str) -> NDArray[np.uint64]:
+    """Read a column of unsigned 64-bit numbers."""
+    column = _integers(values, name)
+    if column.dtype.kind == "i":
+        _require(column >= 0, name, lambda row: f"{column[row]} is negative")
+    return np.asarray(column, np.uint64)
+
+
+def _integers(values: Any, name: str) -> NDArray[Any]:
+    if is_arrow(values):
+        return _arrow_integers(arrow_column(values), name)
+    try:
+        column = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise _invalid(f"{name}: {error}") from error
+    if column.ndim != 1:
+        raise _invalid(f"{name}: one column is needed, not {column.ndim} dimensions")
+    if column.dtype == object or (column.dtype.kind == "f" and not isinstance(values, np.ndarray)):
+        # Python integers that numpy has no type for, at least not all in one.
+        for row, value in enumerate(values):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise _at(name, row, f"{value!r} is no integer")
+            if not 0 <= value <= MAX_U64:
+                raise _at(name, row, f"{value} is not between 0 and {MAX_U64}")
+        column = np.array([int(value) for value in values], np.uint64)
+    if len(column) and column.dtype.kind not in "iu":
+        raise _invalid(f"{name}: integers are needed, not {column.dtype}")
+    return column
+
+
+def _arrow_integers(column: Any, name: str) -> NDArray[Any]:
+    pa = load_pyarrow()
+    if not pa.types.is_integer(column.type):
+        raise _invalid(f"column {name!r} holds {column.type}: integers are needed")
+    if column.null_count:
+        _require(~_nulls(column), name, lambda _: "null is no number")
+    return np.asarray(column.to_numpy())
+
+
+def _nulls(column: Any) -> NDArray[np.bool_]:
+    return np.asarray(column.is_null().to_numpy())
+
+
+def _column(table: Any, name: str) -> Any:
+    count = table.column_names.count(name)
+    if count != 1:
+        there = ", ".join(map(repr, table.column_names)) or "none"
+        problem = "no column" if not count else f"{count} columns"
+        raise _invalid(f"the table has {problem} {name!r}; its columns are: {there}")
+    return table.column(name)
+
+
+def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
+    """Read where the chunks go: a column of lists, or a column for each dimension."""
+    names = [f"{INDEX}_{axis}" for axis in range(len(grid))]
+    coords = np.zeros((table.num_rows, len(grid)), np.int64)
+    if INDEX not in table.column_names and all(name in table.column_names for name in names):
+        extra = f"{INDEX}_{len(grid)}"
+        if extra in table.column_names:
+            raise _invalid(f"the table has a column {extra!r}, but {_grid(grid)}")
+        for axis, name in enumerate(names):
+            coords[:, axis] = _coordinates(_integers(_column(table, name), name), name)
+        return coords
+    if INDEX not in table.column_names:
+        missing = next(name for name in names if name not in table.column_names)
+        raise _invalid(
+            f"the table has neither a column {INDEX!r} of lists nor a column {missing!r}, and "
+            f"{_grid(grid)}; its columns are: {', '.join(map(repr, table.column_names)) or 'none'}"
+        )
+    lists = _column(table, INDEX)
+    pa = load_pyarrow()
+    kind = lists.type
+    if pa.types.is_fixed_size_list(kind):
+        sizes = np.full(len(lists), kind.list_size)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        sizes = np.asarray(pa.compute.list_value_length(lists).fill_null(-1).to_numpy())
+    else:
+        raise _invalid(f"column {INDEX!r} holds {kind}: lists of integers are needed")
+    if lists.null_count:
+        _require(~_nulls(lists), INDEX, lambda _: "null is no chunk")
+    _require(sizes == len(grid), INDEX, lambda row: _other_ndim(int(sizes[row]), grid), _INDEX_KIND)
+    values = pa.compute.list_flatten(lists)
+    flat = _coordinates(_integers(values, INDEX), INDEX, max(1, len(grid)))
+    return flat.reshape(coords.shape)
+
+
+def _coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[np.int64]:
+    """Make coordinates signed, so that what is too large for the format is still itself."""
+    if values.dtype == np.uint64:
+        bad = np.flatnonzero(values > np.uint64(MAX_U32))
+        if len(bad):
+            raise _at(
+                name,
+                int(bad[0]) // per_row,
+                f"{values[bad[0]]} is not between 0 and {MAX_U32}",
+                _INDEX_KIND,
+            )
+    return values.astype(np.int64)
+
+
+def _box(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise _invalid(f"{name}={values!r}: an integer for each dimension is needed") from error
+    if len(numbers) != len(grid):
+        raise _invalid(f"{name}={numbers} {_other_ndim(len(numbers), grid)}", _INDEX_KIND)
+    bad = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
+    if bad is not None:
+        raise _invalid(f"{name}={numbers}: {bad} is not between 0 and {MAX_U32}", _INDEX_KIND)
+    return numbers
+
+
+# -- checksums
+
+
+def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkPayloads:
+    """Give all chunks one checksum, or each its own."""
+    if checksum is None or isinstance(checksum, (str, datetime, int, np.integer)):
+        match checksum_of(checksum):
+            case ETag(value):
+                codes = constant(0, len(payloads), np.int32)
+                return replace(payloads, etag=codes, etags=Strings.of([value]))
+            case LastModified(moment):
+                return replace(payloads, last_modified=constant(moment, len(payloads), np.uint32))
+            case None:
+                return payloads
+    name = "checksum"
+    if is_arrow(checksum):
+        column = arrow_column(checksum)
+        _require_rows(len(column), len(payloads), name)
+        pa = load_pyarrow()
+        if pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type):
+            return _with_times(payloads, *_times_of(column, name), name)
+        return _with_etags(payloads, *string_codes(column, name))
+    if not isinstance(checksum, (Sequence, np.ndarray)):
+        checksum_of(checksum)  # refuses it
+    _require_rows(len(checksum), len(payloads), name)
+    if isinstance(checksum, np.ndarray) and checksum.dtype.kind == "M":
+        # numpy's times are UTC by definition.
+        given = ~np.isnat(checksum)
+        seconds = checksum.astype("datetime64[s]").astype(np.int64)
+        return _with_times(payloads, seconds, given, name)
+    if isinstance(checksum, np.ndarray) and checksum.dtype.kind in "iu":
+        return _with_times(payloads, checksum, np.ones(len(checksum), bool), name)
+    values = [None if value == "" else value for value in checksum]
+    found = [checksum_of(value) for value in values]
+    etags = [one.value if isinstance(one, ETag) else "" for one in found]
+    times = [one.seconds if isinstance(one, LastModified) else 0 for one in found]
+    seconds = np.array(times, np.int64)
+    payloads = _with_etags(payloads, *_codes(etags, name))
+    return _with_times(payloads, seconds, seconds > 0, name)
+
+
+def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
+    """Give each chunk its entity tag; an empty one is none."""
+    lengths = np.append(table.lengths, 0)
+    return replace(
+        payloads, etag=np.where(lengths[codes] > 0, codes, NO_CODE).astype(np.int32), etags=table
+    )
+
+
+def _with_times(
+    payloads: ChunkPayloads, seconds: NDArray[Any], given: NDArray[np.bool_], name: str
+) -> ChunkPayloads:
+    """Give each chunk its time; where there is an entity tag as well, that one counts."""
+    fits = (seconds > 0) & (seconds <= MAX_U32)
+    _require(
+        fits | ~given,
+        name,
+        lambda row: (
+            f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970, not "
+            f"{seconds[row]}"
+        ),
+    )
+    wanted = given & (payloads.etag == NO_CODE)
+    return replace(payloads, last_modified=np.where(wanted, seconds, 0).astype(np.uint32))
+
+
+def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Read seconds since 1970, and where there are any."""
+    pa = load_pyarrow()
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            raise _invalid(
+                f"column {name!r} holds times without a time zone, which name no moment: cast it "
+                "to timestamp('s', tz='UTC')"
+            )
+        column = column.cast(pa.timestamp("s", tz=kind.tz), safe=False).cast(pa.int64())
+    elif not pa.types.is_integer(kind):
+        raise _invalid(
+            f"column {name!r} holds {kind}: times with a time zone, or seconds since 1970, are "
+            "needed"
+        )
+    given = ~_nulls(column) if column.null_count else np.ones(len(column), bool)
+    return np.asarray(column.fill_null(0).to_numpy()), given
+
+
+# -- what holds for all
+
+
+def _checked(
+    coords: NDArray[np.int64],
+    payloads: ChunkPayloads,
+    grid: tuple[int, ...],
+    rows: NDArray[np.int64] | None = None,
+) -> References:
+    """Check what every reference must be; ``rows`` says which rows of the caller these are."""
+
+    def shown(row: int) -> int:
+        return row if rows is None else int(rows[row])
+
+    inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise _invalid(
+            f"row {shown(row)}: chunk {coords[row].tolist()} lies outside the grid of the array, "
+            f"which has {_times(grid)} chunks",
+            _INDEX_KIND,
+        )
+    if not payloads.length.all():
+        row = int(np.argmin(payloads.length > 0))
+        raise _invalid(
+            f"row {shown(row)}: chunk {coords[row].tolist()} has length 0: nothing could be "
+            "decoded from it; leave the chunk out instead",
+            ErrorKind.ZERO_LENGTH_CHUNK,
+        )
+    fits = payloads.length <= np.uint64(MAX_U64) - payloads.offset
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise _invalid(
+            f"row {shown(row)}: offset {payloads.offset[row]} and length {payloads.length[row]} "
+            "end beyond what 64 bits can say"
+        )
+    return References(coords.astype(np.uint32), payloads)
+
+
+def _require(
+    holds: NDArray[np.bool_], name: str, problem: Any, kind: ErrorKind | None = None
+) -> None:
+    if not holds.all():
+        row = int(np.argmin(holds))
+        raise _at(name, row, problem(row), kind)
+
+
+def _require_rows(found: int, wanted: int, name: str) -> None:
+    if found != wanted:
+        raise _invalid(f"{name}: {found} rows do not fit {wanted} chunks")
+
+
+_INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
+
+
+def _at(name: str, row: int, problem: str, kind: ErrorKind | None = None) -> InvalidInputError:
+    return _invalid(f"{name}, row {row}: {problem}", kind)
+
+
+def _invalid(message: str, kind: ErrorKind | None = None) -> InvalidInputError:
+    return InvalidInputError(message, kind=kind or ErrorKind.INVALID_VIRTUAL_REF)
+
+
+def _other_ndim(found: int, grid: tuple[int, ...]) -> str:
+    return f"has {found} {'number' if found == 1 else 'numbers'}, but {_grid(grid)}"
+
+
+def _grid(grid: tuple[int, ...]) -> str:
+    return f"the array has {len(grid)} {'dimension' if len(grid) == 1 else 'dimensions'}"
+
+
+def _times(numbers: Sequence[int]) -> str:
+    return " x ".join(map(str, numbers)) or "one"

@@ -1,0 +1,284 @@
+"""The virtual references that a session sees, listed: all of them, or those that a query asks for.
+
+Manifest by manifest, so that memory is bounded by the largest of them, however many chunks there
+are; every distinct location is looked at once per manifest. Virtual data is never read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from icefloe.errors import InvalidInputError
+from icefloe.model.arrow import dictionary_array, load_pyarrow
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.manifest import NO_CODE, merge_codes
+from icefloe.model.path import Path
+from icefloe.model.strings import Strings
+from icefloe.transaction import overlay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from icefloe.containers.virtual_chunks import VirtualChunks
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.transaction.transaction import Transaction
+
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualRef:
+    """A chunk whose bytes are in a file outside the repository.
+
+    Attributes
+    ----------
+    array_path, index
+        The chunk.
+    location, offset, length
+        The file, as the reference names it, and the range of bytes.
+    etag, last_modified
+        What the file must still be, None if nothing is known.
+    container
+        The URL prefix of the container that holds it, None if none does.
+    """
+
+    array_path: str
+    index: tuple[int, ...]
+    location: str
+    offset: int
+    length: int
+    etag: str | None
+    last_modified: datetime | None
+    container: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefsQuery:
+    """Which virtual references are wanted: those for which everything given holds.
+
+    Parameters
+    ----------
+    array_path
+        The array, or a group: all arrays below it.
+    prefix
+        What the location begins with.
+    glob
+        What the whole location looks like: ``*``, ``?`` and ``[…]`` as in a shell; ``*`` matches
+        slashes too.
+    regex
+        What is found anywhere in the location.
+    container
+        The name or the URL prefix of the container that holds it.
+    """
+
+    array_path: str | None = None
+    prefix: str | None = None
+    glob: str | None = None
+    regex: str | None = None
+    container: str | None = None
+
+    def location_tests(self) -> list[Callable[[str], object]]:
+        """Return what the text of a location has to pass."""
+        tests: list[Callable[[str], object]] = []
+        if self.prefix is not None:
+            prefix = self.prefix
+            tests.append(lambda location: location.startswith(prefix))
+        if self.glob is not None:
+            tests.append(re.compile(translate(self.glob)).match)
+        if self.regex is not None:
+            try:
+                tests.append(re.compile(self.regex).search)
+            except re.error as error:
+                raise InvalidInputError(
+                    f"regex={self.regex!r} is no regular expression: {error}"
+                ) from error
+        return tests
+
+
+class RefsPart(NamedTuple):
+    """Virtual references of one array, as columns, with the container of each location."""
+
+    path: Path
+    refs: ArrayManifest
+    container_of_location: NDArray[np.int32]
+
+    @property
+    def container(self) -> NDArray[np.int32]:
+        """The place of each row's container in `VirtualChunks.containers`."""
+        return self.container_of_location[self.refs.payloads.location]
+
+
+def list_refs(
+    transaction: Transaction,
+    virtual: VirtualChunks,
+    query: RefsQuery,
+    *,
+    with_containers: bool = True,
+) -> Iterator[RefsPart]:
+    """Yield the virtual references that a query asks for, part by part.
+
+    Locations are compared as they are stored and as the file they stand for, so that a prefix finds
+    ``vcc://`` locations below it as well. Without ``with_containers`` those of the answer may be
+    unknown, which spares looking them up where the query does not need them.
+    """
+    tests = query.location_tests()
+    wanted = None if query.container is None else virtual.container_number(query.container)
+    for path in _arrays(transaction, query.array_path):
+        for part in transaction.chunk_refs(path):
+            is_virtual = part.payloads.kind == ChunkKind.VIRTUAL
+            if not is_virtual.any():
+                continue
+            refs = part if is_virtual.all() else overlay.select(part, np.flatnonzero(is_virtual))
+            if not with_containers and wanted is None and not tests:
+                unknown = np.full(len(refs.payloads.locations), NO_CODE, np.int32)
+                yield RefsPart(path, refs, unknown)
+                continue
+            placed = virtual.place_many(refs.payloads.locations)
+            kept = np.ones(len(placed.container), bool)
+            if wanted is not None:
+                kept &= placed.container == wanted
+            if tests:
+                kept &= _passing(tests, refs.payloads.locations, placed.places)
+            if not kept.all():
+                rows = np.flatnonzero(kept[refs.payloads.location])
+                if not len(rows):
+                    continue
+                refs = overlay.select(refs, rows)
+            yield RefsPart(path, refs, placed.container)
+
+
+def single_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[VirtualRef]:
+    """Yield references one by one; ``prefixes`` are those of the containers."""
+    holders: list[str | None] = [*prefixes, None]  # NO_CODE is the last
+    for path, refs, container_of_location in parts:
+        payloads = refs.payloads
+        locations = list(payloads.locations)
+        etags = [*payloads.etags, None]
+        containers = [holders[number] for number in container_of_location.tolist()]
+        shown = str(path)
+        # A block at a time: Python's integers take far more memory than the columns.
+        for begin in range(0, len(refs), BATCH_ROWS):
+            rows = slice(begin, begin + BATCH_ROWS)
+            for index, code, offset, length, etag, seconds in zip(
+                refs.coords[rows].tolist(),
+                payloads.location[rows].tolist(),
+                payloads.offset[rows].tolist(),
+                payloads.length[rows].tolist(),
+                payloads.etag[rows].tolist(),
+                payloads.last_modified[rows].tolist(),
+                strict=True,
+            ):
+                time = datetime.fromtimestamp(seconds, UTC) if seconds and etag == NO_CODE else None
+                yield VirtualRef(
+                    shown,
+                    tuple(index),
+                    locations[code],
+                    offset,
+                    length,
+                    etags[etag],
+                    time,
+                    containers[code],
+                )
+
+
+def record_batches(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Any]:
+    """Yield references as Arrow record batches, all of one schema, without a loop over chunks."""
+    table = Strings.of(prefixes)
+    for part in parts:
+        for begin in range(0, len(part.refs), BATCH_ROWS):
+            rows = slice(begin, begin + BATCH_ROWS)
+            refs = overlay.select(part.refs, rows)
+            refs = type(refs)(refs.coords, overlay.compact(refs.payloads))
+            yield _record_batch(part.path, refs, part.container[rows], table)
+
+
+def refs_table(parts: Iterator[RefsPart], prefixes: list[str]) -> Any:
+    """Return references as one Arrow table."""
+    pa = load_pyarrow()
+    batches = list(record_batches(parts, prefixes))
+    return pa.Table.from_batches(batches, refs_schema()).unify_dictionaries()
+
+
+def distinct_locations(parts: Iterator[RefsPart]) -> list[str]:
+    """Return the locations of references, each once."""
+    tables = []
+    for part in parts:
+        payloads = overlay.compact(part.refs.payloads)
+        tables.append((np.arange(len(payloads.locations), dtype=np.int32), payloads.locations))
+    if not tables:
+        return []
+    # One manifest's table has no location twice.
+    return (tables[0][1] if len(tables) == 1 else merge_codes(tables)[1]).tolist()
+
+
+def refs_schema() -> Any:
+    """Return the columns of a listing; what `set_virtual_refs_table` reads has the same names."""
+    pa = load_pyarrow()
+    text = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [
+            pa.field("array_path", text, nullable=False),
+            pa.field("index", pa.list_(pa.uint32()), nullable=False),
+            pa.field("location", text, nullable=False),
+            pa.field("offset", pa.uint64(), nullable=False),
+            pa.field("length", pa.uint64(), nullable=False),
+            pa.field("etag", text),
+            pa.field("last_modified", pa.timestamp("s", tz="UTC")),
+            pa.field("container", text),
+        ]
+    )
+
+
+def _record_batch(
+    path: Path, refs: ArrayManifest, container: NDArray[np.int32], prefixes: Strings
+) -> Any:
+    pa = load_pyarrow()
+    rows, ndim = refs.coords.shape
+    payloads = refs.payloads
+    ends = np.arange(rows + 1, dtype=np.int32) * ndim
+    seconds = np.where(payloads.etag == NO_CODE, payloads.last_modified, 0).astype(np.int64)
+    return pa.RecordBatch.from_arrays(
+        [
+            dictionary_array(np.zeros(rows, np.int32), Strings.of([str(path)])),
+            pa.ListArray.from_arrays(ends, np.ascontiguousarray(refs.coords).reshape(-1)),
+            dictionary_array(payloads.location, payloads.locations),
+            pa.array(payloads.offset),
+            pa.array(payloads.length),
+            dictionary_array(payloads.etag, payloads.etags),
+            pa.array(seconds, mask=seconds == 0).cast(pa.timestamp("s", tz="UTC")),
+            dictionary_array(container, prefixes),
+        ],
+        schema=refs_schema(),
+    )
+
+
+def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
+    root = Path("/" + (array_path or "").strip("/"))
+    node = transaction.get_node(root)
+    if node is not None and node.is_array:
+        return [root]
+    nodes = sorted(node.path for node in transaction.nodes_below(root) if node.is_array)
+    if array_path is not None and node is None and not nodes:
+        transaction.require_node(root)
+    return nodes
+
+
+def _passing(
+    tests: list[Callable[[str], object]], locations: Strings, places: Strings
+) -> NDArray[np.bool_]:
+    found = _pass_all(tests, locations)
+    if places is not locations:
+        found |= _pass_all(tests, places)
+    return found
+
+
+def _pass_all(tests: list[Callable[[str], object]], texts: Strings) -> NDArray[np.bool_]:
+    return np.fromiter((all(test(text) for test in tests) for text in texts), np.bool_, len(texts))

@@ -1,0 +1,1 @@
+"""What jobs on arrays share: metadata, work splitting, value conversion."""

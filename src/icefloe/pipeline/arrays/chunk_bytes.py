@@ -1,0 +1,114 @@
+"""Chunks as they are stored, byte for byte: found by columns, fetched many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from icefloe.model.zarr_keys import chunk_prefix
+from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.run import Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.session import Session
+
+_PIECE_BYTES: Final = 16_000_000
+"""Chunks of so many bytes are fetched at once."""
+
+_PIECE_CHUNKS: Final = 4096
+"""So many small chunks are fetched at once."""
+
+
+MAX_CHUNKS: Final = 10_000_000
+"""Whose references a driver may hold at once, unless somebody says otherwise."""
+
+_REF_BYTES: Final = 300
+"""What a reference takes in the driver, from the plan to the commit."""
+
+
+def require_few(count: int, max_chunks: int, remedy: str) -> None:
+    """Raise before a driver runs out of memory: it holds the references until the commit."""
+    if count > max_chunks:
+        raise InvalidInputError(
+            f"there are more than {max_chunks:,} chunks to go through (max_chunks), and this "
+            f"process takes about {shown_bytes(max_chunks * _REF_BYTES)} of memory for so many: "
+            f"{remedy}raise max_chunks where there is more",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+
+
+def fetch_chunks(
+    session: Session, path: str, coords: NDArray[np.uint32]
+) -> Iterator[tuple[tuple[int, ...], memoryview]]:
+    """Yield the bytes of chunks, wherever they are; neighbours share requests."""
+    for indices, data in try_fetch_chunks(session, path, coords):
+        if isinstance(data, Exception):
+            raise data
+        yield indices, data
+
+
+def try_fetch_chunks(
+    session: Session, path: str, coords: NDArray[np.uint32]
+) -> Iterator[tuple[tuple[int, ...], memoryview | Exception]]:
+    """Do as `fetch_chunks`, with the error in place of a chunk that cannot be had."""
+    keys = [chunk_key(path, row) for row in coords.tolist()]
+    # In Zarr's own loop: a notebook has one running in this thread.
+    fetched = sync(_fetch(session, keys))
+    for row, key, data in zip(coords.tolist(), keys, fetched, strict=True):
+        if data is None:
+            raise NodeNotFoundError(
+                f"chunk {key} is not in snapshot {session.snapshot_id}",
+                kind=ErrorKind.CHUNK_NOT_FOUND,
+            )
+        yield tuple(row), data
+
+
+def chunk_key(path: str, indices: Sequence[int]) -> str:
+    """Return the Zarr key of a chunk."""
+    return "/".join([chunk_prefix(path_of(path)), *map(str, indices)])
+
+
+def pieces_of(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[Piece]:
+    """Cut rows of an array's references, in some order, into pieces of work: path and coords."""
+    if not len(order):
+        return []
+    sizes = refs.payloads.length[order].astype(np.int64)
+    # The first row whose end lies past a border begins a piece; large chunks are one each.
+    ends = np.cumsum(sizes)
+    by_bytes = np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1
+    by_count = np.arange(_PIECE_CHUNKS, len(order), _PIECE_CHUNKS)
+    borders = np.unique(np.concatenate([by_bytes, by_count]))
+    pieces = []
+    for rows in np.split(np.arange(len(order)), borders):
+        coords = refs.coords[order[rows]]
+        what = f"{path} chunks {_shown(coords[0])} to {_shown(coords[-1])}"
+        pieces.append(Piece(what, int(sizes[rows].sum()), (path, coords)))
+    return pieces
+
+
+async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | Exception | None]:
+    store, prototype = session.store, default_buffer_prototype()
+
+    async def fetch(key: str) -> memoryview | Exception | None:
+        try:
+            buffer = await store.get(key, prototype)
+        except Exception as error:  # noqa: BLE001 - told, or raised by the one who asked
+            return error
+        return None if buffer is None else memoryview(buffer.to_bytes())
+
+    return list(await asyncio.gather(*map(fetch, keys)))
+
+
+def _shown(row: NDArray[Any]) -> str:
+    return "/".join(map(str, row.tolist())) or "0"

@@ -1,0 +1,155 @@
+"""Blocks of arrays with a margin around them, taken from their neighbours or made at the edges.
+
+The margin of a block is what ``numpy.pad`` would give around the whole array, cut out; so results
+do not depend on how an array is cut into blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.pipeline.arrays.boxes import Box
+
+BOUNDARIES: Final = ("none", "wrap", "reflect", "symmetric", "nearest", "edge", "constant")
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How far a block reaches beyond itself along one dimension, and what is beyond the edges.
+
+    Parameters
+    ----------
+    before, after
+        Items.
+    boundary
+        ``none`` (the margin ends at the edge), ``reflect``, ``symmetric``, ``nearest`` or ``edge``,
+        ``constant``, ``wrap``: the names of ``numpy.pad``.
+    constant
+        What ``constant`` is filled with.
+    """
+
+    before: int = 0
+    after: int = 0
+    boundary: str = "none"
+    constant: float = 0
+
+    def trimmed(self, part: slice) -> slice:
+        """Tell where a block is inside of itself with its margin."""
+        start = self.before if self.boundary != "none" else min(self.before, part.start)
+        return slice(start, start + part.stop - part.start)
+
+
+NO_MARGIN: Final = Margin()
+
+
+def margins(
+    halo: Mapping[str, int | tuple[int, int]] | int | None,
+    boundary: Mapping[str, str] | str,
+    dimensions: Mapping[str, int],
+    *,
+    constant: float,
+) -> dict[str, Margin]:
+    """Read what the caller says about margins.
+
+    Raises
+    ------
+    InvalidInputError
+        If it names a dimension that is not there, or a margin that cannot be.
+    """
+    wide: Mapping[str, int | tuple[int, int]] = (
+        dict.fromkeys(dimensions, halo) if isinstance(halo, int) else halo or {}
+    )
+    found = {}
+    for name, width in wide.items():
+        _require_known("halo", name, dimensions)
+        before, after = (width, width) if isinstance(width, int) else width
+        if before < 0 or after < 0:
+            raise _bad(f"the halo of {name!r} is {width}, and cannot be negative")
+        mode = boundary if isinstance(boundary, str) else boundary.get(name, "none")
+        if mode not in BOUNDARIES:
+            raise _bad(f"the boundary {mode!r} is none of {', '.join(BOUNDARIES)}")
+        if mode == "wrap" and max(before, after) > dimensions[name]:
+            raise _bad(
+                f"the halo of {name!r} is {width}, which wraps around its {dimensions[name]} items "
+                "more than once"
+            )
+        found[name] = Margin(before, after, mode, constant)
+    if not isinstance(boundary, str):
+        for name in boundary:
+            _require_known("boundary", name, dimensions)
+    return found
+
+
+def read_with_margins(
+    array: Any,
+    box: Box,
+    around: Sequence[Margin],
+    decode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> Any:
+    """Read a block of an array together with its margins; no item is read twice.
+
+    ``decode`` makes values of stored numbers; a constant beyond the edges is a value already.
+    """
+    selection: list[slice | NDArray[np.int64]] = []
+    orders: list[NDArray[np.int64]] = []
+    for part, margin, size in zip(box, around, array.shape, strict=True):
+        items, order = np.unique(_items(part, margin, size), return_inverse=True)
+        is_run = not len(items) or int(items[-1] - items[0]) < len(items)
+        ends = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
+        selection.append(slice(*ends) if is_run else items)
+        orders.append(order)
+    if all(isinstance(one, slice) for one in selection):
+        block = array[tuple(selection)]
+    else:
+        block = array.oindex[tuple(selection)]
+    if decode is not None:
+        block = decode(np.asarray(block))
+    for axis, order in enumerate(orders):
+        if not np.array_equal(order, np.arange(block.shape[axis])):
+            block = np.take(block, order, axis)
+    for axis, (part, margin, size) in enumerate(zip(box, around, array.shape, strict=True)):
+        if margin.boundary == "constant":
+            beyond = max(0, margin.before - part.start), max(0, part.stop + margin.after - size)
+            wide = [beyond if each == axis else (0, 0) for each in range(block.ndim)]
+            block = np.pad(block, wide, constant_values=margin.constant)
+    return block
+
+
+def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
+    """Tell which items of the whole array a block with its margin is made of, in their order."""
+    places: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
+    match margin.boundary:
+        case _ if not size:
+            return places[:0]
+        case "none" | "constant":
+            return places[(places >= 0) & (places < size)]
+        case "wrap":
+            return places % size
+        case "symmetric":
+            places %= 2 * size
+            return np.minimum(places, 2 * size - 1 - places)
+        case "reflect":
+            period = max(1, 2 * size - 2)
+            places %= period
+            return np.minimum(places, period - places)
+        case _:
+            return places.clip(0, size - 1)
+
+
+def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:
+    if name not in dimensions:
+        raise _bad(f"{what} names the dimension {name!r}, which is none of {', '.join(dimensions)}")
+
+
+def _bad(problem: str) -> InvalidInputError:
+    return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

@@ -1,0 +1,111 @@
+"""The nodes that a job reads and makes: found by path, created, or sharing another's chunks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from icefloe.model.path import Path
+from icefloe.pipeline.arrays.array_document import ArrayDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.session import Session
+
+
+def path_of(path: str) -> Path:
+    """Read the path of a node, with or without a slash in front."""
+    return Path("/" + path.strip("/"))
+
+
+def require_array(session: Session, path: str) -> ArrayDocument:
+    """Return the metadata of the array at a path, or raise."""
+    return ArrayDocument.of(session.transaction.require_array(path_of(path)))
+
+
+def arrays_below(session: Session, path: str) -> list[ArrayDocument]:
+    """Return the metadata of all arrays at or below a path, ordered by their paths."""
+    node = session.transaction.require_node(path_of(path))
+    if node.is_array:
+        return [ArrayDocument.of(node)]
+    below = session.transaction.nodes_below(node.path)
+    found = [ArrayDocument.of(one) for one in below if one.is_array]
+    return sorted(found, key=lambda one: one.path)
+
+
+def chosen_arrays(
+    session: Session, arrays: str | list[str] | tuple[str, ...]
+) -> list[ArrayDocument]:
+    """Return the metadata of all arrays at or below one path or several, each once."""
+    paths = [arrays] if isinstance(arrays, str) else list(arrays)
+    found = {one.path: one for path in paths for one in arrays_below(session, path)}
+    return [found[path] for path in sorted(found)]
+
+
+def require_free(session: Session, path: str) -> Path:
+    """Return the path of a node that is to be made, or raise where something is."""
+    place = path_of(path)
+    transaction = session.transaction
+    if transaction.get_node(place) is not None or transaction.children(place):
+        raise AlreadyExistsError(
+            f"{place} is there already: choose another path, or delete it first",
+            kind=ErrorKind.NODE_ALREADY_EXISTS,
+        )
+    for above in place.ancestors():
+        node = transaction.get_node(above)
+        if node is not None and node.is_array:
+            raise InvalidInputError(
+                f"{place} would lie inside the array {above}", kind=ErrorKind.NOT_A_GROUP
+            )
+    return place
+
+
+def create_group(session: Session, path: str, attributes: Mapping[str, Any] | None = None) -> None:
+    """Create a group, and those above it that are missing; one that is there stays as it is."""
+    place = path_of(path)
+    for one in (*place.ancestors(), place):
+        if session.transaction.get_node(one) is None:
+            own = dict(attributes or {}) if one == place else {}
+            document = {"zarr_format": 3, "node_type": "group", "attributes": own}
+            session.transaction.set_metadata(one, json.dumps(document).encode())
+
+
+def create_array(session: Session, document: ArrayDocument, *, replaced: bool = False) -> None:
+    """Create an array without any chunk, and the groups above it that are missing.
+
+    ``replaced`` says that another array may be at its path, which is deleted: history keeps it.
+    """
+    place = path_of(document.path)
+    if replaced:
+        session.transaction.delete_node(place)
+    if place.parent is not None:
+        create_group(session, place.parent.value)
+    session.transaction.set_metadata(place, document.to_bytes())
+
+
+def share_array(session: Session, source: ArrayDocument, path: str) -> None:
+    """Create an array of the same chunks at another path: references are copied, no bytes are."""
+    create_array(session, source.at(path))
+    place = path_of(path)
+    for part in session.transaction.chunk_refs(path_of(source.path)):
+        if len(part):
+            session.transaction.set_payloads(place, part.coords, part.payloads)
+
+
+def copy_group(session: Session, source: str, target: str) -> None:
+    """Create the group ``target``, and the groups in it, with the attributes of ``source``'s."""
+    root = path_of(source)
+    for node in (session.transaction.require_node(root), *_groups_below(session, root)):
+        place = path_of(target + "/" + node.path.value[len(root.value.rstrip("/")) :])
+        if place.parent is not None:
+            create_group(session, place.parent.value)
+        if session.transaction.get_node(place) is None:
+            session.transaction.set_metadata(place, node.user_data)
+
+
+def _groups_below(session: Session, path: Path) -> list[NodeSnapshot]:
+    groups = [node for node in session.transaction.nodes_below(path) if not node.is_array]
+    return sorted(groups, key=lambda node: node.path)

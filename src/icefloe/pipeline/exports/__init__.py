@@ -1,0 +1,1 @@
+"""Export targets: plain Zarr stores and Parquet files."""

@@ -1,0 +1,288 @@
+"""Rows of a snapshot as Parquet files, written by Spark, or by this process to its own disk.
+
+Spark's committer moves files to where readers look for them after all of them are whole. An export
+that fails leaves none; one whose driver was killed leaves what readers pass over, in a folder
+``_temporary``. This process writes beside the target, and renames when everything is there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import uuid
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
+from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
+from icefloe.spark.engine.progress import run_watched
+from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from icefloe.session import Session
+    from icefloe.spark.engine.progress import Progress
+    from icefloe.spark.reading.rows import RowsPlan
+
+_RAISED: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
+"""How the last line of a traceback begins."""
+
+_MAX_FOLDERS: Final = 10_000
+_REMEDY: Final = "see to the cause and start the job again"
+
+
+def export_rows(
+    spark: SparkSession | None,
+    session: Session,
+    target: Any,
+    *,
+    select: Mapping[str, Any],
+    partition_by: Sequence[str],
+    dry_run: bool,
+    progress: Progress | None,
+) -> Plan | Report:
+    """Write a group as rows to a directory, or with Spark to a URL that it can write to.
+
+    Parameters
+    ----------
+    spark, session
+        Who works, this process if there is no Spark, and the snapshot.
+    select
+        What to read: arguments of `icefloe.spark.read`.
+    partition_by
+        The columns whose values become folders.
+    """
+    if not isinstance(target, str):
+        raise _bad("Parquet files go to a directory or a URL that Spark can write to")
+    if target.startswith("file:"):
+        # Spark takes a URL's path as it is written; everybody else takes it as a URL's.
+        target = f"file:///{unquote(target.removeprefix('file:')).lstrip('/')}"
+    if "://" in target and split_url(target).password is not None:
+        require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
+    from icefloe.spark.reading.read_options import ReadOptions, encode_options  # noqa: PLC0415 - an extra
+    from icefloe.spark.reading.rows import plan_rows  # noqa: PLC0415 - an extra
+
+    started = time.monotonic()
+    plan = plan_rows(session, ReadOptions.parse(encode_options(**select)))
+    columns = [column.name for column in plan.columns]
+    for name in partition_by:
+        if name not in columns:
+            raise _bad(f"there is no column {name!r} to partition by; there are {columns}")
+    if len(set(partition_by)) == len(columns):
+        raise _bad("if all columns become folders, there is nothing left for the files")
+    if spark is None:
+        _require_free_here(target)
+    else:
+        _require_free(spark, target)
+    if dry_run:
+        return _planned(plan, target, partition_by)
+    if spark is None:
+        files, size_bytes = _write_here(
+            session, plan, _require_local(target), partition_by, progress
+        )
+    else:
+        files, size_bytes = _write_on(
+            spark, session, target, select=select, partition_by=partition_by, progress=progress
+        )
+    return Report(
+        "export",
+        session.snapshot_id,
+        is_new=True,
+        files=files,
+        rows=plan.num_rows,
+        bytes_written=size_bytes,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_on(
+    spark: SparkSession,
+    session: Session,
+    target: str,
+    *,
+    select: Mapping[str, Any],
+    partition_by: Sequence[str],
+    progress: Progress | None,
+) -> tuple[int, int]:
+    """Let Spark write; returns how many files there are, and their bytes."""
+    from icefloe.spark.read_frame import read  # noqa: PLC0415 - an extra
+
+    rows = read(spark, session, **{name: one for name, one in select.items() if one is not None})
+    writer = rows.write.mode("error").partitionBy(*partition_by)
+    _remove_if_empty(target)
+    try:
+        run_watched(spark, lambda: writer.parquet(target), progress)
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        if _condition(error) == "PATH_ALREADY_EXISTS":
+            raise _taken(target) from error
+        raise JobFailedError("export", [Failure(target, _cause(error))], remedy=_REMEDY) from error
+    return _written(spark, target)
+
+
+def _write_here(
+    session: Session,
+    plan: RowsPlan,
+    target: Path,
+    partition_by: Sequence[str],
+    progress: Progress | None,
+) -> tuple[int, int]:
+    """Write in this process; returns how many files there are, and their bytes."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import dataset  # noqa: PLC0415 - an extra
+
+    from icefloe.spark.reading.rows import read_rows  # noqa: PLC0415 - an extra
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        parts = plan.partitions(None, None)
+        for number, part in enumerate(parts):
+            if progress is not None:
+                progress(number, len(parts))
+            for batch in read_rows(session, plan, part):
+                yield _with_folders(batch, partition_by)
+
+    none = pa.RecordBatch.from_pylist([], schema=plan.schema)
+    schema = _with_folders(none, partition_by).schema
+    folders = pa.schema([schema.field(name) for name in partition_by])
+    beside = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    try:
+        dataset.write_dataset(
+            rows(),
+            beside,
+            schema=schema,
+            format="parquet",
+            partitioning=dataset.partitioning(folders, flavor="hive") if partition_by else None,
+            max_partitions=_MAX_FOLDERS,
+        )
+        written = [path.stat().st_size for path in beside.rglob("*.parquet")]
+        _remove_if_empty(str(target))
+        beside.rename(target)
+    except IcefloeError as error:
+        failure = Failure(str(target), error.message)
+        raise JobFailedError("export", [failure], remedy=_REMEDY) from error
+    except pa.ArrowInvalid as error:
+        if "partitions" not in str(error):
+            raise
+        raise _bad(f"{target}: {error}: choose columns with fewer values") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return len(written), sum(written)
+
+
+def _with_folders(batch: pa.RecordBatch, partition_by: Sequence[str]) -> pa.RecordBatch:
+    """Write times that become the names of folders as Spark does, and recognises them."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    for name in partition_by:
+        column = batch[name]
+        if pa.types.is_timestamp(column.type):
+            told = compute.strftime(column, "%Y-%m-%d %H:%M:%S")
+            short = compute.utf8_rtrim(compute.utf8_rtrim(told, "0"), ".")
+            has_fraction = compute.match_substring(told, ".")
+            place = batch.schema.get_field_index(name)
+            text = compute.if_else(has_fraction, short, told)
+            batch = batch.set_column(place, pa.field(name, pa.string()), text)
+    return batch
+
+
+def _require_free_here(target: str) -> None:
+    local = _require_local(target)
+    if local.exists() and not (local.is_dir() and not any(local.iterdir())):
+        raise _taken(target)
+
+
+def _require_local(target: str) -> Path:
+    local = _local(target)
+    if local is None:
+        raise _bad(
+            f"{redacted_url(target)}: without Spark, rows go to a directory of this machine: give "
+            "one, or pass a session (leave --no-spark out)"
+        )
+    return local.absolute()
+
+
+def _planned(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Plan:
+    columns = ", ".join(column.name for column in plan.columns)
+    folders = f", in a folder for each {' and '.join(partition_by)}" if partition_by else ""
+    size_bytes = int(plan.num_rows * plan.row_bytes)
+    block = prod(int(max(axis.offsets[1:] - axis.offsets[:-1], default=0)) for axis in plan.axes)
+    return Plan(
+        "export",
+        target,
+        (f"{plan.num_rows:,} rows of {columns} become Parquet files{folders}",),
+        len(plan.partitions(None, None)),
+        bytes_read=size_bytes,
+        bytes_written=size_bytes,
+        task_bytes=int(block * plan.row_bytes),
+    )
+
+
+def _require_free(spark: SparkSession, target: str) -> None:
+    """Raise where something is; asks Spark, who may see places that this process does not."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an extra
+
+    local = _local(target)
+    if local is not None and local.is_dir() and not any(local.iterdir()):
+        return
+    try:
+        _ = spark.read.format("binaryFile").load(target).schema
+    except AnalysisException as error:
+        if _condition(error) != "PATH_NOT_FOUND":
+            raise
+        return
+    raise _taken(target)
+
+
+def _remove_if_empty(target: str) -> None:
+    """Remove what a failed export leaves: Spark takes an empty directory for a taken one."""
+    local = _local(target)
+    if local is not None:
+        with suppress(OSError):  # it is not there, or has something in it, which Spark refuses
+            local.rmdir()
+
+
+def _local(target: str) -> Path | None:
+    if target.startswith("file:"):
+        return Path("/" + target.removeprefix("file:").lstrip("/"))
+    return None if ":" in target else Path(target)
+
+
+def _written(spark: SparkSession, target: str) -> tuple[int, int]:
+    """Count files, and their bytes, by a listing; no file is opened."""
+    listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(target)
+    found = listed.selectExpr("count(*)", "coalesce(sum(length), 0)").collect()[0]
+    return int(found[0]), int(found[1])
+
+
+def _condition(error: Exception) -> str | None:
+    ask = getattr(error, "getCondition", None)
+    return None if ask is None else ask()
+
+
+def _cause(error: Exception) -> str:
+    """Say what a worker raised, without the way there."""
+    told = str(error).partition("JVM stacktrace")[0].strip().splitlines()
+    raised = [line for line in told if _RAISED.match(line)]
+    return raised[-1] if raised else told[0] if told else type(error).__name__
+
+
+def _taken(target: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{target} is there already, perhaps left behind by an export that was interrupted: choose "
+        "another place, or delete it",
+        kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+    )
+
+
+def _bad(problem: str) -> InvalidInputError:
+    return InvalidInputError(problem, kind=ErrorKind.STORAGE_CONFIG)

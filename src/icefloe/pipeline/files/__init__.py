@@ -1,0 +1,1 @@
+"""What jobs on files share: listing, parsing, checking and staging them."""

@@ -1,0 +1,193 @@
+"""Manifests that executors build: references go from staged objects into manifest files.
+
+The driver says which files go into which manifests, and where their chunks are; it gets back names,
+sizes and extents (`transaction.adopted`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.model.ids import ManifestId, NodeId
+from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
+from icefloe.model.node import ManifestRef
+from icefloe.pipeline.files.staged_refs import load_staged
+from icefloe.transaction.adopted import AdoptedManifest, complete_log
+from icefloe.transaction.array_manifests import extents_of
+from icefloe.virtual.contiguous import cut_to
+from icefloe.virtual.dataset import VirtualArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.format.location_compression import LocationCompression
+    from icefloe.model.transaction_log import TransactionLog
+    from icefloe.pipeline.files.staged_refs import StagedRefs
+    from icefloe.session.connection import Connection
+    from icefloe.transaction.adopted import Adopted
+
+_FEW: Final = 4096
+"""Arrays with fewer references than this share a manifest file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """One file's part in a manifest.
+
+    Parameters
+    ----------
+    staged, position
+        The object that has its references, and its place in there.
+    documents
+        The metadata of its arrays as they were parsed, where they are to be cut.
+    starts
+        The first chunk of each array that it has a part of.
+    """
+
+    staged: StagedRefs
+    position: int
+    documents: dict[str, dict[str, object]]
+    starts: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetArray:
+    """An array of the repository that references go to."""
+
+    node_id: NodeId
+    chunk_shape: tuple[int, ...]
+
+
+class Built(NamedTuple):
+    """A manifest of one array, how many chunks it has, and how many bytes those."""
+
+    manifest: AdoptedManifest
+    chunks: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildManifests:
+    """What a worker does with some files: bring their references into manifests.
+
+    Parameters
+    ----------
+    connection
+        To the repository.
+    targets
+        The arrays, by their paths in the dataset.
+    location_compression
+        How locations are compressed, where the format can.
+    max_refs
+        How many references of an array go into one manifest at most.
+    """
+
+    connection: Connection
+    targets: dict[str, TargetArray]
+    location_compression: LocationCompression | None
+    max_refs: int
+
+    def __call__(self, files: tuple[FilePlace, ...]) -> dict[str, list[Built]]:
+        """Write manifests with all references of some files; returns those of each array."""
+        fetch = lru_cache(2)(lambda staged: load_staged(self.connection, staged))
+        parts: dict[str, list[ArrayManifest]] = {}
+        for file in files:
+            refs = fetch(file.staged)[file.position]
+            for path, start in file.starts.items():
+                moved = self._moved(path, refs[path], file, start)
+                if len(moved):
+                    parts.setdefault(path, []).append(moved)
+        arrays = {path: [*_cut(_joined(found), self.max_refs)] for path, found in parts.items()}
+        built: dict[str, list[Built]] = {}
+        for group in _groups(arrays):
+            for path, one in self._write(group).items():
+                built.setdefault(path, []).append(one)
+        return built
+
+    def _moved(
+        self, path: str, refs: ArrayManifest, file: FilePlace, start: tuple[int, ...]
+    ) -> ArrayManifest:
+        document = file.documents.get(path)
+        if document is not None:
+            array = VirtualArray(dict(document), refs)
+            for axis, length in enumerate(self.targets[path].chunk_shape):
+                array = cut_to(array, axis, length)
+            refs = array.refs
+        if not any(start):
+            return refs
+        return ArrayManifest(refs.coords + np.array(start, np.uint32), refs.payloads)
+
+    def _write(self, arrays: dict[str, ArrayManifest]) -> dict[str, Built]:
+        by_id = {self.targets[path].node_id: path for path in arrays}
+        ordered = sorted(by_id)
+        manifest = Manifest(
+            ManifestId.random(),
+            ChunkIndexColumns.of({node_id: arrays[by_id[node_id]].coords for node_id in ordered}),
+            ChunkPayloads.concatenate([arrays[by_id[node_id]].payloads for node_id in ordered]),
+        )
+        info = self.connection.assets.write_manifest(manifest, self.location_compression)
+        return {
+            path: Built(
+                AdoptedManifest(ManifestRef(manifest.id, extents_of(refs.coords)), info),
+                len(refs),
+                int(refs.payloads.length.sum()),
+            )
+            for path, refs in arrays.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLog:
+    """What a worker does at the end: write the transaction log, which names every chunk."""
+
+    connection: Connection
+
+    def __call__(self, task: tuple[TransactionLog, Adopted]) -> None:
+        """Write the log of a commit, with the chunks of all manifests that were built."""
+        log, adopted = task
+        assets = self.connection.assets
+        assets.write_transaction_log(complete_log(log, adopted, assets))
+
+
+def _joined(parts: list[ArrayManifest]) -> ArrayManifest:
+    if len(parts) == 1:
+        return parts[0]
+    coords = np.concatenate([part.coords for part in parts])
+    return ArrayManifest.of(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
+
+
+def _cut(refs: ArrayManifest, max_refs: int, axis: int = 0) -> Iterator[ArrayManifest]:
+    """Cut the references of an array into pieces whose boxes do not overlap.
+
+    They are sorted: all that are at one place along the first axes follow each other.
+    """
+    if len(refs) <= max_refs or axis == refs.coords.shape[1]:
+        yield refs
+        return
+    _, starts = np.unique(refs.coords[:, axis], return_index=True)
+    stops = [*starts[1:].tolist(), len(refs)]
+    first = 0
+    for start, stop in zip(starts.tolist(), stops, strict=True):
+        if start > first and stop - first > max_refs:
+            yield from _cut(_rows(refs, first, start), max_refs, axis + 1)
+            first = start
+    yield from _cut(_rows(refs, first, len(refs)), max_refs, axis + 1)
+
+
+def _rows(refs: ArrayManifest, start: int, stop: int) -> ArrayManifest:
+    return ArrayManifest(refs.coords[start:stop], refs.payloads.rows(np.arange(start, stop)))
+
+
+def _groups(arrays: dict[str, list[ArrayManifest]]) -> Iterator[dict[str, ArrayManifest]]:
+    """Say which arrays share a manifest file: those with few references, and one piece of each."""
+    for number in range(max(map(len, arrays.values()), default=0)):
+        pieces = {path: found[number] for path, found in arrays.items() if number < len(found)}
+        few = {path: refs for path, refs in pieces.items() if len(refs) < _FEW}
+        if few:
+            yield few
+        yield from ({path: refs} for path, refs in pieces.items() if path not in few)

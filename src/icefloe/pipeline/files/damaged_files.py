@@ -1,0 +1,100 @@
+"""Which files have chunks that cannot be read: looked for after copying failed, file by file.
+
+Copying reads blocks that go across files, and says of a block that fails neither which file is to
+blame nor which others are. Reading every chunk of every file alone does, at the cost of another
+pass that only a failed job pays.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.errors import ZarrUserWarning
+
+from icefloe.pipeline.arrays.boxes import boxes
+from icefloe.pipeline.jobs.rechunk import shown
+from icefloe.pipeline.report import Failure
+from icefloe.session import ForkSession
+from icefloe.spark.engine.tasks import told
+from icefloe.virtual.dataset import LoadedArray
+from icefloe.virtual.parsing import parse_at
+from icefloe.virtual.sources import Sources
+from icefloe.virtual.writer import write as write_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from icefloe.pipeline.run import JobRun
+
+
+def find_damaged(
+    run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
+) -> list[Failure]:
+    """Let executors read whole files; returns those that cannot be read, and where not.
+
+    Parameters
+    ----------
+    run
+        The job that failed.
+    tasks
+        The files, by their URLs.
+    options
+        What they were parsed with.
+    """
+    outcomes = run.outcomes(tasks, ReadFiles(run.scratch(), dict(options)))
+    return [one for outcome in outcomes for one in outcome.result or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """What a worker does with some files: read every chunk of them, and keep none.
+
+    Parameters
+    ----------
+    fork
+        Of a session, to read through; nothing of it is ever committed.
+    options
+        Passed on to `parse`.
+    """
+
+    fork: ForkSession
+    options: dict[str, Any]
+
+    def __call__(self, urls: tuple[str, ...]) -> list[Failure]:
+        """Tell of each file that cannot be read all that is wrong with it."""
+        sources = Sources.of(self.fork.connection.virtual)
+        found = ((url, list(self._problems(url, sources))) for url in urls)
+        return [Failure(url, "; ".join(problems)) for url, problems in found if problems]
+
+    def _problems(self, url: str, sources: Sources) -> Iterator[str]:
+        origin = self.fork.transaction.base_id
+        session = ForkSession(self.fork.connection, origin, origin=origin)
+        group = f"/file-{uuid.uuid4().hex}"
+        try:
+            dataset = parse_at(url, sources, **self.options)
+            loaded = [path for path, one in dataset.arrays.items() if isinstance(one, LoadedArray)]
+            write_dataset(dataset.without(*loaded), session, group=group, validate_containers=False)
+        except Exception as error:  # noqa: BLE001 - told, with all others
+            yield told(error)
+            return
+        for path in dataset.arrays:
+            if path not in loaded:
+                yield from _unreadable(session, group, path)
+
+
+def _unreadable(session: ForkSession, group: str, path: str) -> Iterator[str]:
+    """Tell of the first chunk of an array that cannot be read."""
+    with warnings.catch_warnings():
+        # About codecs and types outside of Zarr's specification: files have what they have.
+        warnings.simplefilter("ignore", ZarrUserWarning)
+        array = zarr.open_array(session.store, path=f"{group}/{path}".strip("/"), mode="r")
+        for box in boxes(array.shape, array.shards or array.chunks):
+            try:
+                array[box]
+            except Exception as error:  # noqa: BLE001 - told, with all others
+                yield f"{shown(path, box)}: {told(error)}"
+                return

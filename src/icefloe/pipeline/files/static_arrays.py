@@ -1,0 +1,199 @@
+"""Arrays that files have in common, because they lack a dimension that files are combined along.
+
+Curvilinear coordinates, masks, the altitude of stations: a dataset has one of each, for all files,
+or for all at one place along the other dimensions. Workers read them where they are not too large,
+and answer with digests, so that files are compared without anybody holding their values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+
+from icefloe.errors import IcefloeError
+from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.files.source_record import group_attribute, set_group_attribute
+from icefloe.spark.reading.group import open_array
+from icefloe.virtual.agreement import Disagreement
+from icefloe.virtual.dataset import LoadedArray, VirtualArray, coordinate_path
+from icefloe.virtual.loading import decode_values, fetch_encoded, size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from icefloe.pipeline.files.staged_refs import ParsedFile
+    from icefloe.session import Session
+    from icefloe.virtual.dataset import VirtualDataset
+    from icefloe.virtual.sources import OpenSource, Sources
+
+_COMPARED_BYTES: Final = 16 << 20
+"""Larger arrays are taken from the first file: reading them from all would take longer than all
+else that is done with a file that is only referred to."""
+
+_KEPT: Final = "_nc_icefloe_static"
+"""Attribute of a group: what its static arrays were known by when they came from files."""
+
+
+class StaticDigests:
+    """Reads static arrays of files, one after the other; equal bytes are decoded once."""
+
+    def __init__(self, sources: Sources, dims: frozenset[str]) -> None:
+        self._sources = sources
+        self._dims = dims
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, dataset: VirtualDataset, url: str) -> dict[str, bytes]:
+        """Return what the values of a file's static arrays are known by."""
+        source = self._sources.open(url)
+        within = f"{source.url}/"
+
+        def opened(location: str) -> OpenSource:
+            if location == source.url:
+                return source
+            if location.startswith(within):  # a Zarr store
+                return source.below(unquote(location.removeprefix(within)))
+            return self._sources.open_named_by(location, source)
+
+        found = {}
+        for path, array in dataset.arrays.items():
+            if (
+                isinstance(array, VirtualArray)
+                and not self._dims <= {*array.dimension_names}
+                and size_bytes(array) <= _COMPARED_BYTES
+            ):
+                encoded = fetch_encoded(array, opened)
+                said = json.dumps([array.metadata, array.refs.coords.tolist()], sort_keys=True)
+                key = hashlib.blake2b(said.encode())
+                for chunk in encoded:
+                    key.update(len(chunk).to_bytes(8, "little") + chunk)
+                if key.digest() not in self._known:
+                    values = decode_values(array, path, source.url, encoded)
+                    self._known[key.digest()] = _digest(values)
+                found[path] = self._known[key.digest()]
+        return found
+
+
+def unlike_arrays(files: Sequence[ParsedFile], dims: frozenset[str]) -> Iterator[Disagreement]:
+    """Find the files whose static arrays have other values than those of the most."""
+    for path in files[0].digests:
+        places: dict[bytes, list[ParsedFile]] = {}
+        for file in files:
+            places.setdefault(_place(file, path, dims), []).append(file)
+        for together in places.values():
+            found = Counter(file.digests.get(path) for file in together)
+            usual, count = found.most_common(1)[0]
+            if count == len(together):
+                continue
+            like = next(file.url for file in together if file.digests.get(path) == usual)
+            for file in together:
+                if file.digests.get(path) != usual:
+                    yield _disagreement(file, path, like)
+
+
+def unlike_stored(
+    files: Sequence[ParsedFile], session: Session, group: str, dims: frozenset[str]
+) -> Iterator[Disagreement]:
+    """Find the files whose static arrays have other values than the group that they go to."""
+    kept = group_attribute(session, group, _KEPT)
+    known = kept if isinstance(kept, dict) else {}
+    stored: dict[tuple[str, bytes], bytes | None] = {}
+    for file in files:
+        for path, digest in file.digests.items():
+            key = path, _place(file, path, dims)
+            if key not in stored:
+                stored[key] = _stored_digest(file, path, session, group, dims)
+                if stored[key] is None and not dims & {*_names(file, path)} and path in known:
+                    stored[key] = bytes.fromhex(str(known[path]))
+            if stored[key] not in {None, digest}:
+                yield _disagreement(file, path, "the repository")
+
+
+def keep_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
+    """Let a group remember its static arrays as files had them: they may be converted since."""
+    found = {
+        path: digest.hex()
+        for path, digest in file.digests.items()
+        if not dims & {*_names(file, path)}
+    }
+    if found:
+        set_group_attribute(session, group, _KEPT, found)
+
+
+def _stored_digest(
+    file: ParsedFile, path: str, session: Session, group: str, dims: frozenset[str]
+) -> bytes | None:
+    """Read an array of the group, or what a file has a part of; None if it is not comparable."""
+    place = f"{path_of(group).value.rstrip('/')}/{path}"
+    if session.transaction.get_node(path_of(place)) is None:
+        return None
+    array = open_array(session, place)
+    said = file.dataset.arrays[path].metadata
+    if array.metadata.to_dict()["data_type"] != said["data_type"]:
+        return None  # it was converted
+    where = []
+    for name, length in zip(_names(file, path), said["shape"], strict=True):
+        if name not in dims:
+            where.append(slice(0, length))
+            continue
+        start = _start_in_group(file, name, session, group)
+        if start is None:
+            return None  # it is new along this dimension
+        where.append(slice(start, start + length))
+    try:
+        values = np.asarray(array[tuple(where)])
+    except IcefloeError:
+        return None  # it is in a file that may not be read here
+    return _digest(values) if values.shape == tuple(said["shape"]) else None
+
+
+def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
+    values = _coordinate(file, dim)
+    place = f"{path_of(group).value.rstrip('/')}/{dim}"
+    if values is None or not len(values) or session.transaction.get_node(path_of(place)) is None:
+        return None
+    found = np.flatnonzero(np.asarray(open_array(session, place)[...]) == values[0])
+    return int(found[0]) if len(found) else None
+
+
+def _place(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
+    """Tell where an array of a file is along the combined dimensions that it has."""
+    found = [_coordinate(file, str(name)) for name in _names(file, path) if name in dims]
+    return b"|".join(b"" if one is None else one.tobytes() for one in found)
+
+
+def _coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
+    path = coordinate_path(file.dataset, "", dim)
+    array = None if path is None else file.dataset.arrays[path]
+    return array.values if isinstance(array, LoadedArray) else None
+
+
+def _names(file: ParsedFile, path: str) -> tuple[str | None, ...]:
+    return tuple(file.dataset.arrays[path].dimension_names)
+
+
+def _disagreement(file: ParsedFile, path: str, like: str) -> Disagreement:
+    return Disagreement(
+        file.url,
+        path,
+        "values",
+        f"has other values than in {like}, and one for all files is kept; "
+        f"drop_variables={[path]} leaves it out",
+    )
+
+
+def _digest(values: NDArray[Any]) -> bytes:
+    if values.dtype.kind in "fc":
+        # Zeros of either sign, and all that is not a number, count as one.
+        values = np.where(np.isnan(values), np.nan, values + 0)
+    if values.dtype.hasobject or values.dtype.kind == "T":
+        data = repr(values.tolist()).encode()
+    else:
+        data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()
+    return hashlib.blake2b(data, digest_size=16).digest()

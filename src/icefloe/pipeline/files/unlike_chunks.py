@@ -1,0 +1,193 @@
+"""Files whose chunks fit into no common grid, such as months in a chunk each, on their way in.
+
+Their references have no place in an array. So their values are copied twice: file by file, each
+with its own chunks and codecs, into an array between (`copy_unlike`), and from there like any other
+source. Until then such arrays look *evened*: as if their files were in the chunks of that array.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import zarr
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.arrays.array_document import ArrayDocument
+from icefloe.pipeline.arrays.boxes import largest_divisor, plan_copy
+from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.files.staged_refs import load_staged
+from icefloe.pipeline.jobs.rechunk import box_bytes
+from icefloe.pipeline.run import Piece
+from icefloe.session import ForkSession
+from icefloe.virtual.contiguous import split_alike
+from icefloe.virtual.dataset import VirtualArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from icefloe.pipeline.arrays.boxes import Box
+    from icefloe.pipeline.files.file_job import Combined
+    from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs
+    from icefloe.pipeline.run import Bench, JobRun
+
+_CODECS: Final = (
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "zstd", "configuration": {"level": 1, "checksum": False}},
+)
+
+
+def evened(files: Sequence[ParsedFile], dims: Sequence[str], last: int | None) -> list[ParsedFile]:
+    """Let files look as if their chunks were alike, where they are not.
+
+    ``last`` is the file that comes last, which alone may end within a chunk; None if several do.
+    """
+    found = list(files)
+    for path in found[0].dataset.arrays if found else ():
+        arrays = _arrays(found, path)
+        if arrays and not _have_one_grid(arrays, dims, last):
+            found = [
+                _shown_as(file, path, _stage_grid(arrays, dims), arrays[0].metadata)
+                for file in found
+            ]
+    return found
+
+
+def copy_unlike(
+    run: JobRun,
+    scratch: ForkSession,
+    found: Combined,
+    group: str,
+    places: Mapping[str, Mapping[int, tuple[int, ...]]],
+) -> None:
+    """Copy the values of evened arrays into a session.
+
+    Parameters
+    ----------
+    run
+        Whose executors do it.
+    scratch
+        Has the arrays, empty, in ``group``.
+    found
+        The files.
+    places
+        The first chunk of each file in each array.
+    """
+    pieces = [
+        piece
+        for path, starts in places.items()
+        for number, start in starts.items()
+        for piece in _pieces(run, found.files[number], path, f"{group}/{path}", start)
+    ]
+    run.write(scratch, pieces, _copy)
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePart:
+    """A box of an array of a file, and where it goes."""
+
+    staged: StagedRefs
+    position: int
+    path: str
+    document: Mapping[str, Any]
+    read: Box
+    target: str
+    write: Box
+
+
+def _pieces(
+    run: JobRun, file: ParsedFile, path: str, target: str, start: tuple[int, ...]
+) -> list[Piece]:
+    own = ArrayDocument(path, file.unlike[path])
+    stage = file.dataset.arrays[path].chunk_shape or ()
+    plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
+    if plan.stage is not None:
+        raise InvalidInputError(
+            f"{file.url}: {path}: its chunks of {' x '.join(map(str, own.chunks))} are unlike "
+            f"those of other files, and to copy them takes more than {run.task_bytes:,} bytes at "
+            "a time: raise task_bytes",
+            kind=ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    staged, position = file.staged
+    pieces = []
+    for read in plan.first_boxes:
+        write = tuple(
+            slice(part.start + first * length, part.stop + first * length)
+            for part, first, length in zip(read, start, stage, strict=True)
+        )
+        part = _FilePart(staged, position, path, own.document, read, target, write)
+        pieces.append(Piece(file.url, box_bytes(read, own.item_bytes), part))
+    return pieces
+
+
+def _copy(bench: Bench, part: _FilePart) -> None:
+    connection = bench.fork.connection
+    refs = load_staged(connection, part.staged)[part.position][part.path]
+    # The file as an array of its own, in a session that nobody else sees.
+    own = ForkSession(connection, bench.fork.transaction.base_id, origin=bench.fork.origin)
+    name = f"file-{uuid.uuid4().hex}"
+    path = path_of(f"/{name}")
+    own.transaction.set_metadata(path, json.dumps(dict(part.document)).encode())
+    own.transaction.set_payloads(path, refs.coords, refs.payloads)
+    values = zarr.open_array(own.store, path=name, mode="r")[part.read]
+    bench.target(part.target)[part.write] = np.asarray(values)
+
+
+def _arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:
+    """Return an array of all files; none if one of them lacks it or has other dimensions."""
+    found: list[VirtualArray] = []
+    for number, file in enumerate(files):
+        array = file.dataset.arrays.get(path)
+        if not isinstance(array, VirtualArray):
+            return []
+        if found and array.dimension_names != found[0].dimension_names:
+            return []
+        found.append(VirtualArray(array.metadata, file.marker(path, number)))
+    return found
+
+
+def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str], last: int | None) -> bool:
+    names = arrays[0].dimension_names
+    axes = [axis for axis, name in enumerate(names) if name in dims]
+    if len(axes) == 1:
+        arrays = split_alike(arrays, axes[0])
+    first = arrays[0]
+    chunk = first.chunk_shape
+    return chunk is not None and all(
+        one.chunk_shape == chunk
+        and one.metadata["codecs"] == first.metadata["codecs"]
+        and (number == last or all(one.shape[axis] % chunk[axis] == 0 for axis in axes))
+        for number, one in enumerate(arrays)
+    )
+
+
+def _stage_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> tuple[int, ...]:
+    """Return chunks in which every file begins and ends with one."""
+    first = arrays[0]
+    chunk = first.chunk_shape or first.shape
+    lengths = []
+    for axis, name in enumerate(first.dimension_names):
+        length = max(1, min(chunk[axis], first.shape[axis]))
+        if name in dims:
+            length = largest_divisor(gcd(*(one.shape[axis] for one in arrays)) or 1, length)
+        lengths.append(length)
+    return tuple(lengths)
+
+
+def _shown_as(
+    file: ParsedFile, path: str, grid: tuple[int, ...], like: Mapping[str, Any]
+) -> ParsedFile:
+    own = file.dataset.arrays[path].metadata
+    is_number = ArrayDocument(path, like).dtype.kind in "biufcmM"
+    shown = {
+        **own,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(grid)}},
+        "codecs": list(_CODECS) if is_number else like["codecs"],
+    }
+    dataset = file.dataset
+    arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=shown)}
+    return replace(file, dataset=replace(dataset, arrays=arrays), unlike={**file.unlike, path: own})

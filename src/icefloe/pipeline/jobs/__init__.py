@@ -1,0 +1,1 @@
+"""The jobs: one module and one public function each."""

@@ -1,0 +1,371 @@
+"""Small objects together, packs without holes, and tiny manifests together.
+
+Everything is copied byte for byte, and only references change. Objects that older snapshots refer
+to stay; garbage collection finds what none does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from icefloe.conflicts import BasicConflictSolver, VersionSelection
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.ids import ChunkId
+from icefloe.model.node import ArrayNodeData
+from icefloe.model.path import Path
+from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_few
+from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.jobs.virtualize import REFS_PER_MANIFEST
+from icefloe.pipeline.loose_manifests import MergeManifests
+from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+    from icefloe.model.chunk_payload import ChunkPayload
+    from icefloe.pipeline.loose_manifests import Loose
+    from icefloe.pipeline.report import Plan, Report
+    from icefloe.pipeline.run import Bench
+    from icefloe.repository import Repository
+    from icefloe.spark.engine.progress import Progress
+
+_CHUNKS: Final = "chunks/"
+_PIECE_BYTES: Final = 32_000_000
+_SMALL_PART: Final = 4
+"""An object is small below this part of what a pack should have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refs:
+    """The native references of a snapshot, in the order of arrays and chunks.
+
+    ``others`` counts the references of each array that are not native: they stay as they are, and
+    go along where a manifest is made anew.
+    """
+
+    paths: list[str]
+    array: NDArray[np.int64]
+    coords: list[NDArray[np.uint32]]
+    starts: NDArray[np.int64]
+    object: NDArray[np.int64]
+    offset: NDArray[np.uint64]
+    length: NDArray[np.int64]
+    object_ids: NDArray[np.uint8]
+    others: dict[str, int]
+
+    def places(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+        """Yield the coordinates of some rows, array by array."""
+        for number in np.unique(self.array[rows]).tolist():
+            own = rows[self.array[rows] == number]
+            yield self.paths[number], self.coords[number][own - self.starts[number]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    pieces: list[Piece]
+    small: int
+    sparse: int
+    dead_bytes: int
+    live_bytes: int
+    loose_manifests: int = 0
+
+
+class _MergingSession(Session):
+    """A session whose commit puts manifests together, whatever else it changes."""
+
+    joiner: MergeManifests
+
+    def commit(
+        self, message: str, metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> str:
+        """Commit, also where only manifests change: at the time, on top of what others did."""
+        self.flusher.merger = self.joiner
+        is_loose = bool(_loose_manifests(self, self.joiner).files)
+        return super().commit(message, metadata, **{**options, "allow_empty": is_loose})
+
+
+def compact(
+    spark: SparkSession | None,
+    repository: Repository,
+    *,
+    branch: str = "main",
+    min_live: float = 0.5,
+    task_bytes: int = TASK_BYTES,
+    max_chunks: int = MAX_CHUNKS,
+    refs_per_manifest: int = REFS_PER_MANIFEST,
+    transaction_id: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Plan | Report:
+    """Put small objects and manifests together, rewrite packs that are mostly dead; one commit.
+
+    Chunks that somebody else writes meanwhile stay as they wrote them. Run again, it finds
+    nothing to do. The objects that chunks lay in stay for the snapshots before this one.
+
+    Parameters
+    ----------
+    spark, repository
+        Who works, and on what. The repository's ``packing`` says what is small and how large an
+        object should be.
+    min_live
+        A pack of whose bytes a smaller part than this is referred to is rewritten.
+    max_chunks
+        Of more than so many nothing is touched: the driver holds a reference to each until the
+        commit, of about 300 bytes. Native chunks count, and virtual ones whose manifests are made
+        anew.
+    refs_per_manifest
+        Manifests of an array are put together up to so many references; as for `virtualize`.
+    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
+        As for `rechunk`.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too many chunks for one run. Nothing was written.
+    JobFailedError
+        If chunks could not be read. Nothing was committed.
+    RebaseFailedError
+        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
+    """
+    if not 0 <= min_live <= 1:
+        raise InvalidInputError(
+            f"min_live is a part of a pack, between 0 and 1, not {min_live}",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    if refs_per_manifest < 1:
+        raise InvalidInputError(
+            f"refs_per_manifest is how many references a manifest has, not {refs_per_manifest}",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+    run = JobRun.start(
+        "compact",
+        spark,
+        repository,
+        branch=branch,
+        transaction_id=transaction_id,
+        task_bytes=task_bytes,
+        progress=progress,
+    )
+    before = run.earlier(dry_run=dry_run)
+    if before is not None:
+        return before
+    rules = run.session.connection.config.effective_manifest.effective_splitting
+    merge = MergeManifests(rules, refs_per_manifest)
+    work = _find(run, min_live, max_chunks, merge)
+    if dry_run:
+        dead = shown_bytes(work.dead_bytes)
+        return run.plan(
+            [
+                f"{work.small:,} small objects are put together",
+                f"{work.sparse:,} packs with {dead} of dead space are rewritten",
+                f"{work.loose_manifests:,} manifests too many are merged",
+            ],
+            len(run.grouped(work.pieces)) + bool(work.loose_manifests),
+            bytes_read=work.live_bytes,
+            bytes_written=work.live_bytes,
+            task_bytes=max((piece.size_bytes for piece in work.pieces), default=0),
+        )
+    if not work.pieces and not work.loose_manifests:
+        return run.nothing()
+    reader = run.reader()
+
+    def repack(bench: Bench, places: Sequence[tuple[str, NDArray[np.uint32]]]) -> None:
+        _repack(bench, reader, places)
+
+    run.write(run.session, work.pieces, repack)
+    session = _MergingSession(
+        run.session.connection,
+        run.base_id,
+        mode=run.session.mode,
+        branch=run.branch,
+        changes=run.session.transaction.changes,
+    )
+    session.joiner = merge
+    run.session = session
+    return run.commit(
+        message or f"compacted {work.small + work.sparse:,} objects",
+        about={"small": work.small, "sparse": work.sparse, "manifests": work.loose_manifests},
+        metadata=metadata,
+        solver=BasicConflictSolver(
+            on_chunk_conflict=VersionSelection.UseTheirs,
+            fail_on_delete_of_updated_array=True,
+            fail_on_delete_of_updated_group=True,
+        ),
+    )
+
+
+def _repack(
+    bench: Bench, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
+) -> None:
+    """Write chunks anew; what several references shared, they share again."""
+    transaction = bench.fork.transaction
+    known: dict[ChunkPayload, ChunkPayload] = {}
+    for path, coords in places:
+        place = path_of(path)
+        olds = [reader.transaction.get_payload(place, tuple(row)) for row in coords.tolist()]
+        is_new = np.array([old not in known for old in olds])
+        for indices, data in fetch_chunks(reader, path, coords[is_new]):
+            old = reader.transaction.get_payload(place, indices)
+            if old is not None and old not in known:
+                transaction.set_chunk(place, indices, data)
+                made = transaction.get_payload(place, indices)
+                if made is not None:
+                    known[old] = made
+        for row, old in zip(coords.tolist(), olds, strict=True):
+            if old is not None:
+                transaction.set_payload(place, tuple(row), known[old])
+
+
+def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
+    refs = _native_refs(run.session, max_chunks)
+    loose = _loose_manifests(run.session, merge)
+    work = _find_objects(run, refs, min_live)
+    # Arrays whose chunks move get manifests anew; of the others only those that are put together.
+    moving = {path for piece in work.pieces for path, _ in piece.value}
+    along = sum(refs.others[path] for path in moving)
+    for part in (part for parts in loose.files for part in parts):
+        if part.node.path.value not in moving:
+            along += min(part.count, refs.others[part.node.path.value])
+    require_few(len(refs.object) + along, max_chunks, "")
+    return replace(work, loose_manifests=loose.fewer)
+
+
+def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
+    if not len(refs.object):
+        return _Work([], 0, 0, 0, 0)
+    packing = run.repository.config.packing
+    target_bytes = 0 if packing is None else packing.effective_target_object_bytes
+    chunk_bytes = 0 if packing is None else packing.effective_max_chunk_bytes
+    count = len(refs.object_ids)
+    distinct = _distinct(refs)
+    owner, length = refs.object[distinct], refs.length[distinct]
+    live = np.bincount(owner, length, count).astype(np.int64)
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, owner, length)
+    sizes = np.maximum(_object_sizes(run, refs.object_ids), live)
+    is_sparse = live < sizes * min_live
+    is_small = ~is_sparse & (largest <= chunk_bytes) & (sizes < target_bytes // _SMALL_PART)
+    # What is left over by the tasks of one run is put together by the next; one alone stays.
+    packs = max(1, -(-int(live[is_small].sum()) // max(1, run.task_bytes)))
+    if is_small.sum() <= packs:
+        is_small[:] = False
+    moving = is_sparse | is_small
+    return _Work(
+        _pieces(refs, moving, live),
+        int(is_small.sum()),
+        int(is_sparse.sum()),
+        int((sizes - live)[is_sparse].sum()),
+        int(live[moving].sum()),
+    )
+
+
+def _distinct(refs: _Refs) -> NDArray[np.int64]:
+    """Choose one reference to each place: it counts once, however many lead to it."""
+    order = np.lexsort((refs.length, refs.offset, refs.object))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = False
+    for column in (refs.object, refs.offset, refs.length):
+        is_first[1:] |= column[order[1:]] != column[order[:-1]]
+    return order[is_first]
+
+
+def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> list[Piece]:
+    """Cut work so that all references to an object are in one piece, neighbours together."""
+    rows = np.flatnonzero(moving[refs.object])
+    if not len(rows):
+        return []
+    objects, firsts = np.unique(refs.object[rows], return_index=True)
+    objects = objects[np.argsort(firsts)]  # in the order of arrays and chunks
+    number_of = np.zeros(len(refs.object_ids), np.int64)
+    number_of[objects] = np.cumsum(live[objects]) // _PIECE_BYTES
+    numbers = number_of[refs.object[rows]]
+    order = np.argsort(numbers, kind="stable")
+    borders = np.flatnonzero(np.diff(numbers[order])) + 1
+    pieces = []
+    for part in np.split(rows[order], borders):
+        places = list(refs.places(np.sort(part)))
+        what = ", ".join(path for path, _ in places[:3])
+        size = int(live[np.unique(refs.object[part])].sum())
+        pieces.append(Piece(f"chunks of {what}", size, places))
+    return pieces
+
+
+def _native_refs(session: Session, max_chunks: int) -> _Refs:
+    count = 0
+    others: dict[str, int] = {}
+    paths: list[str] = []
+    coords: list[NDArray[np.uint32]] = []
+    columns: list[tuple[NDArray[Any], ...]] = []
+    nodes = [node for node in session.transaction.nodes_below(Path("/")) if node.is_array]
+    for node in sorted(nodes, key=lambda one: one.path):
+        found = []
+        others[node.path.value] = 0
+        for part in session.transaction.chunk_refs(node.path):
+            rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
+            payloads = part.payloads
+            count += len(rows)
+            others[node.path.value] += len(part) - len(rows)
+            require_few(count, max_chunks, "")
+            if len(rows):
+                found.append(part.coords[rows])
+                columns.append(
+                    (payloads.chunk_id[rows], payloads.offset[rows], payloads.length[rows])
+                )
+        if found:
+            paths.append(node.path.value)
+            coords.append(np.concatenate(found))
+    counts = [len(own) for own in coords]
+    if not columns:
+        none = np.zeros(0, np.int64)
+        return _Refs(
+            [], none, [], none, none, none.astype(np.uint64), none, np.zeros((0, 12), "u1"), others
+        )
+    ids, offset, length = (np.concatenate(column) for column in zip(*columns, strict=True))
+    keys = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
+    _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return _Refs(
+        paths,
+        np.repeat(np.arange(len(paths)), counts),
+        coords,
+        np.cumsum([0, *counts])[:-1],
+        numbers.reshape(-1).astype(np.int64),
+        offset,
+        length.astype(np.int64),
+        ids[firsts],
+        others,
+    )
+
+
+def _object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Fetch how large objects are: one listing, which tells of a thousand at a time."""
+    storage = run.repository.storage
+    listed = {info.key[len(_CHUNKS) :]: info.size_bytes for info in storage.list(_CHUNKS)}
+    names = [str(ChunkId(row.tobytes())) for row in ids]
+    return np.array([listed.get(name, 0) for name in names], np.int64)
+
+
+def _loose_manifests(session: Session, merge: MergeManifests) -> Loose:
+    """Find the manifests that are to be put together, as the branch is now."""
+    base, assets = session.transaction.base, session.connection.assets
+    manifests = {
+        node.id: node.node_data.manifests
+        for node in base.snapshot.nodes
+        if isinstance(node.node_data, ArrayNodeData)
+    }
+    return merge.find(
+        base.snapshot.nodes,
+        manifests,
+        {info.id: info.num_chunk_refs for info in base.snapshot.manifest_files},
+        lambda ids: assets.all_at_once(assets.fetch_manifest, ids),
+    )

@@ -1,0 +1,218 @@
+"""Virtual chunks become native: their bytes are copied into the repository as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe.conflicts import BasicConflictSolver, VersionSelection
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.path import Path
+from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, pieces_of, require_few, try_fetch_chunks
+from icefloe.pipeline.arrays.nodes import chosen_arrays, path_of
+from icefloe.pipeline.report import JobFailedError, shown_bytes
+from icefloe.pipeline.run import TASK_BYTES, JobRun
+from icefloe.spark.engine.tasks import told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+    from icefloe.model.manifest import ChunkPayloads
+    from icefloe.pipeline.files.file_job import OnError
+    from icefloe.pipeline.report import Plan, Report
+    from icefloe.pipeline.run import Bench, Piece
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+    from icefloe.spark.engine.progress import Progress
+
+
+@dataclass(slots=True)
+class _Work:
+    """What there is to copy."""
+
+    pieces: list[Piece]
+    locations: set[str]
+    chunks: int = 0
+    size_bytes: int = 0
+
+
+def materialize(
+    spark: SparkSession | None,
+    repository: Repository,
+    arrays: str | Sequence[str] = "/",
+    *,
+    prefix: str | None = None,
+    branch: str = "main",
+    task_bytes: int = TASK_BYTES,
+    max_chunks: int = MAX_CHUNKS,
+    on_error: OnError = "raise",
+    transaction_id: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Plan | Report:
+    """Copy virtual chunks into the repository, and commit them once.
+
+    Bytes are copied as they are, neither decoded nor encoded; small chunks are packed. Where
+    somebody else wrote one of the chunks meanwhile, that one stays: it is newer.
+
+    Parameters
+    ----------
+    spark, repository
+        Who works, and on what; the containers must be open for reading.
+    arrays
+        The path of an array or a group, or several.
+    prefix
+        Only chunks whose location starts with this, as it is stored or as it is meant
+        (``vcc://name/`` stands for the container's own prefix); all if not given.
+    max_chunks
+        Of more than so many nothing is touched: the driver holds a reference to each until the
+        commit, of about 300 bytes.
+    on_error
+        ``raise`` fails the job and tells of all files that could not be read; ``skip`` lets their
+        chunks stay virtual, and lists the files in the commit's metadata.
+    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
+        As for `rechunk`.
+
+    Returns
+    -------
+        A report whose ``released`` are the files that the new snapshot does not need any more;
+        older snapshots do.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too many chunks for one run. Nothing was written.
+    JobFailedError
+        If files could not be read, all of them with ``skip``. Nothing was committed.
+    RebaseFailedError
+        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
+    """
+    if on_error not in {"raise", "skip"}:
+        raise InvalidInputError(
+            f"on_error is raise or skip, not {on_error!r}", kind=ErrorKind.NOT_ALLOWED
+        )
+    run = JobRun.start(
+        "materialize",
+        spark,
+        repository,
+        branch=branch,
+        transaction_id=transaction_id,
+        task_bytes=task_bytes,
+        progress=progress,
+    )
+    before = run.earlier(dry_run=dry_run)
+    if before is not None:
+        return before
+    work = _find(run.session, arrays, prefix, max_chunks)
+    if dry_run:
+        step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
+        return run.plan(
+            [f"{step}, {shown_bytes(work.size_bytes)}"],
+            len(run.grouped(work.pieces)),
+            bytes_read=work.size_bytes,
+            bytes_written=work.size_bytes,
+            task_bytes=max((piece.size_bytes for piece in work.pieces), default=0),
+        )
+    if not work.pieces:
+        return run.nothing()
+    left_out = run.write(run.session, work.pieces, _copied_from(run.reader()))
+    chunks = sum(map(len, run.session.transaction.changes.chunks.values()))
+    if left_out and (on_error == "raise" or not chunks):
+        raise JobFailedError(run.name, left_out)
+    files = len(work.locations) - len(left_out)
+    about: dict[str, Any] = {"chunks": chunks, "files": files}
+    if left_out:
+        about["left_out"] = [[one.source, one.reason] for one in left_out]
+    report = run.commit(
+        message or f"materialized {chunks:,} chunks of {files:,} files",
+        about=about,
+        metadata=metadata,
+        solver=BasicConflictSolver(
+            on_chunk_conflict=VersionSelection.UseTheirs,
+            fail_on_delete_of_updated_array=True,
+            fail_on_delete_of_updated_group=True,
+        ),
+    )
+    if not report.is_new:
+        return report
+    needed = _locations(run.session)
+    return replace(
+        report,
+        files=files,
+        released=tuple(sorted(work.locations - needed)),
+        left_out=tuple(left_out),
+    )
+
+
+def _copied_from(reader: Session) -> Callable[[Bench, tuple[str, NDArray[np.uint32]]], None]:
+    def copy(bench: Bench, value: tuple[str, NDArray[np.uint32]]) -> None:
+        path, coords = value
+        place = path_of(path)
+        for indices, data in try_fetch_chunks(reader, path, coords):
+            if isinstance(data, Exception):
+                payload = reader.transaction.get_payload(place, indices)
+                location = getattr(payload, "location", path)
+                bench.left_out.setdefault(location, told(data))
+            else:
+                bench.fork.transaction.set_chunk(place, indices, data)
+
+    return copy
+
+
+def _find(
+    session: Session, arrays: str | Sequence[str], prefix: str | None, max_chunks: int
+) -> _Work:
+    work = _Work([], set())
+    chosen = chosen_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
+    for array in chosen:
+        for part in session.transaction.chunk_refs(path_of(array.path)):
+            rows = _virtual_rows(session, part.payloads, prefix)
+            if not len(rows):
+                continue
+            payloads = part.payloads
+            # File by file and front to back: neighbours then share requests.
+            order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
+            work.pieces += pieces_of(array.path, part, order)
+            used = np.unique(payloads.location[rows])
+            work.locations.update(payloads.locations[code] for code in used.tolist())
+            work.chunks += len(rows)
+            require_few(work.chunks, max_chunks, "do some arrays or locations (prefix) a time, or ")
+            work.size_bytes += int(payloads.length[rows].sum())
+    return work
+
+
+def _virtual_rows(
+    session: Session, payloads: ChunkPayloads, prefix: str | None
+) -> NDArray[np.int64]:
+    rows = np.flatnonzero(payloads.kind == ChunkKind.VIRTUAL)
+    if prefix is None or not len(rows):
+        return rows
+    codes = np.unique(payloads.location[rows])
+    expand = session.connection.virtual.expand
+    wanted = [
+        code
+        for code in codes.tolist()
+        if payloads.locations[code].startswith(prefix)
+        or expand(payloads.locations[code]).startswith(prefix)
+    ]
+    return rows[np.isin(payloads.location[rows], wanted)]
+
+
+def _locations(session: Session) -> set[str]:
+    """Return the locations of all virtual chunks that a session sees."""
+    found: set[str] = set()
+    for node in session.transaction.nodes_below(Path("/")):
+        if node.is_array:
+            for part in session.transaction.chunk_refs(node.path):
+                rows = part.payloads.kind == ChunkKind.VIRTUAL
+                used = np.unique(part.payloads.location[rows])
+                found.update(part.payloads.locations[code] for code in used.tolist())
+    return found

@@ -1,0 +1,890 @@
+"""Sessions: one snapshot to read, or a transaction that becomes a commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from icefloe import display
+from icefloe.compat.async_twins import async_twins
+from icefloe.conflicts import VersionSelection, require_solver, require_version_selection
+from icefloe.containers.dependencies import DependencyCount
+from icefloe.containers.virtual_refs import (
+    RefsQuery,
+    distinct_locations,
+    list_refs,
+    record_batches,
+    refs_table,
+    single_refs,
+)
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    RebaseFailedError,
+    SessionStateError,
+)
+from icefloe.format.config_tree import to_tree, without_variants
+from icefloe.format.location_compression import LocationCompression
+from icefloe.format.metadata import encode_metadata
+from icefloe.model.chunk_payload import ChunkRef, InlineChunk
+from icefloe.model.config import ManifestConfig, RepositoryConfig
+from icefloe.model.path import Path
+from icefloe.storage.backoff import pause_s
+from icefloe.store import IcechunkStore, codec_pipeline
+from icefloe.transaction import overlay
+from icefloe.transaction.adopted import complete_log
+from icefloe.transaction.change_columns import gather
+from icefloe.transaction.change_set import transaction_log
+from icefloe.transaction.diff import diff_along_history
+from icefloe.transaction.flush import Flusher
+from icefloe.transaction.merge import merge_changes
+from icefloe.transaction.rebase import Theirs, rebase
+from icefloe.transaction.reindex import reindexed, shifted, whole_numbers
+from icefloe.types import ChunkType, SessionMode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from icefloe.conflicts import ConflictSolver
+    from icefloe.containers.dependencies import Dependencies
+    from icefloe.containers.virtual_refs import RefsPart, VirtualRef
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.transaction_log import TransactionLog
+    from icefloe.session.connection import Connection
+    from icefloe.snapshots import Diff
+    from icefloe.transaction.change_set import ChangeSet
+    from icefloe.transaction.flush import Flushed
+    from icefloe.types import CommitMethod
+
+__all__ = ["ForkSession", "Session"]
+
+codec_pipeline.install()
+
+# Writers who meet again and again step aside for a moment, longer each time.
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 1.0
+
+
+@async_twins(
+    "move",
+    "get_node_id",
+    "all_virtual_chunk_locations",
+    "virtual_refs_table",
+    "virtual_locations",
+    "dependencies",
+    "chunk_type",
+    "merge",
+    "commit",
+    "amend",
+    "flush",
+    "rebase",
+    "reindex_array",
+    "shift_array",
+)
+class Session:
+    """Reads one snapshot and, if it is writable, changes it.
+
+    What a session reads never changes but by its own writes. A commit makes all of them visible
+    at once, or none. After it the session is read-only and shows the new snapshot.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        snapshot_id: SnapshotId,
+        *,
+        mode: SessionMode = SessionMode.readonly,
+        branch: str | None = None,
+        changes: ChangeSet | None = None,
+    ) -> None:
+        self.connection = connection
+        self.transaction = connection.transaction(snapshot_id, changes)
+        self._mode = mode
+        self._branch = branch
+
+    # -- what it is
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it refuses writes."""
+        return self._mode is SessionMode.readonly
+
+    @property
+    def mode(self) -> SessionMode:
+        """What it may do."""
+        return self._mode
+
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot that it reads, and that its changes are based on."""
+        return str(self.transaction.base_id)
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that a commit would move; None if it cannot commit."""
+        return self._branch
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The configuration that applies; a copy."""
+        return self.connection.config.copy()
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """Whether there is anything to commit."""
+        return not self.read_only and self.transaction.has_changes
+
+    @cached_property
+    def store(self) -> IcechunkStore:
+        """The Zarr store to read and write through."""
+        return IcechunkStore(self)
+
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, Session):
+            return NotImplemented
+        return self is value or (
+            self.connection.is_same_repository(value.connection)
+            and self.snapshot_id == value.snapshot_id
+            and (self._mode, self._branch) == (value._mode, value._branch)
+            and not self.transaction.has_changes
+            and not value.transaction.has_changes
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.snapshot_id)
+
+    def __repr__(self) -> str:
+        where = f" on {self._branch!r}" if self._branch else ""
+        changes = ", uncommitted changes" if self.has_uncommitted_changes else ""
+        url = self.connection.storage.url
+        kind = f"{type(self).__name__} {self._mode.name}{where}"
+        return f"<{kind} at {self.snapshot_id} of {url}{changes}>"
+
+    @display.never_raising
+    def _repr_html_(self) -> str:
+        return display.session_html(
+            type(self).__name__,
+            self.connection.storage.url,
+            mode=self._mode.name,
+            branch=self._branch,
+            snapshot_id=self.snapshot_id,
+            has_changes=self.has_uncommitted_changes,
+        )
+
+    def __reduce__(self) -> Any:
+        if not self.read_only:
+            instead = "pickle session.fork() and merge what comes back"
+            if self._mode is SessionMode.rearrange:
+                instead = "move nodes where the session is, and pickle the repository"
+            raise InvalidInputError(
+                f"a {self._mode.name} session does not pickle, because only one copy could be "
+                f"committed: {instead}",
+                kind=ErrorKind.PICKLE,
+            )
+        return _unpickle_reader, (self.connection, self.transaction.base_id)
+
+    def status(self) -> Diff:
+        """Tell what a commit would change."""
+        log = self._log()
+        after = {node.id: node for node in self.transaction.changes.edits.values() if node}
+        return diff_along_history([log], self.transaction.base.by_id, after)
+
+    def discard_changes(self) -> None:
+        """Forget all changes since the session began."""
+        self._require_writable()
+        self.transaction.discard()
+
+    # -- looking around
+
+    def path(self, path: str) -> Path:
+        """Read the path of a node, with or without a slash in front."""
+        if not isinstance(path, str):
+            raise InvalidInputError(
+                f"the path of a node is a str, not {path!r:.80}", kind=ErrorKind.INVALID_PATH
+            )
+        return Path("/" + path.strip("/"))
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id that a node keeps for as long as it exists."""
+        return str(self.transaction.require_node(self.path(path)).id)
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Tell where the bytes of a chunk are."""
+        path = self.path(array_path)
+        self.transaction.require_array(path)
+        indices = whole_numbers(chunk_coordinates, "chunk_coordinates")
+        match self.transaction.get_payload(path, indices):
+            case None:
+                return ChunkType.uninitialized
+            case ChunkRef():
+                return ChunkType.native
+            case InlineChunk():
+                return ChunkType.inline
+            case _:
+                return ChunkType.virtual
+
+    async def chunk_coordinates(
+        self, array_path: str, batch_size: int = 1000
+    ) -> AsyncIterator[tuple[int, ...]]:
+        """Yield the coordinates of an array's chunks that were written."""
+        async for coords, *_ in self.store.array_chunk_iterator(array_path, batch_size):
+            for row in coords.tolist():
+                yield tuple(row)
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """Return the locations of all virtual chunks, one for each chunk."""
+        found: list[str] = []
+        for part in self._list_refs(RefsQuery(), with_containers=False):
+            table = part.refs.payloads.locations.tolist()
+            found += map(table.__getitem__, part.refs.payloads.location.tolist())
+        return found
+
+    def virtual_refs(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Iterator[VirtualRef]:
+        """Yield the virtual chunks for which everything given holds, manifest by manifest.
+
+        Parameters
+        ----------
+        array_path
+            The array, or a group: all arrays below it.
+        prefix
+            What the location begins with.
+        glob
+            What the whole location looks like: ``*``, ``?`` and ``[…]`` as in a shell; ``*``
+            matches slashes too.
+        regex
+            What is found anywhere in the location.
+        container
+            The name or the URL prefix of the container that holds it.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return single_refs(self._list_refs(query), self._container_prefixes)
+
+    def virtual_refs_batches(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Iterator[Any]:
+        """Do as `virtual_refs`, in Arrow record batches, all of one schema."""
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return record_batches(self._list_refs(query), self._container_prefixes)
+
+    def virtual_refs_table(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> Any:
+        """Do as `virtual_refs`, as one Arrow table.
+
+        Its columns are ``array_path``, ``index``, ``location``, ``offset``, ``length``, ``etag``,
+        ``last_modified`` and ``container``; for one array, `IcechunkStore.set_virtual_refs_table`
+        takes it as it is.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return refs_table(self._list_refs(query), self._container_prefixes)
+
+    def virtual_locations(
+        self,
+        *,
+        array_path: str | None = None,
+        prefix: str | None = None,
+        glob: str | None = None,
+        regex: str | None = None,
+        container: str | None = None,
+    ) -> list[str]:
+        """Return the locations of the virtual chunks that `virtual_refs` yields.
+
+        Each comes once, in no particular order.
+        """
+        query = RefsQuery(array_path, prefix, glob, regex, container)
+        return distinct_locations(self._list_refs(query, with_containers=False))
+
+    def dependencies(self) -> Dependencies:
+        """Count the files outside the repository that this session needs, and their containers.
+
+        Virtual data is not read. `Repository.dependencies` does it for all of history.
+        """
+        count = DependencyCount()
+        for node in self.transaction.nodes_below(Path("/")):
+            if node.is_array:
+                for part in self.transaction.chunk_refs(node.path):
+                    count.add(node.id, part.payloads)
+        return count.finish(self.connection.virtual)
+
+    @property
+    def _container_prefixes(self) -> list[str]:
+        return [one.container.url_prefix for one in self.connection.virtual.containers()]
+
+    def _list_refs(self, query: RefsQuery, *, with_containers: bool = True) -> Iterator[RefsPart]:
+        virtual = self.connection.virtual
+        return list_refs(self.transaction, virtual, query, with_containers=with_containers)
+
+    # -- changing
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move or rename a node, with everything below it; no chunk is copied."""
+        self._require_writable()
+        if self._mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                "nodes move in a session of their own: take repository.rearrange_session(branch)",
+                kind=ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+        self.transaction.move_node(self.path(from_path), self.path(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by a number of chunks along each dimension.
+
+        Chunks that would leave the array are dropped; places that nothing moves to become empty.
+        Only references change: no chunk is read or written.
+        """
+        offset = whole_numbers(chunk_offset, "chunk_offset")
+        self._relabel(array_path, lambda refs, grid: shifted(refs, grid, offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[Iterable[int]], Iterable[int] | None],
+        backward: Callable[[Iterable[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Give the chunks of an array new coordinates.
+
+        Parameters
+        ----------
+        forward
+            Says where a chunk goes, None to leave it where it is.
+        backward
+            Says where what belongs at a place comes from. With it, a chunk whose place nothing
+            comes to is deleted; without it, it stays.
+        """
+        self._relabel(array_path, lambda refs, grid: reindexed(refs, grid, forward, backward))
+
+    def merge(
+        self,
+        *others: ForkSession,
+        on_chunk_conflict: VersionSelection = VersionSelection.Fail,
+    ) -> None:
+        """Take over what forks of this session did.
+
+        Parameters
+        ----------
+        others
+            The forks, in the order in which they count.
+        on_chunk_conflict
+            What happens where two wrote the same chunk with different bytes: ``Fail``, keep the
+            one that is here (``UseOurs``), or take the fork's (``UseTheirs``).
+
+        Raises
+        ------
+        SessionStateError
+            If forks contradict each other, or one began with changes that are not here. Nothing
+            was taken over then, from none of them.
+        ConflictError
+            If a fork began at another snapshot than this session: its writer may not have seen
+            what this session is based on.
+        """
+        self._require_writable()
+        require_version_selection(on_chunk_conflict)
+        for fork in others:
+            self._require_mergeable(fork)
+        # Before this session is locked: two that merge each other would wait for ever.
+        changes = [fork.transaction.copy_changes() for fork in others]
+        with self.transaction.undone_on_error() if len(others) > 1 else nullcontext():
+            for fork, changed in zip(others, changes, strict=True):
+                self._require_fork_point(fork)
+                fork_point = fork.connection.transaction(fork.transaction.base_id)
+                merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
+
+    # -- becoming a commit
+
+    def commit(
+        self,
+        message: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        allow_empty: bool = False,
+    ) -> str:
+        """Make all changes visible at once, as a new snapshot of the branch.
+
+        Parameters
+        ----------
+        message, metadata
+            What history records besides the changes.
+        rebase_with
+            Who decides about conflicts if others committed in the meantime; without it any other
+            commit is a conflict.
+        rebase_tries
+            How often to start over when others are faster.
+        allow_empty
+            Whether to commit although nothing changed.
+
+        Returns
+        -------
+            The id of the new snapshot.
+
+        Raises
+        ------
+        ConflictError
+            If the branch moved. Nothing was committed, nor written unless it moved just now; the
+            session can be rebased.
+        RebaseFailedError
+            If a conflict could not be solved.
+        OutcomeUnknownError
+            If nobody can tell whether the commit landed.
+        """
+        branch = self._require_branch()
+        self._require_changes(allow_empty=allow_empty)
+        if rebase_with is not None:
+            require_solver(rebase_with)
+        given = _require_entries(metadata)
+        with self.transaction.sealed():
+            attempts = 0
+            while True:
+                own = given if rebase_with is None else _with_rebase_attempts(given, attempts)
+                base_id = self.transaction.base_id
+                refs = self.connection.refs
+                # Who has no solver is told of a conflict before anything is written. Who has one
+                # needs the files in any case, and looks as late as possible: others are fast.
+                finish = (
+                    refs.begin_commit(branch, base_id)
+                    if rebase_with is None
+                    else partial(refs.commit, branch, base_id)
+                )
+                flushed = self._flush(message, own, parent_id=base_id)
+                try:
+                    finish(_info(flushed, base_id))
+                except ConflictError:
+                    if rebase_with is None or attempts >= rebase_tries:
+                        raise
+                else:
+                    return self._become_reader(flushed)
+                attempts += 1
+                if attempts > 1:
+                    time.sleep(pause_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                self._rebase(branch, rebase_with)
+
+    def amend(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        """Commit in place of the branch's last commit, which leaves history (version 2 only)."""
+        branch = self._require_branch()
+        self._require_changes(allow_empty=allow_empty)
+        with self.transaction.sealed():
+            return self._amend(branch, message, _require_entries(metadata), rewrite=False)
+
+    def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
+        """Write a snapshot that no branch points at; it can be opened by its id."""
+        self._require_writable()
+        base_id = self.transaction.base_id
+        with self.transaction.sealed():
+            own = _require_entries(metadata)
+            flushed = self._flush(message, own, parent_id=base_id, durable=True)
+            self.connection.refs.add_snapshot(_info(flushed, base_id))
+            return self._become_reader(flushed)
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Go on from the branch's present tip, with the same changes on top.
+
+        The commits of others are replayed one by one, oldest first. Where one cannot be, the
+        session stays based on the last that could, and keeps its changes.
+
+        Raises
+        ------
+        RebaseFailedError
+            With the snapshot and all conflicts that stand in the way.
+        """
+        branch = self._require_branch()
+        require_solver(solver)
+        with self.transaction.sealed():
+            self._rebase(branch, solver)
+
+    def _rebase(self, branch: str, solver: ConflictSolver) -> None:
+        refs = self.connection.refs.pinned()
+        newer: list[SnapshotInfo] = []
+        tip = refs.fetch_branch(branch)
+        for info in refs.fetch_ancestry(tip):
+            if info.id == self.transaction.base_id:
+                break
+            newer.append(info)
+        else:
+            raise ConflictError(
+                f"branch {branch!r} no longer contains snapshot {self.snapshot_id}, which this "
+                "session is based on: it was reset or amended; start a new session",
+                expected_parent=self.snapshot_id,
+                actual_parent=str(tip),
+            )
+        newer.reverse()
+        ids = [log_id for info in newer for log_id in (*info.pruned_ancestor_tx_logs, info.id)]
+        logs = dict(zip(ids, self.connection.assets.all_at_once(self._fetch_log, ids), strict=True))
+        for info in newer:
+            tree = self.connection.assets.fetch_tree(info.id)
+            get_payload = self.connection.transaction(info.id).get_payload
+            changes = self.transaction.changes
+            for log_id in (*info.pruned_ancestor_tx_logs, info.id):
+                theirs = Theirs(logs[log_id], tree, get_payload)
+                changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
+                if conflicts:
+                    raise _rebase_failed(info, conflicts)
+            self.transaction.rebased(info.id, changes)
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Commit the same content with all manifests made anew, by today's rules of splitting."""
+        branch = self._require_branch()
+        if commit_method not in {"new_commit", "amend"}:
+            raise InvalidInputError(
+                f"commit_method is 'new_commit' or 'amend', not {commit_method!r}",
+                kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
+        if self.transaction.has_changes:
+            raise SessionStateError(
+                "commit or discard the changes of this session before manifests are rewritten",
+                kind=ErrorKind.UNCOMMITTED_CHANGES,
+            )
+        own = _require_entries(metadata)
+        own["__icechunk"] = {"splitting_config": self._splitting_rules()}
+        base_id = self.transaction.base_id
+        with self.transaction.sealed():
+            if commit_method == "amend":
+                return self._amend(branch, message, own, rewrite=True)
+            flushed = self._flush(message, own, parent_id=base_id, rewrite=True)
+            self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
+            return self._become_reader(flushed)
+
+    def fork(self) -> ForkSession:
+        """Return a session that can go to another process, write there, and be merged back.
+
+        It sees what this session sees now. If there are uncommitted changes, they are written as a
+        snapshot that nothing refers to; otherwise nothing is written.
+        """
+        if self.read_only:
+            raise SessionStateError(
+                "a read-only session cannot fork: it pickles as it is",
+                kind=ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
+            )
+        if self._mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "a rearrange session cannot fork", kind=ErrorKind.NON_REARRANGE_SESSION
+            )
+        with self.transaction.lock:
+            base_id = self.transaction.base_id
+            if self.transaction.has_changes:
+                flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
+                base_id = flushed.tree.snapshot.id
+                self.transaction.changes.fork_points.add(base_id)
+        return ForkSession(self.connection, base_id, origin=self._origin)
+
+    # -- inside
+
+    @property
+    def _origin(self) -> SnapshotId:
+        """The committed snapshot that all changes go back to."""
+        return self.transaction.base_id
+
+    @cached_property
+    def flusher(self) -> Flusher:
+        """What writes the changes of this session."""
+        rules = self.connection.config.effective_manifest
+        rules_of_locations = rules.effective_virtual_chunk_location_compression
+        return Flusher(
+            self.connection.assets,
+            self.connection.config,
+            LocationCompression(
+                min_locations=rules_of_locations.effective_min_num_chunks,
+                max_training_samples=rules_of_locations.effective_dictionary_max_training_samples,
+                max_dictionary_size=rules_of_locations.effective_dictionary_max_size_bytes,
+                level=rules_of_locations.effective_compression_level,
+            ),
+        )
+
+    def _splitting_rules(self) -> Any:
+        splitting = self.connection.config.effective_manifest.effective_splitting
+        tree = to_tree(RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
+        manifest = tree["manifest"]
+        return without_variants(manifest["splitting"]) if isinstance(manifest, dict) else None
+
+    def _flush(
+        self,
+        message: str,
+        metadata: Mapping[str, Any],
+        *,
+        parent_id: SnapshotId | None,
+        amended: TransactionLog | None = None,
+        rewrite: bool = False,
+        with_log: bool = True,
+        durable: bool = False,
+    ) -> Flushed:
+        _require_message(message)
+        own = {**self.connection.default_commit_metadata, **metadata}
+        encoded = encode_metadata(own, self.connection.spec_version)
+        # What can be wrong with the caller's words was found by now: nothing is written before.
+        self.transaction.finish_chunks()
+        return self.flusher.flush(
+            self.transaction.base,
+            self.transaction.changes,
+            message=message,
+            metadata=encoded,
+            parent_id=parent_id,
+            amended=amended,
+            rewrite=rewrite,
+            with_log=with_log,
+            durable=durable,
+        )
+
+    def _amend(
+        self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
+    ) -> str:
+        if self.connection.spec_version < 2:
+            raise FormatError(
+                "only repositories of version 2 can amend a commit; this one has version 1",
+                kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+            )
+        previous = self.connection.refs.fetch_snapshot_info(self.transaction.base_id)
+        if previous.parent_id is None:
+            raise SessionStateError(
+                "the first snapshot of a repository cannot be amended: commit instead",
+                kind=ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+            )
+        replaced = self.connection.assets.fetch_transaction_log(previous.id)
+        if replaced.moved_nodes and self._mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                f"commit {previous.id} moved nodes: amend it in a rearrange session",
+                kind=ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+        flushed = self._flush(
+            message,
+            metadata,
+            parent_id=previous.parent_id,
+            amended=replaced,
+            rewrite=rewrite,
+        )
+        self.connection.refs.amend(branch, previous.id, _info(flushed, previous.parent_id))
+        return self._become_reader(flushed)
+
+    def _become_reader(self, flushed: Flushed) -> str:
+        self.transaction.finish(flushed.tree.snapshot.id)
+        self._mode = SessionMode.readonly
+        self._branch = None
+        return self.snapshot_id
+
+    def _log(self) -> TransactionLog:
+        transaction = self.transaction
+        with transaction.lock:
+            chunks = gather(transaction.changes.chunks)
+            log = transaction_log(transaction.base_id, transaction.node_changes(), chunks)
+            adopted = dict(transaction.changes.adopted)
+        return complete_log(log, adopted, transaction.assets) if adopted else log
+
+    def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
+        try:
+            return self.connection.assets.fetch_transaction_log(snapshot_id)
+        except ObjectNotFoundError as error:
+            raise SessionStateError(
+                f"the transaction log of {snapshot_id} is gone, so that nobody can tell whether "
+                "its changes conflict with those of this session: start a new session",
+                kind=ErrorKind.REBASE_TX_LOG_PRUNED,
+            ) from error
+
+    def _relabel(
+        self,
+        array_path: str,
+        relabel: Callable[[ArrayManifest, tuple[int, ...]], ArrayManifest],
+    ) -> None:
+        self._require_editable()
+        path = self.path(array_path)
+        node = self.transaction.require_array(path)
+        grid = self.transaction.regular_grid(path)
+        parts = [part for part in self.transaction.chunk_refs(path) if len(part)]
+        if parts:
+            self.transaction.change_chunks(node, relabel(overlay.stack(parts), grid))
+
+    def _require_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session is read-only: take repository.writable_session(branch) to write "
+                "(a session becomes read-only when it is committed)",
+                kind=ErrorKind.READ_ONLY_SESSION,
+            )
+
+    def _require_editable(self) -> None:
+        self._require_writable()
+        if self._mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "a rearrange session only moves nodes: take repository.writable_session(branch)",
+                kind=ErrorKind.NON_REARRANGE_SESSION,
+            )
+
+    def _require_branch(self) -> str:
+        self._require_writable()
+        if self._branch is None:
+            raise SessionStateError(
+                "a fork cannot commit: merge it into the session that it came from",
+                kind=ErrorKind.COMMIT_NOT_ALLOWED,
+            )
+        return self._branch
+
+    def _require_changes(self, *, allow_empty: bool) -> None:
+        if not allow_empty and not self.transaction.has_changes:
+            raise SessionStateError(
+                "there is nothing to commit: pass allow_empty=True to commit all the same",
+                kind=ErrorKind.NO_CHANGES_TO_COMMIT,
+            )
+
+    def _require_mergeable(self, fork: object) -> None:
+        if not isinstance(fork, ForkSession):
+            raise SessionStateError(
+                f"only forks can be merged, not a {type(fork).__name__}: make one with "
+                "session.fork()",
+                kind=ErrorKind.MERGE_NOT_ALLOWED,
+            )
+        if self._mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "a rearrange session takes no forks", kind=ErrorKind.NON_REARRANGE_SESSION
+            )
+        if not self.connection.is_same_repository(fork.connection):
+            theirs, ours = fork.connection.storage.url, self.connection.storage.url
+            where = f"at {theirs}, and this session's is at {ours}"
+            if theirs == ours:
+                where = f"that is at {ours} too: each storage in memory is a place of its own"
+            raise SessionStateError(
+                f"the fork belongs to another repository, {where}; merge it into the session that "
+                "it came from",
+                kind=ErrorKind.MERGE_NOT_ALLOWED,
+            )
+        if fork.origin != self._origin:
+            raise ConflictError(
+                f"the fork began at snapshot {fork.origin}, but this session is based on "
+                f"{self._origin}: merge it into a session that starts at {fork.origin}, and let "
+                "commit(rebase_with=...) find the conflicts",
+                expected_parent=str(fork.origin),
+                actual_parent=str(self._origin),
+            )
+
+    def _require_fork_point(self, fork: ForkSession) -> None:
+        """Refuse a fork that saw other changes when it began: they would be left behind."""
+        began, here = fork.transaction.base_id, self.transaction.base_id
+        if began != here and began not in self.transaction.changes.fork_points:
+            raise SessionStateError(
+                f"the fork began at {began}, what is here at {here}, and uncommitted changes that "
+                "only one of them began with would be lost: pass all forks to the session that "
+                "they came from, session.merge(*forks), a fork of a fork after that fork; nothing "
+                "was merged",
+                kind=ErrorKind.MERGE_NOT_ALLOWED,
+            )
+
+
+class ForkSession(Session):
+    """A session for another process: it pickles, writes, and is merged back; it cannot commit."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        snapshot_id: SnapshotId,
+        *,
+        origin: SnapshotId,
+        changes: ChangeSet | None = None,
+    ) -> None:
+        super().__init__(connection, snapshot_id, mode=SessionMode.writable, changes=changes)
+        self.origin = origin
+
+    @property
+    def _origin(self) -> SnapshotId:
+        return self.origin
+
+    def __reduce__(self) -> Any:
+        transaction = self.transaction
+        changes = transaction.copy_changes()
+        return _unpickle_fork, (self.connection, transaction.base_id, self.origin, changes)
+
+
+def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session:
+    return Session(connection, snapshot_id)
+
+
+def _unpickle_fork(
+    connection: Connection, snapshot_id: SnapshotId, origin: SnapshotId, changes: ChangeSet
+) -> ForkSession:
+    return ForkSession(connection, snapshot_id, origin=origin, changes=changes)
+
+
+def _require_message(message: object) -> None:
+    kind = ErrorKind.INVALID_COMMIT_CONFIGURATION
+    if not isinstance(message, str):
+        raise InvalidInputError(f"the message of a commit is a str, not {message!r:.80}", kind)
+    try:
+        message.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the message {message!r:.80} has half a surrogate pair", kind
+        ) from error
+
+
+def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the metadata of a commit as a dictionary, or raise if it is no mapping."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInputError(
+            f"the metadata of a commit is a mapping of names to JSON values, not {metadata!r:.80}",
+            kind=ErrorKind.BAD_METADATA,
+        )
+    return dict(metadata or {})
+
+
+def _with_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[str, Any]:
+    present = metadata.get("__icechunk", {})
+    if not isinstance(present, Mapping):
+        raise InvalidInputError(
+            f"the metadata entry '__icechunk' is {present!r:.80}, and a commit that may be rebased "
+            "records its attempts there: use another name, or a mapping",
+            kind=ErrorKind.BAD_METADATA,
+        )
+    return {**metadata, "__icechunk": {**present, "rebase_attempts": attempts}}
+
+
+def _info(flushed: Flushed, parent_id: SnapshotId | None) -> SnapshotInfo:
+    return replace(flushed.tree.snapshot.info(), parent_id=parent_id)
+
+
+def _rebase_failed(info: SnapshotInfo, conflicts: list[Any]) -> RebaseFailedError:
+    shown = "; ".join(str(conflict) for conflict in conflicts[:5])
+    more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+    return RebaseFailedError(
+        f"commit {info.id} ({info.message!r}) conflicts with this session: {shown}{more}. The "
+        "session keeps its changes; solve this with another solver, or start a new session",
+        snapshot=str(info.id),
+        conflicts=conflicts,
+    )

@@ -1,0 +1,1 @@
+"""Running work on Spark: sessions, tasks, progress, exactly-once commits."""

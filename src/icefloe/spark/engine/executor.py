@@ -1,0 +1,123 @@
+"""Spark as an executor of Python's: for libraries that map a function over many files."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.spark.engine.local_session import spark_session
+from icefloe.spark.engine.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from icefloe.spark.engine.progress import Progress
+    from icefloe.spark.engine.tasks import Outcome
+
+T = TypeVar("T")
+
+_CLOSED: Final = "this executor was shut down: make another one"
+
+
+class SparkExecutor(Executor):
+    """Runs functions on Spark, a classic session or one of Spark Connect.
+
+    ``map`` is one Spark job for all its items, and the way to use it. ``submit`` is a job for one
+    call, and returns when that is done. What is called, and what it returns, must pickle, and the
+    packages that it needs must be installed on the executors.
+
+    ``virtualizarr.open_virtual_mfdataset(urls, …, parallel=SparkExecutor)`` takes the class, and
+    makes an executor of the running session.
+
+    Parameters
+    ----------
+    spark
+        The session; the one that runs, or else one on all cores of this machine, if not given.
+    progress
+        Hears how far Spark is.
+    """
+
+    def __init__(
+        self, spark: SparkSession | None = None, *, progress: Progress | None = None
+    ) -> None:
+        self._spark = spark_session() if spark is None else spark
+        self._progress = progress
+        self._is_shut_down = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run one call, and return its future, which is done."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(self._results(lambda _: fn(*args, **kwargs), [()])[0])
+        except Exception as error:  # noqa: BLE001 - the future's to raise
+            future.set_exception(error)
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Run a call for each item, all in one Spark job; results come in the order of the items.
+
+        The first exception in that order is raised, after all are done. How items are put together
+        is Spark's to decide, so that ``chunksize`` and ``buffersize`` mean nothing here.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is a ``timeout``, which a Spark job does not have.
+        """
+        del chunksize, buffersize
+        if timeout is not None:
+            raise InvalidInputError(
+                "a Spark job has no timeout: leave it out, or cancel the job from another thread",
+                kind=ErrorKind.NOT_ALLOWED,
+            )
+        return iter(self._results(lambda items: fn(*items), list(zip(*iterables, strict=False))))
+
+    def shutdown(
+        self,
+        wait: bool = True,  # noqa: ARG002, FBT001, FBT002 - Python's signature
+        *,
+        cancel_futures: bool = False,  # noqa: ARG002 - nothing waits
+    ) -> None:
+        """Take no more calls; the session goes on, because others may use it."""
+        self._is_shut_down = True
+
+    def _results(self, call: Callable[[Any], T], tasks: list[Any]) -> list[T]:
+        if self._is_shut_down:
+            raise RuntimeError(_CLOSED)
+        outcomes = run_tasks(self._spark, tasks, _caught(call), progress=self._progress)
+        return [_result(outcome) for outcome in outcomes]
+
+
+def _caught(call: Callable[[Any], T]) -> Callable[[Any], tuple[T | None, Exception | None]]:
+    def work(task: Any) -> tuple[T | None, Exception | None]:
+        try:
+            return call(task), None
+        except Exception as error:  # noqa: BLE001 - raised where the call came from
+            try:
+                pickle.loads(pickle.dumps(error))  # noqa: S301 - whether it survives
+            except Exception:  # noqa: BLE001 - exceptions pickle as badly as they like
+                raise error from None
+            return None, error
+
+    return work
+
+
+def _result(outcome: Outcome[tuple[T | None, Exception | None]]) -> T:
+    if outcome.error is not None:
+        raise RuntimeError(outcome.error)
+    value, error = cast("tuple[T, Exception | None]", outcome.result)
+    if error is not None:
+        raise error
+    return value

@@ -1,0 +1,1 @@
+"""Reading groups as tables; knows nothing of Spark."""

@@ -1,0 +1,1 @@
+"""Following a branch as a stream; knows nothing of Spark."""

@@ -1,0 +1,1 @@
+"""Writing rows into groups; knows nothing of Spark."""

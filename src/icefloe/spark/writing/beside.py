@@ -1,0 +1,168 @@
+"""Variables beside a table that is appended to: they have its new labels, but not a value per row.
+
+``day(time)`` beside a table over time, lat and lon is a column that says the same wherever the time
+is the same. ``time_bnds(time, bnds)`` is a column of arrays. They are small next to the table, and
+their chunks are not those of its blocks: whoever prepares the write writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.writing.cf_encoding import encode, missing_value, require_writable
+from icefloe.spark.writing.grid_rows import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from icefloe.spark.reading.cf import Coding
+    from icefloe.spark.reading.group import Variable
+    from icefloe.spark.writing.grid_rows import Dimension
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """A variable beside the table.
+
+    Parameters
+    ----------
+    variable
+        Where it is, and its dimensions.
+    coding
+        How its values are stored.
+    shared
+        Its dimensions that are dimensions of the table.
+    own
+        The lengths of the others: what an array in its column holds.
+    """
+
+    variable: Variable
+    coding: Coding
+    shared: tuple[str, ...]
+    own: tuple[int, ...]
+
+    @classmethod
+    def of(cls, variable: Variable, coding: Coding, dims: tuple[str, ...]) -> Beside:
+        """Say how a variable lies beside a table."""
+        lengths = dict(zip(variable.dims, variable.shape, strict=True))
+        return cls(
+            variable,
+            coding,
+            tuple(name for name in variable.dims if name in dims),
+            tuple(length for name, length in lengths.items() if name not in dims),
+        )
+
+    @property
+    def name(self) -> str:
+        """The variable, and its column."""
+        return self.variable.name
+
+    @property
+    def type(self) -> str:
+        """What its column holds, for messages."""
+        if not self.own:
+            return str(self.coding.type)
+        return f"arrays of {prod(self.own)} {self.coding.type}"
+
+    def require_writable(self, given: pa.DataType) -> None:
+        """Refuse a column that this variable cannot be made of."""
+        if len(self.own) > 1:
+            raise invalid(
+                f"variable {self.name!r} has {len(self.own)} dimensions that the table does not "
+                "have, and so no column: name it in the option 'leave_missing', or append with "
+                "xarray"
+            )
+        if self.own:
+            if not _is_list(given):
+                raise invalid(f"column {self.name!r} is {given}, and the variable has {self.type}")
+            given = given.value_type
+        require_writable(self.coding, given)
+
+    def values(self, told: pa.Table, dims: Mapping[str, Dimension]) -> NDArray[Any]:
+        """Make stored values for the new part, in the order of the variable's dimensions.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows disagree, or tell nothing where something must be.
+        """
+        grid = Grid(tuple(dims[name] for name in self.shared), ())
+        shape = tuple(len(dims[name]) for name in self.shared)
+        cells = np.ravel_multi_index(list(grid.positions(told)), shape)
+        stored = self._stored(told, grid)
+        missing = missing_value(self.coding)
+        if missing is None and len(np.unique(cells)) < prod(shape):
+            raise invalid(
+                f"variable {self.name!r} has no _FillValue to say that something is missing, and "
+                f"rows do not tell all of it along {', '.join(self.shared)}"
+            )
+        whole = np.empty((prod(shape), stored.shape[1]), self.coding.dtype)
+        whole[:] = "" if self.coding.dtype.kind in "OTU" else 0
+        if missing is not None:
+            whole[:] = missing
+        whole[cells] = stored
+        differs = (whole[cells] != stored) & ~((whole[cells] != whole[cells]) & (stored != stored))  # noqa: PLR0124 - NaN
+        if differs.any():
+            row = int(np.flatnonzero(differs.any(axis=1))[0])
+            raise invalid(
+                f"column {self.name!r} has several values at {grid.shown(told, row)}, and the "
+                f"variable has one there: it varies along {', '.join(self.variable.dims)} only"
+            )
+        return self._ordered(whole.reshape(*shape, *self.own))
+
+    def nothing(self, length: int, along: str) -> NDArray[Any]:
+        """Make a new part of which nothing is known.
+
+        Raises
+        ------
+        InvalidInputError
+            If the variable cannot say so.
+        """
+        require_fill(self.coding)
+        shape = tuple(
+            length if name == along else size
+            for name, size in zip(self.variable.dims, self.variable.shape, strict=True)
+        )
+        return np.full(shape, missing_value(self.coding), self.coding.dtype)
+
+    def _stored(self, told: pa.Table, grid: Grid) -> NDArray[Any]:
+        column = told[self.name].combine_chunks()
+        if not self.own:
+            return encode(self.coding, column)[:, np.newaxis]
+        lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != self.own[0])
+        if len(wrong):
+            row = int(wrong[0])
+            raise invalid(
+                f"column {self.name!r} has {self.type}, and not {column[row].as_py()} as at "
+                f"{grid.shown(told, row)}"
+            )
+        return encode(self.coding, column.flatten()).reshape(len(column), self.own[0])
+
+    def _ordered(self, values: NDArray[Any]) -> NDArray[Any]:
+        made = [*self.shared, *(name for name in self.variable.dims if name not in self.shared)]
+        return values.transpose([made.index(name) for name in self.variable.dims])
+
+
+def require_fill(coding: Coding) -> None:
+    """Refuse to leave a variable missing that has no way to say so."""
+    if missing_value(coding) is None:
+        raise invalid(
+            f"variable {coding.name!r} cannot be left missing, because it has no _FillValue: give "
+            "a column for it"
+        )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

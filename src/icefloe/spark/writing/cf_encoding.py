@@ -1,0 +1,252 @@
+"""Columns of Spark as the stored values of a variable: the way back from `reading.cf`.
+
+Null becomes what the variable says for missing. Where it has no way to say that, null is an error:
+a zero that nobody measured is worse than none.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import xarray as xr
+
+from icefloe.spark.reading.read_options import invalid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icefloe.spark.reading.cf import Coding
+
+_SCALED: Final = frozenset({"scale_factor", "add_offset", "_Unsigned"})
+_ISO_TIME: Final = re.compile(r"(-?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{6}))?")
+_DATE_FORMAT: Final = """date_format(time, "yyyy-MM-dd'T'HH:mm:ss")"""
+
+
+def require_writable(coding: Coding, given: pa.DataType) -> None:
+    """Refuse a column whose values a variable cannot hold without changing them."""
+    if coding.is_calendar_text and not _fits(given, coding.type):
+        raise invalid(
+            f"column {coding.name!r} is {given}, and the variable has times of the calendar "
+            f"{coding.attributes['calendar']!r}, which Spark has no dates for: write them as they "
+            f"are read, as text such as 2001-02-28T12:00:00. {_DATE_FORMAT} makes it of timestamps"
+        )
+    if not _fits(given, coding.type):
+        raise invalid(
+            f"column {coding.name!r} is {given}, and the variable holds {coding.type}: cast it "
+            f"in Spark, where you decide what is lost"
+        )
+    if pa.types.is_duration(coding.type):
+        raise invalid(f"variable {coding.name!r} holds durations, which are not written from Spark")
+
+
+def missing_value(coding: Coding) -> Any:
+    """Return what a variable stores where nothing is, None if it has no way to say so."""
+    if len(coding.fills):
+        return coding.fills[0]
+    match coding.dtype.kind:
+        case "f":
+            return np.nan
+        case "M":
+            return np.datetime64("NaT")
+        case _:
+            return None
+
+
+def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Bring a column to a type that holds all its values; times of a time zone become UTC."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
+    """Make stored values of a column.
+
+    Raises
+    ------
+    InvalidInputError
+        If something is null and the variable cannot say so, or a value does not fit.
+    """
+    column = as_type(column, coding.type)
+    missing = missing_value(coding)
+    if column.null_count and missing is None:
+        raise invalid(
+            f"column {coding.name!r} has nulls, and the variable has no _FillValue to write for "
+            "them: drop those rows, or fill them with df.fillna"
+        )
+    if coding.is_calendar_text:
+        return _calendar_times(coding, column)
+    if "calendar" in coding.attributes:
+        return _times(coding, column)
+    is_missing = np.asarray(column.is_null())
+    values: NDArray[Any]
+    if coding.attributes.keys() & _SCALED:
+        return _scaled(coding, column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    match coding.dtype.kind:
+        case "f":
+            given = column.to_numpy(zero_copy_only=False)
+            with np.errstate(over="ignore"):
+                values = given.astype(coding.dtype)
+            _require_held(coding, given, values, np.isinf(values) & ~np.isinf(given))
+            _require_no_fill(coding, values[~is_missing])
+            values[is_missing] = missing
+            return values
+        case "i" | "u":
+            integers = pa.uint64() if pa.types.is_decimal(coding.type) else pa.int64()
+            filled = column.cast(integers).fill_null(0).to_numpy(zero_copy_only=False)
+            limits = np.iinfo(coding.dtype)
+            if len(filled) and (filled.min() < limits.min or filled.max() > limits.max):
+                raise invalid(
+                    f"column {coding.name!r} has values outside of {limits.min} to {limits.max}, "
+                    f"which the variable, of type {coding.dtype}, does not hold"
+                )
+            values = filled.astype(coding.dtype)
+            if missing is not None:
+                _require_no_fill(coding, values[~is_missing])
+                values[is_missing] = missing
+            return values
+        case "M":
+            given = column.to_numpy(zero_copy_only=False).astype("M8[us]")
+            values = given.astype(coding.dtype)
+            _require_held(coding, given, values, (values != given) & ~is_missing)
+            return values
+        case _:
+            given = np.empty(len(column), object)
+            given[:] = [missing if one is None else one for one in column.to_pylist()]
+            values = given.astype(coding.dtype)
+            _require_held(coding, given, values, np.asarray(values.astype(object) != given))
+            return values
+
+
+def _require_no_fill(coding: Coding, values: NDArray[Any]) -> None:
+    """Refuse a value that would be read as missing."""
+    found = values[np.isin(values, coding.fills)]
+    if len(found):
+        raise invalid(
+            f"column {coding.name!r} has the value {found[0]}, which means missing in that "
+            "variable (_FillValue): write null, or another value"
+        )
+
+
+def _require_held(
+    coding: Coding, given: NDArray[Any], kept: NDArray[Any], is_lost: NDArray[np.bool_]
+) -> None:
+    """Refuse a value that would be read as another one."""
+    if is_lost.any():
+        first = int(np.flatnonzero(is_lost)[0])
+        packed = {name: coding.attributes[name] for name in _SCALED & coding.attributes.keys()}
+        raise invalid(
+            f"column {coding.name!r} has the value {given[first]}, which the variable, of type "
+            f"{coding.dtype}{f' with {packed}' if packed else ''}, does not hold: it would be read "
+            f"as {kept[first]}. Write null, or a value that it holds"
+        )
+
+
+def _scaled(coding: Coding, values: NDArray[Any]) -> NDArray[Any]:
+    """Pack values, each of which is read back to within half a step of what it was."""
+    if missing_value(coding) is None and np.isnan(values).any():
+        raise invalid(
+            f"column {coding.name!r} has NaN, and the variable has no _FillValue to write for it: "
+            "drop those rows, or fill them with df.fillna"
+        )
+    stored = _by_xarray(coding, values, coding.attributes)
+    back = coding.decode(stored, nan_as_null=False).cast(pa.float64())
+    read = back.to_numpy(zero_copy_only=False)
+    is_float = coding.dtype.kind == "f"
+    step = 0.0 if is_float else abs(float(coding.attributes.get("scale_factor", 1)))
+    rounding = max(1e-6, float(np.finfo(coding.dtype).eps) if is_float else 0.0)
+    offset = abs(float(coding.attributes.get("add_offset", 0)))
+    near = np.abs(read - values) <= 0.5 * step + rounding * np.maximum(np.abs(values), offset)
+    _require_held(coding, values, read, ~near & ~np.isnan(values))
+    return stored
+
+
+def _times(coding: Coding, column: pa.Array) -> NDArray[Any]:
+    values = column.to_numpy(zero_copy_only=False).astype("M8[us]")
+    encoding = {**coding.attributes, "dtype": coding.dtype}
+    stored = _by_xarray(coding, values, encoding)
+    back = coding.decode(stored, nan_as_null=True).to_numpy(zero_copy_only=False).astype("M8[us]")
+    # Floats round: to days since the year 1 they are good for some microseconds.
+    off = np.timedelta64(0 if coding.dtype.kind in "iu" else 1000, "us")
+    if not ((np.abs(back - values) <= off) | (np.isnat(back) & np.isnat(values))).all():
+        raise invalid(
+            f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
+            f"{coding.dtype} cannot say exactly: truncate them in Spark with date_trunc"
+        )
+    return stored
+
+
+def _calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
+    """Make times of text, which must be as `Coding.decode` writes it: labels are found by it."""
+    stored = np.zeros(len(column), coding.dtype)
+    is_missing = np.asarray(column.is_null())
+    if is_missing.any():
+        stored[is_missing] = missing_value(coding)
+    texts = column.drop_null().to_pylist()
+    if texts:
+        times = np.array([_calendar_time(coding, text) for text in texts], object)
+        encoding = {**coding.attributes, "dtype": coding.dtype}
+        stored[~is_missing] = _by_xarray(coding, times, encoding)
+    if not coding.decode(stored, nan_as_null=True).equals(column):
+        raise invalid(
+            f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
+            f"{coding.dtype} cannot say exactly"
+        )
+    return stored
+
+
+def _calendar_time(coding: Coding, text: str) -> Any:
+    import cftime  # noqa: PLC0415 - xarray needs it for these calendars alone
+
+    found = _ISO_TIME.fullmatch(text)
+    if found is None:
+        raise invalid(
+            f"column {coding.name!r} has {text!r}, and times are written as they are read, such as "
+            f"2001-02-28T12:00:00: {_DATE_FORMAT} makes that of timestamps"
+        )
+    *whole, fraction = found.groups("000000")
+    calendar = coding.attributes["calendar"]
+    try:
+        return cftime.datetime(*map(int, whole), int(fraction), calendar=calendar)
+    except ValueError as error:
+        raise invalid(
+            f"column {coding.name!r} has the time {text!r}, which the calendar {calendar!r} of the "
+            f"variable does not have: {error}"
+        ) from error
+
+
+def _by_xarray(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[Any]:
+    variable = xr.Variable(("row",), values, encoding={"dtype": coding.dtype, **encoding})
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # What is lost is found by reading it back, and is an error.
+            warnings.simplefilter("ignore")
+            encoded = xr.conventions.encode_cf_variable(variable, name=coding.name)
+        stored = np.asarray(encoded.values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise invalid(f"column {coding.name!r} cannot be encoded: {error}") from error
+    return stored.astype(coding.dtype, copy=False)
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if given == wanted:
+        return True
+    if pa.types.is_timestamp(wanted):
+        return bool(pa.types.is_timestamp(given) or pa.types.is_date(given))
+    if pa.types.is_string(wanted):
+        return bool(pa.types.is_string(given) or pa.types.is_large_string(given))
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(given) and given.bit_width <= wanted.bit_width)
+    if pa.types.is_decimal(wanted):
+        whole = pa.types.is_decimal(given) and given.scale == 0
+        return bool(pa.types.is_integer(given) or whole)
+    if pa.types.is_floating(wanted):
+        if pa.types.is_floating(given):
+            return bool(given.bit_width <= wanted.bit_width)
+        # So many bits of an integer a float keeps exactly.
+        return bool(pa.types.is_integer(given) and given.bit_width <= wanted.bit_width // 2)
+    return False

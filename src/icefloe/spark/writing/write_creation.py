@@ -1,0 +1,193 @@
+"""New groups made of rows: how their columns are stored, and in which chunks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import zarr
+
+from icefloe.model.path import Path
+from icefloe.spark.reading.axes import require_dimensions
+from icefloe.spark.reading.cf import Coding
+from icefloe.spark.reading.read_options import invalid, nearest
+from icefloe.spark.writing.cf_encoding import as_type, encode
+from icefloe.spark.writing.grid_rows import BLOCK_COLUMN, Dimension, Grid, Target
+from icefloe.spark.writing.write_intent import Intent, require_fitting, require_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from icefloe.session import Session
+    from icefloe.spark.writing.write_options import WriteOptions
+
+_TARGET_CHUNK_BYTES: Final = 4 << 20
+_LABEL_CHUNK: Final = 1024
+"""Labels come in chunks of at least so many, so that small appends do not leave tiny ones."""
+
+_SECOND: Final = 1_000_000
+_MICROSECONDS: Final = pa.timestamp("us")
+_NAME: Final = re.compile(r"(?!__|\.+$|zarr\.json$)[^/]+")
+"""What Zarr lets a node be called."""
+
+
+def plan_creation(
+    session: Session, options: WriteOptions, schema: pa.Schema, dims: tuple[str, ...] | None
+) -> Intent:
+    """Check whether rows can make a group."""
+    if not dims:
+        nodes = session.transaction.nodes_below(Path("/"))
+        groups = [one.path.value for one in nodes if not one.is_array]
+        raise invalid(
+            f"group {options.group!r} has no arrays ({nearest(options.group, groups)}): to make "
+            "them, say with the option 'dims' which columns are their dimensions, in order; the "
+            f"columns are {', '.join(schema.names)}"
+        )
+    problems = [
+        f"there is no column for dimension {name!r} ({nearest(name, schema.names)})"
+        for name in dims
+        if name not in schema.names
+    ]
+    columns = {}
+    for field in schema:
+        if not _NAME.fullmatch(field.name) or field.name == BLOCK_COLUMN:
+            problems.append(f"column {field.name!r} has a name that no array can have: rename it")
+        kind = _written_as(field.type)
+        if kind is None or (field.name in dims and pa.types.is_boolean(kind)):
+            problems.append(
+                f"column {field.name!r} is {field.type}, which no array holds: cast or drop it"
+            )
+        else:
+            columns[field.name] = kind
+    if set(schema.names) <= set(dims):
+        problems.append("no column is left for a variable")
+    require_fitting(problems, options)
+    require_dimensions("chunks", options.chunks, dims)
+    require_dimensions("coords", options.coords, dims)
+    if options.append_dim is not None:
+        # Rows that come later are appended along it, by a stream that says the same each time.
+        require_dimensions("append_dim", {options.append_dim: None}, dims)
+    if options.leave_missing:
+        raise invalid(
+            "option 'leave_missing' is for appending to a group: a new one has the variables that "
+            "are columns"
+        )
+    return Intent("create", tuple(dims), columns, tuple(dims))
+
+
+def create(
+    session: Session,
+    options: WriteOptions,
+    intent: Intent,
+    labels: Mapping[str, pa.Array],
+    *,
+    has_gaps: bool,
+) -> Grid:
+    """Make the arrays of a group, in place of those that are there, and write the labels."""
+    place = Path(options.group)
+    transaction = session.transaction
+    for name in sorted(transaction.children(place)):
+        node = transaction.get_node(place.child(name))
+        if node is not None and node.is_array:
+            transaction.delete_node(node.path)
+    group = zarr.open_group(session.store, path=options.group.strip("/"), mode="a", zarr_format=3)
+    ordered = {
+        name: pc.unique(as_type(labels[name], intent.columns[name])).sort() for name in intent.dims
+    }
+    for name, one in ordered.items():
+        if not len(one):
+            raise invalid(f"there are no rows, and so no labels for the new dimension {name!r}")
+        require_labels(name, one)
+        coding, _ = _declared(name, one.type, one, has_gaps=False)
+        array = group.create_array(
+            name,
+            shape=(len(one),),
+            chunks=(max(len(one), _LABEL_CHUNK),),
+            dtype=_zarr_dtype(coding),
+            dimension_names=[name],
+            attributes=dict(coding.attributes),
+        )
+        array[:] = encode(coding, one)
+    shape = tuple(len(ordered[name]) for name in intent.dims)
+    chunks = _chunks(shape, intent.dims, options.chunks)
+    targets = []
+    for name in intent.variables:
+        coding, fill = _declared(name, intent.columns[name], None, has_gaps=has_gaps)
+        made = group.create_array(
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=_zarr_dtype(coding),
+            fill_value=fill,
+            dimension_names=list(intent.dims),
+            attributes=dict(coding.attributes),
+        )
+        # As it will be read: Zarr may have its own idea of a type in memory.
+        coding = Coding.of(name, made.dtype, coding.attributes)
+        targets.append(Target("/" + made.path, tuple(range(len(shape))), coding))
+    dims = tuple(
+        Dimension(name, ordered[name], 0, len(ordered[name]), length, f"{name!r} has no such label")
+        for name, length in zip(intent.dims, chunks, strict=True)
+    )
+    return Grid(dims, tuple(targets))
+
+
+def _declared(
+    name: str, kind: pa.DataType, labels: pa.Array | None, *, has_gaps: bool
+) -> tuple[Coding, Any]:
+    """Choose how a new column is stored: its coding, and the fill value of its array."""
+    attributes: dict[str, Any] = {}
+    if pa.types.is_timestamp(kind):
+        dtype = np.dtype("i8")
+        whole = labels is not None and not (labels.cast(pa.int64()).to_numpy() % _SECOND).any()
+        unit = "seconds" if whole else "microseconds"
+        attributes = {"units": f"{unit} since 1970-01-01", "calendar": "proleptic_gregorian"}
+    elif pa.types.is_string(kind):
+        return Coding.of(name, np.dtype("O"), {}), ""
+    else:
+        dtype = np.dtype(kind.to_pandas_dtype())
+    if dtype.kind == "f":
+        return Coding.of(name, dtype, attributes), np.nan
+    if dtype.kind == "i" and has_gaps and labels is None:
+        lowest = int(np.iinfo(dtype).min)
+        return Coding.of(name, dtype, {**attributes, "_FillValue": lowest}), lowest
+    return Coding.of(name, dtype, attributes), dtype.type(0)
+
+
+def _zarr_dtype(coding: Coding) -> Any:
+    return "string" if coding.dtype.kind == "O" else coding.dtype
+
+
+def _chunks(
+    shape: tuple[int, ...], dims: tuple[str, ...], asked: Mapping[str, int]
+) -> tuple[int, ...]:
+    """Take the lengths that were asked for; halve the others until a chunk is a few megabytes."""
+    lengths = [
+        max(1, size) if asked.get(name, -1) == -1 else asked[name]
+        for name, size in zip(dims, shape, strict=True)
+    ]
+    free = [number for number, name in enumerate(dims) if name not in asked]
+    while free and np.prod(lengths, dtype=float) * 8 > _TARGET_CHUNK_BYTES:
+        longest = max(free, key=lambda number: lengths[number])
+        if lengths[longest] == 1:
+            break
+        lengths[longest] = -(-lengths[longest] // 2)
+    return tuple(lengths)
+
+
+def _written_as(kind: pa.DataType) -> pa.DataType | None:
+    """Say with which type a column of a new group is written, None if with none."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _MICROSECONDS
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    plain = (
+        pa.types.is_signed_integer(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
+        or pa.types.is_boolean(kind)
+    )
+    return kind if plain else None

@@ -1,0 +1,810 @@
+"""The Zarr store of a session: keys of a Zarr hierarchy on one side, a transaction on the other.
+
+The one asynchronous module, because Zarr asks that way. Memory and local disks answer without
+leaving the event loop, or through Zarr's synchronous path where it has one; remote storages are
+awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from zarr.abc.store import (
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
+from zarr.core.buffer import Buffer, default_buffer_prototype
+
+from icefloe.compat.async_twins import async_twins
+from icefloe.containers.locations import parse_location
+from icefloe.containers.reference_columns import (
+    checksum_of,
+    references_of_box,
+    references_of_specs,
+    references_of_table,
+)
+from icefloe.containers.well_formed import find_malformed
+from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.model.byte_range import Bounded, From, Last
+from icefloe.model.chunk_payload import ChunkKind, ChunkRef, VirtualChunkRef
+from icefloe.model.zarr_keys import (
+    ChunkKey,
+    MetadataKey,
+    V2Key,
+    chunk_prefix,
+    chunk_prefix_indices,
+    metadata_key,
+    node_prefix,
+    parse_key,
+)
+from icefloe.store.coalesced_reads import CoalescedReads
+from icefloe.transaction import overlay
+from icefloe.transaction.transaction import Part, Transaction
+from icefloe.types import SessionMode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from numpy.typing import NDArray
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import BufferPrototype
+    from zarr.core.common import BytesLike
+
+    from icefloe.containers.reference_columns import (
+        ChecksumColumn,
+        NumberColumn,
+        References,
+        StringColumn,
+    )
+    from icefloe.model.byte_range import ByteRange
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+    from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
+    from icefloe.session import Session
+
+__all__ = ["IcechunkStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Inside the class `list` is a method.
+Names: TypeAlias = list[str]
+Nodes: TypeAlias = "list[NodeSnapshot]"
+Refused: TypeAlias = list[tuple[int, ...]]
+Buffers: TypeAlias = "list[Buffer | None]"
+
+
+class _ChunkKeys(NamedTuple):
+    """Some chunks of the array at a path."""
+
+    path: Path
+    refs: ArrayManifest
+
+    def keys(self) -> Iterator[str]:
+        prefix = chunk_prefix(self.path)
+        return ("/".join([prefix, *map(str, row)]) for row in self.refs.coords.tolist())
+
+
+@async_twins(
+    "set_virtual_ref", "set_virtual_refs", "set_virtual_refs_arr", "set_virtual_refs_table"
+)
+class IcechunkStore(Store):
+    """What Zarr reads and writes; `session` has the transaction around it.
+
+    Parameters
+    ----------
+    session
+        The session whose snapshot and changes are shown.
+    read_only
+        Whether this store refuses writes; a read-only session's store always does.
+    """
+
+    def __init__(self, session: Session, read_only: bool | None = None) -> None:  # noqa: FBT001
+        super().__init__(read_only=session.read_only if read_only is None else read_only)
+        self._session = session
+        self._answers_at_once = session.connection.storage.answers_at_once
+        # A repository on this machine can have its chunks behind a network: those are awaited.
+        self._may_wait = not self._answers_at_once or session.connection.virtual.reads_remotely
+        self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, CoalescedReads] = (
+            WeakKeyDictionary()
+        )
+
+    @property
+    def session(self) -> Session:
+        """The session that this store belongs to."""
+        return self._session
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writes are refused; they are after the session was committed, too."""
+        return self._read_only or self._session.read_only
+
+    def with_read_only(self, read_only: bool = False) -> IcechunkStore:  # noqa: FBT001, FBT002
+        """Return a store of the same session that refuses writes, or does not."""
+        return type(self)(self._session, read_only)
+
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, IcechunkStore) and self._session == value._session
+
+    def __hash__(self) -> int:
+        return hash(self._session)
+
+    def __repr__(self) -> str:
+        return f"<IcechunkStore of {self._session!r}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return self._session._repr_html_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"session": self._session, "read_only": self._read_only}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["session"], state["read_only"])  # type: ignore[misc]
+
+    # -- what Zarr wants to know
+
+    @property
+    def supports_writes(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def supports_deletes(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def supports_listing(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def supports_partial_writes(self) -> Literal[False]:
+        """False."""
+        return False
+
+    @property
+    def supports_consolidated_metadata(self) -> bool:
+        """False: a snapshot is all metadata in one file already."""
+        return False
+
+    @property
+    def answers_directly(self) -> bool:
+        """Whether nothing is waited for that others could go on beside, as on this machine."""
+        return not self._may_wait
+
+    @property
+    def _supports_sync_io(self) -> bool:
+        """Whether Zarr's synchronous path may be used; requests should wait side by side."""
+        return self.answers_directly
+
+    # -- reading
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the value of a key, None if it has none."""
+        parsed = parse_key(key)
+        wanted = None if byte_range is None else _byte_range(byte_range)
+        if not self._may_wait:
+            data = self._read(parsed, wanted)
+        else:
+            found = await self._locate_async(parsed, wanted)
+            data = await self._fetch_async(found) if isinstance(found, Part) else found
+        return None if data is None else prototype.buffer.from_bytes(data)
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Do as `get`, without an event loop."""
+        data = self._read(parse_key(key), _byte_range(byte_range))
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> Buffers:
+        """Return parts of the values of several keys, fetched side by side."""
+        turns = asyncio.Semaphore(
+            self._session.connection.config.effective_get_partial_values_concurrency
+        )
+
+        async def get(key: str, byte_range: ByteRequest | None) -> Buffer | None:
+            async with turns:
+                return await self.get(key, prototype, byte_range)
+
+        return await asyncio.gather(*(get(key, byte_range) for key, byte_range in key_ranges))
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key has a value."""
+        return await self._run(self._exists, key)
+
+    async def getsize(self, key: str) -> int:
+        """Return how many bytes the value of a key has, without fetching it."""
+        size = await self._run(self._size, key)
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        """Return how many bytes all values below a prefix have, without fetching them."""
+        return await self._run(self._size_below, prefix)
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Whether there is nothing below a prefix."""
+        return await self._run(lambda: next(self._keys_below(prefix), None) is None)
+
+    def list(self) -> AsyncIterator[str]:
+        """List all keys."""
+        return self.list_prefix("")
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """List the keys below a prefix: whole segments, not parts of names."""
+        for key in await self._run(lambda: list(self._keys(prefix))):
+            yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List the names right below a prefix."""
+        for name in await self._run(self._names, prefix):
+            yield name
+
+    # -- writing
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Set the value of a key."""
+        self._require_buffer(value)
+        self._check_writable()
+        parsed = parse_key(key)
+        if self._answers_at_once:
+            self._set(parsed, value)
+        elif isinstance(parsed, ChunkKey):
+            await self._prepare(parsed.path)
+            data = _bytes(value)
+            await self._transaction.set_chunk_async(parsed.path, parsed.indices, data)
+        else:
+            await asyncio.to_thread(self._set, parsed, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Do as `set`, without an event loop."""
+        self._require_buffer(value)
+        self._check_writable()
+        self._set(parse_key(key), value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Set the value of a key that has none; of several who try, one does."""
+        self._require_buffer(value)
+        self._check_writable()
+
+        def set_if_absent() -> None:
+            with self._transaction.lock:
+                if not self._exists(key):
+                    self._set(parse_key(key), value)
+
+        await self._run(set_if_absent)
+
+    async def delete(self, key: str) -> None:
+        """Delete a key; one without a value is no error."""
+        self._check_writable()
+        await self._run(self._delete, key)
+
+    def delete_sync(self, key: str) -> None:
+        """Do as `delete`, without an event loop."""
+        self._check_writable()
+        self._delete(key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Delete everything below a prefix."""
+        self._check_writable()
+        await self._run(self._delete_below, prefix)
+
+    async def clear(self) -> None:
+        """Delete everything; history stays."""
+        await self.delete_dir("")
+
+    def sync_clear(self) -> None:
+        """Do as `clear`, without an event loop."""
+        self._check_writable()
+        self._delete_below("")
+
+    async def set_partial_values(
+        self,
+        key_start_values: Iterable[tuple[str, int, BytesLike]],  # noqa: ARG002 - refused
+    ) -> None:
+        """Refuse: chunks are written whole."""
+        raise SessionStateError(
+            "chunks are written whole; set_partial_values does not exist here",
+            kind=ErrorKind.UNIMPLEMENTED,
+        )
+
+    # -- references instead of bytes
+
+    def set_virtual_ref(
+        self,
+        key: str,
+        location: str,
+        *,
+        offset: int,
+        length: int,
+        checksum: str | datetime | int | None = None,
+        validate_container: bool = True,
+    ) -> None:
+        """Let a chunk be a range of a file that is outside the repository.
+
+        Parameters
+        ----------
+        key
+            The chunk, as a Zarr key.
+        location
+            The URL of the file.
+        offset, length
+            The range of bytes.
+        checksum
+            The file's entity tag, or when it was last modified: a time with a time zone, or seconds
+            since 1970. A file that changed since will not be read.
+        validate_container
+            Whether a location that no container covers is refused.
+        """
+        self._check_writable()
+        parsed = parse_key(key)
+        if not isinstance(parsed, ChunkKey):
+            raise InvalidInputError(
+                f"{key!r} is not the key of a chunk", kind=ErrorKind.INVALID_KEY
+            )
+        if validate_container:
+            self._session.connection.virtual.validate(location)
+        else:
+            parse_location(location)
+        ref = VirtualChunkRef(location, offset, length, checksum_of(checksum))
+        self._transaction.set_payload(parsed.path, parsed.indices, ref)
+
+    def set_virtual_refs(
+        self,
+        array_path: str,
+        chunks: Sequence[VirtualChunkSpec],
+        *,
+        validate_containers: bool = True,
+    ) -> Refused | None:
+        """Let many chunks of one array be ranges of files.
+
+        Returns
+        -------
+            The chunks whose location no container covers, which were left out; None if all were
+            stored.
+        """
+        self._check_writable()
+        path = self._session.path(array_path)
+        refs = references_of_specs(chunks, self._transaction.grid(path))
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
+
+    def set_virtual_refs_arr(
+        self,
+        array_path: str,
+        chunk_grid_shape: tuple[int, ...],
+        locations: StringColumn,
+        offsets: NumberColumn,
+        lengths: NumberColumn,
+        *,
+        validate_containers: bool = True,
+        arr_offset: tuple[int, ...] | None = None,
+        checksum: ChecksumColumn = None,
+    ) -> Refused | None:
+        """Let a box of chunks of one array be ranges of files, given as columns.
+
+        Parameters
+        ----------
+        array_path
+            The array.
+        chunk_grid_shape
+            How many chunks the box has along each dimension; the columns are in C order.
+        locations
+            The file of each chunk: a list of strings, a numpy array of them, or an Arrow array. An
+            empty location leaves its chunk out.
+        offsets, lengths
+            The range of each chunk.
+        validate_containers
+            Whether locations that no container covers are left out.
+        arr_offset
+            The first chunk of the box; the first of the array if not given.
+        checksum
+            What all files must still be, see `set_virtual_ref`; or a column of these, one for each
+            chunk.
+
+        Returns
+        -------
+            The chunks whose location no container covers, which were left out; None if all were
+            stored.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column or a row of one is not what it should be. Nothing was stored then.
+        """
+        self._check_writable()
+        path = self._session.path(array_path)
+        refs = references_of_box(
+            self._transaction.grid(path),
+            chunk_grid_shape,
+            first=arr_offset,
+            locations=locations,
+            offsets=offsets,
+            lengths=lengths,
+            checksum=checksum,
+        )
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
+
+    def set_virtual_refs_table(
+        self, array_path: str, table: Any, *, validate_containers: bool = True
+    ) -> Refused | None:
+        """Let many chunks of one array be ranges of files, given as an Arrow table.
+
+        Parameters
+        ----------
+        array_path
+            The array.
+        table
+            A table or record batch of pyarrow, or anything with ``__arrow_c_stream__``; one row for
+            each chunk, in any order. If a chunk comes twice, its last row counts. The columns:
+
+            ``index``
+                Where the chunk is in the grid: lists of integers. Or a column ``index_0``,
+                ``index_1``, … for each dimension.
+            ``location``
+                The URL of the file: strings, plain or dictionary-encoded.
+            ``offset``, ``length``
+                The range of bytes.
+            ``etag``
+                The file's entity tag, if it must still be that; may be absent, or null.
+            ``last_modified``
+                When the file was last modified: times with a time zone, or seconds since 1970; may
+                be absent, or null. Where there is an entity tag, that one counts.
+
+            Other columns are ignored, so that what `Session.virtual_refs_table` returns for one
+            array can be set again.
+        validate_containers
+            Whether locations that no container covers are left out.
+
+        Returns
+        -------
+            The chunks whose location no container covers, which were left out; None if all were
+            stored.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column or a row of one is not what it should be. Nothing was stored then.
+        """
+        self._check_writable()
+        path = self._session.path(array_path)
+        refs = references_of_table(table, self._transaction.grid(path))
+        return self._set_virtual(path, refs, validate_containers=validate_containers)
+
+    async def array_chunk_iterator(
+        self, array_path: str, batch_size: int = 100_000
+    ) -> AsyncIterator[
+        tuple[
+            NDArray[np.uint32],
+            NDArray[np.uint8],
+            Names,
+            NDArray[np.uint64],
+            NDArray[np.uint64],
+            dict[int, bytes],
+        ]
+    ]:
+        """Yield the references of an array's chunks in batches of columns.
+
+        Each is: coordinates, kinds (`ChunkType`), locations (empty but for virtual chunks),
+        offsets, lengths, and the bytes of inline chunks by row.
+        """
+        if batch_size < 1:
+            raise InvalidInputError(f"batch_size={batch_size} must be at least 1")
+        path = self._session.path(array_path)
+        parts = await self._run(lambda: list(self._transaction.chunk_refs(path)))
+        for part in parts:
+            for start in range(0, len(part), batch_size):
+                yield _batch(overlay.select(part, slice(start, start + batch_size)))
+
+    # -- inside
+
+    @property
+    def _transaction(self) -> Transaction:
+        return self._session.transaction
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something that may wait for the storage."""
+        if self._answers_at_once:
+            return function(*args, **kwargs)
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    def _read(
+        self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
+    ) -> bytes | memoryview | None:
+        if isinstance(key, ChunkKey):
+            return self._session.transaction.read(key.path, key.indices, byte_range)
+        found = self._locate(key, byte_range)
+        return self._transaction.fetch(found) if isinstance(found, Part) else found
+
+    def _locate(
+        self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
+    ) -> bytes | memoryview | Part | None:
+        match key:
+            case ChunkKey(path, indices):
+                return self._transaction.locate(path, indices, byte_range)
+            case MetadataKey(path):
+                node = self._transaction.get_node(path)
+                return None if node is None else _slice(node.user_data, byte_range)
+            case _:
+                return None
+
+    async def _locate_async(
+        self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
+    ) -> bytes | memoryview | Part | None:
+        if self._answers_at_once or (
+            isinstance(key, ChunkKey) and self._transaction.is_at_hand(key.path, key.indices)
+        ):
+            return self._locate(key, byte_range)
+        return await asyncio.to_thread(self._locate, key, byte_range)
+
+    async def _fetch_async(self, part: Part) -> bytes | memoryview:
+        if self._answers_at_once and isinstance(part.payload, ChunkRef):
+            return self._transaction.fetch(part)
+        loop = asyncio.get_running_loop()
+        reads = self._reads.get(loop)
+        if reads is None:
+            reads = self._reads[loop] = CoalescedReads(
+                self._transaction.assets, self._session.connection.virtual
+            )
+        return await reads.fetch(part)
+
+    async def _prepare(self, path: Path) -> None:
+        """Have the array at hand that a chunk is written to."""
+        if not self._transaction.is_open(path):
+            await asyncio.to_thread(self._transaction.get_node, path)
+
+    def _exists(self, key: str) -> bool:
+        match parse_key(key):
+            case MetadataKey(path):
+                return self._transaction.get_node(path) is not None
+            case ChunkKey(path, indices):
+                return self._transaction.get_payload(path, indices) is not None
+            case _:
+                return False
+
+    def _size(self, key: str) -> int | None:
+        match parse_key(key):
+            case MetadataKey(path):
+                node = self._transaction.get_node(path)
+                return None if node is None else len(node.user_data)
+            case ChunkKey(path, indices):
+                return self._transaction.chunk_size(path, indices)
+            case _:
+                return None
+
+    def _size_below(self, prefix: str) -> int:
+        path = node_prefix(prefix)
+        if path is None:
+            return 0
+        nodes = self._nodes_from(path)
+        total = sum(len(node.user_data) for node in nodes)
+        for part in self._chunks_of(nodes) if nodes else self._chunks_at(path):
+            total += int(part.refs.payloads.length.sum())
+        return total
+
+    def _keys_below(self, prefix: str) -> Iterator[str]:
+        """Yield the keys below a prefix: metadata first, then chunks."""
+        path = node_prefix(prefix)
+        if path is None:
+            return
+        nodes = self._nodes_from(path)
+        yield from (metadata_key(node.path) for node in nodes)
+        for part in self._chunks_of(nodes) if nodes else self._chunks_at(path):
+            yield from part.keys()
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        """Yield the keys below a prefix, and the prefix if it is a key itself."""
+        yield from self._keys_below(prefix)
+        try:
+            if self._exists(prefix):
+                yield prefix
+        except InvalidInputError:
+            pass
+
+    def _nodes_from(self, path: Path) -> Nodes:
+        """Return the node at a path and all below it, sorted."""
+        nodes = list(self._transaction.nodes_below(path))
+        node = self._transaction.get_node(path)
+        if node is not None:
+            nodes.append(node)
+        return sorted(nodes, key=lambda one: one.path)
+
+    def _chunks_of(self, nodes: Iterable[NodeSnapshot]) -> Iterator[_ChunkKeys]:
+        for node in nodes:
+            if node.is_array:
+                for refs in self._transaction.chunk_refs(node.path):
+                    yield _ChunkKeys(node.path, refs)
+
+    def _chunks_at(self, path: Path) -> Iterator[_ChunkKeys]:
+        """Yield the chunks of an array whose keys lie below a path such as ``/array/c/1``."""
+        for above in path.ancestors():
+            node = self._transaction.get_node(above)
+            if node is None or not node.is_array:
+                continue
+            leading = chunk_prefix_indices(path.segments[len(above.segments) :])
+            if leading is None:
+                return
+            for refs in self._transaction.chunk_refs(above):
+                if len(leading) < refs.coords.shape[1]:
+                    rows = (refs.coords[:, : len(leading)] == np.array(leading, np.int64)).all(1)
+                    yield _ChunkKeys(above, overlay.select(refs, np.flatnonzero(rows)))
+            return
+
+    def _names(self, prefix: str) -> Names:
+        path = node_prefix(prefix)
+        if path is None:
+            return []
+        node = self._transaction.get_node(path)
+        if node is not None and node.is_array:
+            return ["zarr.json", "c"]
+        names = self._transaction.children(path)
+        if node is not None:
+            names = {*names, "zarr.json"}
+        if names:
+            return sorted(names)
+        found = set()
+        for part in self._chunks_at(path):
+            depth = len(path.segments) - len(part.path.segments) - 1
+            found |= set(np.unique(part.refs.coords[:, depth]).tolist())
+        return [str(index) for index in sorted(found)]
+
+    def _set(self, key: MetadataKey | ChunkKey | V2Key, value: Buffer) -> None:
+        match key:
+            case ChunkKey(path, indices):
+                self._transaction.set_chunk(path, indices, _bytes(value))
+            case MetadataKey(path):
+                self._transaction.set_metadata(path, value.to_bytes())
+            case V2Key(name):
+                raise SessionStateError(
+                    f"{name} is metadata of Zarr version 2, which repositories do not hold: "
+                    "create arrays with zarr_format=3",
+                    kind=ErrorKind.UNIMPLEMENTED,
+                )
+
+    def _delete(self, key: str) -> None:
+        match parse_key(key):
+            case ChunkKey(path, indices):
+                self._transaction.delete_chunk(path, indices)
+            case MetadataKey(path):
+                self._transaction.delete_node(path)
+
+    def _delete_below(self, prefix: str) -> None:
+        path = node_prefix(prefix)
+        if path is None:
+            return
+        if self._transaction.get_node(path) is not None or self._transaction.children(path):
+            self._transaction.delete_node(path)
+        else:
+            for part in list(self._chunks_at(path)):
+                self._transaction.delete_chunks(part.path, part.refs.coords)
+
+    def _set_virtual(
+        self, path: Path, refs: References, *, validate_containers: bool
+    ) -> Refused | None:
+        coords, payloads = refs
+        virtual = self._session.connection.virtual
+        is_used = np.zeros(len(payloads.locations), bool)
+        is_used[payloads.location] = True
+        malformed = find_malformed(payloads.locations)
+        malformed = malformed[is_used[malformed]]
+        if len(malformed):
+            row = int(np.argmax(np.isin(payloads.location, malformed)))
+            where = f"chunk {coords[row].tolist()} of {path}: "
+            try:
+                parse_location(payloads.locations[payloads.location.item(row)])
+            except InvalidInputError as error:
+                raise InvalidInputError(where + error.message, kind=error.kind) from None
+        refused: Refused = []
+        if validate_containers:
+            is_valid = virtual.validate_many(payloads.locations)[payloads.location]
+            if not is_valid.all():
+                refused = [tuple(row) for row in coords[~is_valid].tolist()]
+                rows = np.flatnonzero(is_valid)
+                coords, payloads = coords[rows], payloads.rows(rows)
+        self._transaction.set_payloads(path, coords, payloads)
+        return refused or None
+
+    def _check_writable(self) -> None:
+        if self._session.read_only:
+            raise ReadOnlyError(
+                "this session is read-only: take repository.writable_session(branch) to write "
+                "(a session becomes read-only when it is committed)",
+                kind=ErrorKind.READ_ONLY_SESSION,
+            )
+        if self._session.mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "a rearrange session only moves nodes: take repository.writable_session(branch) "
+                "to write",
+                kind=ErrorKind.NON_REARRANGE_SESSION,
+            )
+        if self._read_only:
+            raise ReadOnlyError("this store is read-only", kind=ErrorKind.READ_ONLY_STORE)
+
+    @staticmethod
+    def _require_buffer(value: object) -> None:
+        if not isinstance(value, Buffer):
+            raise TypeError(f"a value is a zarr Buffer, not {type(value).__name__}")
+
+
+def _byte_range(request: ByteRequest | None) -> ByteRange | None:
+    match request:
+        case None:
+            return None
+        case RangeByteRequest(start, end):
+            return Bounded(start, end)
+        case OffsetByteRequest(offset):
+            return From(offset)
+        case SuffixByteRequest(suffix):
+            return Last(suffix)
+        case _:
+            raise InvalidInputError(
+                f"Unexpected byte_range, got {request!r}", kind=ErrorKind.INVALID_BYTE_RANGE
+            )
+
+
+def _bytes(value: Buffer) -> memoryview:
+    """Return the bytes of a buffer, without a copy where it is in this machine's memory."""
+    return memoryview(value.as_buffer_like()).cast("B")
+
+
+def _slice(data: bytes, byte_range: ByteRange | None) -> bytes:
+    match byte_range:
+        case None:
+            return data
+        case Bounded(start, end):
+            return data[start:end]
+        case From(start):
+            return data[start:]
+        case Last(length):
+            return data[max(0, len(data) - length) :]
+        case _:
+            return data
+
+
+def _batch(
+    refs: ArrayManifest,
+) -> tuple[
+    NDArray[np.uint32],
+    NDArray[np.uint8],
+    list[str],
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+    dict[int, bytes],
+]:
+    payloads = refs.payloads
+    table = [*payloads.locations, ""]  # NO_CODE is the last
+    inline = {}
+    for row in np.flatnonzero(payloads.kind == ChunkKind.INLINE).tolist():
+        start, size = int(payloads.offset[row]), int(payloads.length[row])
+        inline[row] = payloads.inline[start : start + size].tobytes()
+    return (
+        refs.coords,
+        payloads.kind,
+        [table[code] for code in payloads.location.tolist()],
+        payloads.offset,
+        payloads.length,
+        inline,
+    )

@@ -1,0 +1,48 @@
+"""Typed access to the files of a repository."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.assets import Assets
+from icefloe.errors import FormatError, ObjectNotFoundError
+from icefloe.model.chunk_payload import ChunkRef
+from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
+from icefloe.storage import MemoryStorage
+from support.golden_repositories import Golden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Golden("v2-by-2.3.0")
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "manifests", "transactions"])
+def test_a_file_under_another_name_is_refused(folder: str) -> None:
+    """A whole and valid file whose id is not the one in its name is an error that says so."""
+    storage = MemoryStorage()
+    name = SnapshotId(bytes(12))
+    source = next(path for path in GOLDEN.files() if folder in path.parts)
+    storage.put(f"{folder}/{name}", source.read_bytes())
+    assets = Assets(storage, 2)
+    fetch: dict[str, Callable[[], object]] = {
+        "snapshots": lambda: assets.fetch_snapshot(name),
+        "manifests": lambda: assets.fetch_manifest(ManifestId(name.raw)),
+        "transactions": lambda: assets.fetch_transaction_log(name),
+    }
+    with pytest.raises(FormatError, match=f"{folder}/{name}: holds {source.name}"):
+        fetch[folder]()
+
+
+def test_chunks() -> None:
+    """A chunk is a range of a chunk file, so that several can share one."""
+    assets = Assets(MemoryStorage(), 1)
+    chunk_id = ChunkId.random()
+    assets.write_chunk(chunk_id, b"onetwothree")
+    assert bytes(assets.fetch_chunk(ChunkRef(chunk_id, 3, 3))) == b"two"
+    with pytest.raises(ObjectNotFoundError):
+        assets.fetch_chunk(ChunkRef(ChunkId.random(), 0, 1))
+    with pytest.raises(FormatError, match=f"chunks/{chunk_id}"):
+        assets.fetch_chunk(ChunkRef(chunk_id, 6, 100))

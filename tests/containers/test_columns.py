@@ -1,0 +1,101 @@
+"""Checking many locations at once says what checking each says, without Python work for each."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icefloe.containers.container_table import ContainerTable, VirtualFile
+from icefloe.containers.virtual_chunks import VirtualChunks
+from icefloe.errors import InvalidInputError
+from icefloe.model.containers import VirtualChunkContainer
+from icefloe.model.strings import Strings
+from icefloe.storage import (
+    gcs_store,
+    in_memory_storage,
+    local_filesystem_store,
+    s3_store,
+)
+
+CHUNKS = VirtualChunks(
+    [
+        VirtualChunkContainer("s3://bucket/data/", s3_store(), name="Named"),
+        VirtualChunkContainer("s3://bucket/data/more/", s3_store(), name="n%2F"),
+        VirtualChunkContainer("s3://bucket/with space/", s3_store()),
+        VirtualChunkContainer("file:///data/a%20b/", local_filesystem_store("/x"), name="f"),
+    ],
+    {},
+    in_memory_storage(),
+)
+
+WIDE = VirtualChunks(
+    [
+        VirtualChunkContainer("s3", s3_store(), name="all"),
+        VirtualChunkContainer("s3://bucket/data/one.nc", s3_store(), name="one"),
+        VirtualChunkContainer("models", gcs_store(), target_prefix="gs://real/a folder"),
+        VirtualChunkContainer(
+            "m://x/y.nc", local_filesystem_store("/z"), target_prefix="file:///z/y.nc", name="y"
+        ),
+        VirtualChunkContainer("m://x/folder", gcs_store(), target_prefix="gs://real/", name="f"),
+    ],
+    {},
+    in_memory_storage(),
+)
+
+_PIECES = [
+    "s3://bucket/data/", "S3://", "s3://bucket/", "vcc://Named/", "VCC://", "vcc://n%2F/", "vcc://f/",
+    "file:///data/a b/", "file:///", "file://localhost/", "file:/", "data/", "a", "b.nc", "/", "//",
+    "/data/one.nc", "vcc://all/", "vcc://one/", "models://", "m://x/y.nc", "m://x/folder", "vcc://y/",
+    "one.nc", "bucket", "bucket/", "$", "-", "_", "é", "y" * 300,
+    "/.", "..", "%20", "%2e", "%2F", "?", "#", "\\", "@", "\n", "ü", " ", "with space/", "x" * 600,
+]  # fmt: skip
+
+
+def _is_valid(chunks: VirtualChunks, location: str) -> bool:
+    with suppress(InvalidInputError):
+        chunks.validate(location)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("chunks", [CHUNKS, WIDE], ids=["places", "schemes"])
+@given(locations=st.lists(st.lists(st.sampled_from(_PIECES), max_size=5).map("".join), max_size=20))
+def test_columns_agree_with_single_locations(chunks: VirtualChunks, locations: list[str]) -> None:
+    """For any locations the two ways give the same answers."""
+    found = chunks.validate_many(Strings.of(locations))
+    assert found.tolist() == [_is_valid(chunks, location) for location in locations]
+
+
+def test_without_containers_nothing_is_held() -> None:
+    """No container, no location; and no locations, no answer."""
+    none = VirtualChunks([], {}, in_memory_storage())
+    assert none.validate_many(Strings.of(["s3://bucket/data/a"])).tolist() == [False]
+    assert CHUNKS.validate_many(Strings.of([])).tolist() == []
+
+
+def test_plain_locations_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where half of them have no container; the odd ones are."""
+    looked_at: list[str] = []
+    find = ContainerTable.find
+
+    def counted(table: ContainerTable, location: str) -> VirtualFile:
+        looked_at.append(location)
+        return find(table, location)
+
+    monkeypatch.setattr(ContainerTable, "find", counted)
+    starts = ("s3://elsewhere/data", "s3://bucket/data", "vcc://nobody", "vcc://Named")
+    names = [f"{starts[i % 4]}/c/{i}/{i % 7}" for i in range(200_000)]
+    odd = ["s3://bucket/data/a%20b", "s3://bucket/data/../b", "S3://bucket/data/a"]
+    found = CHUNKS.validate_many(Strings.of([*names, *odd]))
+    assert looked_at == odd
+    assert found.tolist() == [False, True] * 100_000 + [True, False, True]
+
+    looked_at.clear()
+    starts = ("s3://elsewhere/data", "m://x/y.nc", "gs://bucket/a", "m://x/folder")
+    names = [f"{starts[i % 4]}{f'/c/{i}' if i % 4 != 1 else ''}" for i in range(100_000)]
+    found = WIDE.validate_many(Strings.of(names))
+    assert len(looked_at) < 20  # prefixes that are whole locations, once per block
+    assert found.tolist() == [True, True, False, True] * 25_000

@@ -1,0 +1,127 @@
+"""What a repository tells of its files is what Icechunk tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from icefloe import (
+    FormatError,
+    InvalidInputError,
+    Repository,
+    StorageError,
+    Update,
+    local_filesystem_storage,
+)
+from support import warm_python
+from support.golden_repositories import Golden, every_golden
+from support.later_python import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_answers: dict[str, dict[str, Any]] = {}
+
+
+def icechunk_says(python: Path, golden: Golden) -> dict[str, Any]:
+    if golden.name not in _answers:
+        script = ROOT / "tests/api/icechunk_inspector.py"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ICECHUNK_LOG", "error")
+            done = warm_python.run(python, script, golden.repository)
+        done.check_returncode()
+        _answers[golden.name] = json.loads(done.stdout)
+    return _answers[golden.name]
+
+
+def opened(golden: Golden) -> Repository:
+    return Repository.open(local_filesystem_storage(golden.repository))
+
+
+@every_golden
+def test_snapshots_and_logs(golden: Golden, icechunk2: Path) -> None:
+    """All keys and values are Icechunk's, chunks sorted."""
+    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    for id_, snapshot in expected["snapshots"].items():
+        assert repository.inspect_snapshot(id_) == snapshot
+    for id_, log in expected["logs"].items():
+        for array in log["updated_chunks"]:
+            array["chunks"].sort()  # old writers put them down in any order
+        assert repository.inspect_transaction_log(id_) == log
+
+
+@every_golden
+def test_manifests(golden: Golden, icechunk2: Path) -> None:
+    """All but how locations are compressed, which Icechunk tells wrongly of version 1."""
+    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    assert expected["manifests"]
+    for id_, manifest in expected["manifests"].items():
+        compression = manifest.pop("compression")
+        if golden.name.startswith("v1"):
+            assert compression["num_compressed_refs"] == 0
+        assert repository.inspect_manifest(id_) == manifest
+
+
+def test_repo_info_and_the_ops_log(icechunk2: Path) -> None:
+    """The repo info, and every entry of the log with its fields as text."""
+    golden = Golden("v2-by-2.3.0")
+    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    assert repository.inspect_repo_info() == expected["repo_info"]
+    assert [shown(update) for update in repository.ops_log()] == expected["ops"]
+
+
+def shown(update: Update) -> list[Any]:
+    kind = update.kind
+    names = [name for name in kind.__match_args__ if name != "status"]  # type: ignore[attr-defined]
+    values = {name: str(getattr(kind, name)) for name in names}
+    return [type(kind).__name__, values, update.updated_at.isoformat(), update.backup_path]
+
+
+@every_golden
+def test_the_graph_has_icechunks_commits(golden: Golden, icechunk2: Path) -> None:
+    """With tags besides, which may lead to commits that no branch does."""
+
+    def ids(text: str) -> set[str]:
+        words = (word for line in text.splitlines() for word in line.split())
+        return {word for word in words if len(word) == 8 and word.isalnum() and word.isupper()}
+
+    theirs = ids(icechunk_says(icechunk2, golden)["graph"])
+    assert theirs <= ids(str(opened(golden).ancestry_graph(plain=True)))
+
+
+def test_version_1_has_neither_repo_info_nor_ops_log() -> None:
+    """And says so as Icechunk does."""
+    repository = opened(Golden("v1-by-1.1.21"))
+    for ask in (repository.inspect_repo_info, lambda: list(repository.ops_log())):
+        with pytest.raises(FormatError) as raised:
+            ask()
+        assert raised.value.kind == "unsupported-spec-version"
+
+
+def test_what_is_not_there() -> None:
+    """A file that is not there is told by its key, and an id that is none is refused."""
+    repository = opened(Golden("v2-by-2.3.0"))
+    with pytest.raises(StorageError, match="manifests/1CECHNKREP0F1RSTCMTG") as raised:
+        repository.inspect_manifest("1CECHNKREP0F1RSTCMTG")
+    assert raised.value.kind == "object-not-found"
+    with pytest.raises(InvalidInputError):
+        repository.inspect_snapshot("xx")
+
+
+def test_async_twins() -> None:
+    """Every question can be asked from an event loop."""
+    repository: Any = opened(Golden("v2-by-2.3.0"))
+    tip = repository.lookup_branch("main")
+
+    async def ask() -> None:
+        assert await repository.inspect_snapshot_async(tip) == repository.inspect_snapshot(tip)
+        assert await repository.inspect_repo_info_async() == repository.inspect_repo_info()
+        updates = [update async for update in repository.ops_log_async()]
+        assert updates == list(repository.ops_log())
+        graph = await repository.ancestry_graph_async(branch="main", plain=True)
+        assert str(graph) == str(repository.ancestry_graph(branch="main", plain=True))
+
+    asyncio.run(ask())

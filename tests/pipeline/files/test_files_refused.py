@@ -1,0 +1,166 @@
+"""Bad files: every one is named, with the variable and what is wrong, and nothing is committed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+
+import icefloe
+from icefloe.pipeline.jobs.append import append
+from icefloe.pipeline.jobs.ingest import ingest
+from icefloe.pipeline.jobs.virtualize import virtualize
+from icefloe.pipeline.opening import open_repository
+from icefloe.pipeline.report import JobFailedError
+from support.netcdf_files import (
+    assert_same,
+    dataset,
+    files_dataset,
+    write_file,
+    write_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(params=[virtualize, ingest], ids=["virtualize", "ingest"])
+def job(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def with_attribute(variable: str, name: str, value: Any) -> Callable[[Path], Any]:
+    """Make an edit of a file: another attribute."""
+
+    def edit(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file[variable].attrs[name] = value
+
+    return edit
+
+
+def with_times(*values: int) -> Callable[[Path], Any]:
+    """Make an edit of a file: other times."""
+
+    def edit(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file["time"][:] = values
+
+    return edit
+
+
+def as_netcdf3(path: Path) -> None:
+    """Write a NetCDF3 file in its place, and break off."""
+    made = xarray.Dataset({"t2m": ("time", np.ones(500))}, {"time": np.arange(500) + 4})
+    made.to_netcdf(path, format="NETCDF3_64BIT", engine="netcdf4")
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "readme.txt").write_text("no arrays")
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "units": (
+        with_attribute("t2m", "units", "degC"),
+        r"t2m: has the attribute units = 'degC', and 'K' in file:.*part-000.nc",
+    ),
+    "scale": (
+        with_attribute("t2m", "scale_factor", 0.5),
+        r"t2m: has the attribute scale_factor = 0.5, and 0.01 in",
+    ),
+    "missing": (
+        with_attribute("t2m", "_FillValue", np.int16(7)),
+        r"t2m: has the attribute _FillValue = 7, and -32768 in",
+    ),
+    "calendar": (
+        with_attribute("time", "calendar", "360_day"),
+        r"time: counts in calendar '360_day', and in 'standard' in file:.*part-000.nc",
+    ),
+    "unsorted": (with_times(5, 4, 6), "time: is not sorted, or repeats itself, within the file"),
+    "repeated": (with_times(4, 4, 5), "time: is not sorted, or repeats itself, within the file"),
+    "overlap": (with_times(2, 3, 4), r"time: goes from 2 to 4, and overlaps 0 to 2 of .*part-000"),
+    "no steps": (lambda path: write_file(path, 3, 0), "time: has no steps"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cut off|truncated"),
+    "cut off netcdf3": (as_netcdf3, "is cut off: it has 3000 bytes, and a chunk of it would end"),
+    "empty": (lambda path: path.write_bytes(b""), "is empty, which cannot be parsed"),
+    "web page": (lambda path: path.write_text("<html>Sign in</html>"), "is an HTML page"),
+    "folder": (as_folder, "is a folder, but neither a Zarr hierarchy"),
+    "gone": (lambda path: path.unlink(), "there is no such file or folder"),
+}
+
+
+def test_bad_files_are_told_all_at_once(
+    job: Any, folder: Path, repository: icefloe.Repository
+) -> None:
+    """One of each kind among good ones; without them the job goes on, and its commit lists them."""
+    paths = write_files(folder, 3, days=3)
+    reasons = {}
+    for number, (edit, reason) in enumerate(BAD.values()):
+        bad = write_file(folder / f"bad-{number:02}.nc", 3, 3)
+        edit(bad)
+        reasons[bad.as_uri()] = reason
+    sources = [*paths, *(folder / uri.rpartition("/")[2] for uri in reasons)]
+    with pytest.raises(JobFailedError) as caught:
+        job(None, repository, sources)
+    told = {one.source: one.reason for one in caught.value.failures}
+    assert told.keys() == reasons.keys()
+    for uri, reason in reasons.items():
+        assert re.search(reason, told[uri]), told[uri]
+    assert 'mend them, or go on without them with on_error="skip"' in str(caught.value)
+    assert len(list(repository.ancestry(branch="main"))) == 1
+    report = job(None, repository, sources, on_error="skip")
+    assert {one.source: one.reason for one in report.left_out} == told
+    info = next(iter(repository.ancestry(branch="main")))
+    assert dict(info.metadata["icefloe"]["left_out"]) == told
+    assert_same(dataset(repository), files_dataset(paths))
+
+
+def test_what_can_be_known_before_is_told_before_anything_is_written(
+    job: Any, folder: Path, repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    paths = write_files(folder, 2)
+    job(None, repository, paths, group="g")
+    before = {info.key for info in repository.storage.list("")}
+    wrong: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (
+            paths,
+            {"parse_options": {"nope": 1}},
+            icefloe.InvalidInputError,
+            "drop_variables.*'nope'",
+        ),
+        (paths, {"branch": "none"}, icefloe.IcefloeError, "none"),
+        (paths, {"group": "none", "append": True}, icefloe.NodeNotFoundError, "/none"),
+        (paths, {"group": "g"}, icefloe.AlreadyExistsError, "/g has .*append to it"),
+        (paths, {"group": "g/t2m"}, icefloe.AlreadyExistsError, "is an array"),
+        (f"{folder}/*.grib", {"group": "new"}, icefloe.InvalidInputError, r"\*.grib finds no file"),
+        ([], {"group": "new"}, icefloe.InvalidInputError, "no sources"),
+    ]
+    for sources, options, error, text in wrong:
+        with pytest.raises(error, match=text):
+            job(None, repository, sources, **options)
+    with pytest.raises(icefloe.InvalidInputError, match="dimension 'depth' to append along; there"):
+        append(None, repository, paths, group="g", dim="depth")
+    assert {info.key for info in repository.storage.list("")} == before
+    with pytest.raises(icefloe.RepositoryNotFoundError, match=r"no repository at .*nowhere"):
+        open_repository(tmp_path / "nowhere")
+
+
+def test_files_that_no_container_covers_are_named(
+    folder: Path, repository: icefloe.Repository, tmp_path: Path
+) -> None:
+    """Referred to, they could not be read by anybody."""
+    paths = write_files(folder, 2)
+    elsewhere = [write_file(tmp_path / "other" / f"{first}.nc", first) for first in (4, 6)]
+    with pytest.raises(JobFailedError, match="container") as caught:
+        virtualize(None, repository, [*paths, *elsewhere])
+    assert [one.source for one in caught.value.failures] == [path.as_uri() for path in elsewhere]
+    virtualize(None, repository, [*paths, *elsewhere], on_error="skip")
+    assert_same(dataset(repository), files_dataset(paths))

@@ -1,0 +1,182 @@
+"""A stream tells what each commit changed, once, whatever the micro-batches are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zarr
+
+from icefloe.errors import InvalidInputError
+from icefloe.repository import Repository
+from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.writing.write_options import StreamOptions, is_of_stream
+from icefloe.storage import local_filesystem_storage
+from support.stream_cells import NEW, batch, day, write_rows
+from support.stream_following import follow, read, steps
+
+if TYPE_CHECKING:
+    import pathlib
+
+
+@pytest.fixture
+def history(repository: Repository) -> list[str]:
+    """Commit days 1 and 2, day 3 and 4, an attribute, and another value of day 1."""
+    write_rows(repository, batch([1, 2]), **NEW)
+    write_rows(repository, batch([3, 4]), append_dim="time")
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="v", mode="r+").attrs["units"] = "K"
+    session.commit("an attribute")
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="v", mode="r+")[0, 2] = -1
+    session.commit("a correction")
+    return [info.id for info in repository.ancestry(branch="main")][::-1]
+
+
+def test_each_commit_gives_its_own_rows(repository: Repository, history: list[str]) -> None:
+    """Appended rows come alone, and a correction gives the rows of its chunk."""
+    follower = follow(repository, commit_columns=True)
+    assert follower.initial() == history[0]
+    found = read(follower, follower.initial(), follower.tip())
+    by_commit = {
+        one: sorted((row["time"], row["lat"]) for row in found if row["_snapshot_id"] == one)
+        for one in history
+    }
+    lats = [10.0, 20.0, 30.0]
+    assert by_commit[history[1]] == [(day(one), lat) for one in (1, 2) for lat in lats]
+    assert by_commit[history[2]] == [(day(one), lat) for one in (3, 4) for lat in lats]
+    assert by_commit[history[3]] == []
+    assert by_commit[history[4]] == [(day(1), 30.0), (day(2), 30.0)]
+    # Each commit is read as it was: the first does not know the correction.
+    values = {row["_snapshot_id"]: row["v"] for row in found if (row["n"], row["lat"]) == (1, 30)}
+    assert values == {history[1]: 130, history[4]: -1}
+
+
+def test_micro_batches_add_up(repository: Repository, history: list[str]) -> None:
+    """A limit cuts the way into pieces that give the same rows."""
+    follower = follow(repository, maxCommitsPerTrigger=1, starting="earliest")
+    ways = list(steps(follower))
+    assert ways == list(pairwise(history))
+    found = [row for start, stop in ways for row in read(follower, start, stop)]
+    assert found == read(follower, history[0], history[-1])
+
+
+def test_micro_batches_of_so_many_bytes(repository: Repository) -> None:
+    """Whole commits go into one as long as they fit, and one that is larger goes alone."""
+    write_rows(repository, batch([1, 2]), **NEW)
+    for days in ([3], [4], [5], [6, 7, 8, 9], [10]):
+        write_rows(repository, batch(days), append_dim="time")
+    day_bytes = 3 * (8 + 8 + 4 + 4)
+    sizes = {1: [2, 1, 1, 1, 4, 1], 2: [2, 2, 1, 4, 1], 3: [3, 2, 4, 1], 5: [5, 5], 99: [10]}
+    for room, expected in sizes.items():
+        follower = follow(repository, maxBytesPerTrigger=room * day_bytes)
+        ways = list(steps(follower))
+        assert [len(read(follower, *way)) // 3 for way in ways] == expected
+    both = follow(repository, maxBytesPerTrigger=5 * day_bytes, maxCommitsPerTrigger=2)
+    assert [len(read(both, *way)) // 3 for way in steps(both)] == [3, 2, 5]
+    chunks = follow(
+        repository, layout="chunks", variables="v", maxBytesPerTrigger=100, target_bytes=1
+    )
+    sizes_of_chunks = [sum(len(row["data"]) for row in read(chunks, *way)) for way in steps(chunks)]
+    assert len(sizes_of_chunks) > 1
+    assert all(size <= 100 for size in sizes_of_chunks)
+
+
+def test_chunks_that_changed(repository: Repository, history: list[str]) -> None:
+    """A correction is one chunk of one array."""
+    follower = follow(repository, layout="chunks", variables="v,n")
+    (row,) = read(follower, history[-2], history[-1])
+    assert (row["path"], row["chunk"], row["offset"]) == ("/v", [0, 1], [0, 2])
+    assert np.frombuffer(row["data"], row["dtype"]).tolist() == [-1, 230]
+
+
+def test_where_a_stream_starts(repository: Repository, history: list[str]) -> None:
+    assert follow(repository, starting="latest").initial() == history[-1]
+    assert follow(repository, startingSnapshot=history[2]).initial() == history[2]
+    with pytest.raises(InvalidInputError, match="not in the history"):
+        follow(repository, startingSnapshot="ZZZZZZZZZZZZZZZZZZZG").initial()
+
+
+def test_a_branch_that_was_reset(repository: Repository, history: list[str]) -> None:
+    """Nothing is guessed: the error says what was lost, and what to do."""
+    repository.reset_branch("main", history[1])
+    follower = follow(repository)
+    with pytest.raises(InvalidInputError, match=r"reset.*new checkpoint.*startingSnapshot"):
+        follower.advance(history[-1], follower.tip())
+
+
+def test_columns_that_change(repository: Repository, history: list[str]) -> None:
+    """A commit with other columns is an error that names both."""
+    follower = follow(repository)
+    write_rows(repository, batch([9]).remove_column(3), overwrite=True, dims=["time", "lat"])
+    with pytest.raises(InvalidInputError, match=r"option\s+'variables'"):
+        follower.tasks(history[-1], follower.tip())
+
+
+@pytest.mark.parametrize(
+    "given, problem",
+    [
+        ({"starting": "now"}, "earliest or latest"),
+        ({"startingSnapshot": "x", "starting": "latest"}, "exclude each other"),
+        ({"maxCommitsPerTrigger": 0}, "'maxCommitsPerTrigger' is a number above zero"),
+        ({"maxBytesPerTrigger": "1g"}, "'maxBytesPerTrigger' is a number above zero"),
+        ({"starting": "latest", "tag": "v1"}, "follows a branch"),
+    ],
+)
+def test_options_that_do_not_fit(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        StreamOptions.parse(encode_options(**given))
+
+
+def test_options_of_streams_are_told_apart() -> None:
+    assert is_of_stream({"maxCommitsPerTrigger": "1"})
+    assert is_of_stream({"maxBytesPerTrigger": "1"})
+    assert not is_of_stream({"path": "x", "group": "y"})
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_what_expired_is_read_from_the_oldest_commit_that_was_kept(
+    tmp_path: pathlib.Path, spec_version: int
+) -> None:
+    """A new stream loses nothing; one that stopped where history ends now is told so."""
+    storage = local_filesystem_storage(tmp_path / "expiring")
+    repository = Repository.create(storage, spec_version=spec_version)
+    write_rows(repository, batch([1, 2]), **NEW)
+    for number in (3, 5, 7):
+        write_rows(repository, batch([number, number + 1]), append_dim="time")
+    first, *lost, kept, tip = [info.id for info in repository.ancestry(branch="main")][::-1]
+    follower = follow(repository)
+    everything = {(row["n"], row["lat"]) for row in read(follower, first, tip)}
+    assert len(everything) == 8 * 3
+    repository.expire_snapshots(repository.lookup_snapshot(kept).written_at)
+
+    assert follower.initial() == first
+    assert follower.advance(first, tip) == tip
+    found = read(follower, first, tip)
+    assert len(found) == len(everything)
+    assert {(row["n"], row["lat"]) for row in found} == everything
+    assert len(read(follower, kept, tip)) == 2 * 3
+    chunks = follow(repository, layout="chunks", variables="v")
+    assert len(read(chunks, first, tip)) == 4 * 2
+    for start, stop in (lost[-1], tip), (first, lost[-1]):
+        if (stop, spec_version) != (lost[-1], 1):  # its file says still what came before it
+            with pytest.raises(InvalidInputError, match=r"expired.*new checkpoint"):
+                follower.tasks(start, stop)
+
+
+def test_small_commits_and_arrays_share_tasks(repository: Repository) -> None:
+    """A task costs more than some bytes do; as much as was asked for goes into one."""
+    for step in (1, 2, 3):
+        with repository.transaction("main", message=str(step)) as store:
+            for name in "abcdef":
+                zarr.create_array(store, name=name, data=np.full(3, step), overwrite=True)
+    follower = follow(repository, layout="chunks", commit_columns=True)
+    (task,) = follower.tasks(follower.initial(), follower.tip())
+    found = [row for part in follower.read(task) for row in part.to_pylist()]
+    values = [(row["path"], np.frombuffer(row["data"], row["dtype"])[0]) for row in found]
+    assert values == [(f"/{name}", step) for step in (1, 2, 3) for name in "abcdef"]
+    assert len({row["_snapshot_id"] for row in found}) == 3
+    each = follow(repository, layout="chunks", target_bytes=1)
+    assert len(each.tasks(each.initial(), each.tip())) == 3 * 6

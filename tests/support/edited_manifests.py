@@ -1,0 +1,43 @@
+"""A record of manifests whose files are edited, and small arrays treated like large ones."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icefloe.assets import assets
+from icefloe.format import manifest_edit
+from icefloe.format.manifest_edit import edit_manifest
+from icefloe.transaction import flush
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.model.manifest import Manifest
+
+
+def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
+    """Keep a record of the edits that are tried: whether they were made."""
+    tries: list[bool] = []
+
+    def note(root: Tables, changes: Manifest, *, spec_version: int) -> bytes | None:
+        data = edit_manifest(root, changes, spec_version=spec_version)
+        tries.append(data is not None)
+        return data
+
+    patch.setattr(assets, "edit_manifest", note)
+    return tries
+
+
+@contextmanager
+def edited_wherever_possible() -> Iterator[list[bool]]:
+    """Let manifests be edited, also small ones and those in memory; yields the record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "_FEW", -1)
+        patch.setattr(flush, "_FEW_CHANGES", 0)
+        patch.setattr(manifest_edit, "_LEAST_PART", 0)
+        patch.setattr(assets.Assets, "has_manifest", lambda *_: False)
+        yield note_edits(patch)

@@ -1,0 +1,87 @@
+"""Rows to write that are in memory, where Spark is not what matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.writing.grid_rows import BLOCK_COLUMN
+from icefloe.spark.writing.sink import packing
+from icefloe.spark.writing.write_attempts import Look, write_until_landed
+from icefloe.spark.writing.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from icefloe.repository import Repository
+    from icefloe.spark.writing.sink import Part, WriteJob, Written
+    from icefloe.spark.writing.write_intent import Intent
+
+LATS = (10.0, 20.0, 30.0)
+
+
+def event_rows(events: Sequence[int]) -> pa.Table:
+    """Make a row for each event and latitude; the value tells which."""
+    cells = [(event, lat) for event in events for lat in LATS]
+    return pa.table(
+        {
+            "event": pa.array([event for event, _ in cells], pa.int64()),
+            "lat": pa.array([lat for _, lat in cells]),
+            "v": pa.array([event * 100 + lat for event, lat in cells]),
+        }
+    )
+
+
+@dataclass
+class RowsInMemory:
+    """A table, written as Spark does: looked at, routed to blocks, and written by two tasks.
+
+    ``meanwhile`` is what others do: the next of it after the tasks of each try.
+    """
+
+    table: pa.Table
+    meanwhile: Iterable[Callable[[], object]] = ()
+
+    def __post_init__(self) -> None:
+        self._others = iter(self.meanwhile)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def look(self, intent: Intent) -> Look:
+        labels = {name: pc.unique(self.table[name]) for name in intent.unknown}
+        nulls = any(self.table[name].null_count for name in intent.variables)
+        return Look(labels, len(self.table), has_nulls=nulls)
+
+    def distinct(self, names: Sequence[str]) -> pa.Table:
+        return self.table.select(list(names))
+
+    def write(self, job: WriteJob, intent: Intent) -> list[Part]:
+        chosen = self.table.select(list(intent.columns))
+        routed = pa.Table.from_batches(job.route(chosen.to_batches()))
+        is_odd = pc.equal(pc.bit_wise_and(routed[BLOCK_COLUMN], 1), 1)
+        parts = [
+            job.write_routed(part.sort_by(BLOCK_COLUMN).to_batches())
+            for part in (routed.filter(is_odd), routed.filter(pc.invert(is_odd)))
+        ]
+        for work in self._others:
+            work()
+            break
+        return parts
+
+
+def write_table(
+    repository: Repository,
+    table: pa.Table,
+    *meanwhile: Callable[[], object],
+    overwrite: bool = False,
+    **given: Any,
+) -> Written:
+    options = WriteOptions.parse(encode_options(**given))
+    rows = RowsInMemory(table, meanwhile)
+    return write_until_landed(packing(repository), options, rows, overwrite=overwrite)
