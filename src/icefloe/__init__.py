@@ -111,10 +111,12 @@ if TYPE_CHECKING:
         ChunkStorageStats,
         upgrade_icechunk_repository,
     )
+    from icefloe.model.containers import VirtualChunkContainer
     from icefloe.model.repo_info import (
         RepoAvailability,
         RepoStatus,
     )
+    from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
     from icefloe.ops import (
         GCSummary,
         Update,
@@ -171,10 +173,6 @@ if TYPE_CHECKING:
         CommitMethod,
         SessionMode,
         SpecVersion,
-    )
-    from icefloe.virtual import (
-        VirtualChunkContainer,
-        VirtualChunkSpec,
     )
 
 __all__ = [
@@ -404,10 +402,12 @@ _NAMES_OF_MODULES: Final = {
         "SnapshotNotFoundError",
         "StorageError",
     ),
+    "icefloe.model.containers": ("VirtualChunkContainer",),
     "icefloe.model.repo_info": (
         "RepoAvailability",
         "RepoStatus",
     ),
+    "icefloe.model.virtual_chunk_spec": ("VirtualChunkSpec",),
     "icefloe.maintenance": (
         "ChunkStorageStats",
         "upgrade_icechunk_repository",
@@ -464,10 +464,6 @@ _NAMES_OF_MODULES: Final = {
         "CommitMethod",
         "SessionMode",
         "SpecVersion",
-    ),
-    "icefloe.virtual": (
-        "VirtualChunkContainer",
-        "VirtualChunkSpec",
     ),
 }
 _MODULE_OF_NAME: Final = {

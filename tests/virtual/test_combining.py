@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FilesDisagreeError, InvalidInputError
 from icefloe.virtual import LoadedArray, VirtualArray, combine, parse
-from icefloe.virtual.cf_time import common_units, convert, time_units
+from icefloe.virtual.cf_time import convert_times, parse_time_units, reconcile_units
 from support.netcdf_archives import (
     Place,
     from_file,
@@ -397,13 +397,13 @@ def test_times_are_those_of_cftime(  # noqa: PLR0917 - drawn by name
         "{} since {:04d}-{:02d}-{:02d}".format(name, *date)
         for name, date in ((unit, one), (other_unit, other))
     ]
-    first, second = (time_units({"units": text, "calendar": calendar}) for text in texts)
+    first, second = (parse_time_units({"units": text, "calendar": calendar}) for text in texts)
     assert first is not None
     assert second is not None
-    exact = convert(np.array([value]), first, second)
-    seconds = time_units({"units": f"seconds since {second.reference}", "calendar": calendar})
+    exact = convert_times(np.array([value]), first, second)
+    seconds = parse_time_units({"units": f"seconds since {second.reference}", "calendar": calendar})
     assert seconds is not None
-    always = convert(np.array([value]), first, seconds)
+    always = convert_times(np.array([value]), first, seconds)
     assert always is not None
     dates = cftime.num2date([value], texts[0], calendar, only_use_cftime_datetimes=True)
     expected = cftime.date2num(dates, seconds.text, calendar)
@@ -423,11 +423,11 @@ def test_times_are_those_of_cftime(  # noqa: PLR0917 - drawn by name
 def test_common_units_change_no_time(parts: list[tuple[list[int], int]]) -> None:
     """Whatever references files count from, each time is the same after as before."""
     units = [
-        time_units({"units": f"hours since 2000-01-01 {hours % 24:02d}:{hours % 60:02d}"})
+        parse_time_units({"units": f"hours since 2000-01-01 {hours % 24:02d}:{hours % 60:02d}"})
         for _, hours in parts
     ]
     known = [(np.array(values), one) for (values, _), one in zip(parts, units, strict=True) if one]
-    found = common_units(known)
+    found = reconcile_units(known)
     assert found is not None
     wanted, converted = found
     for (before, given_units), after in zip(known, converted, strict=True):
@@ -442,19 +442,21 @@ def test_common_units_change_no_time(parts: list[tuple[list[int], int]]) -> None
 )
 def test_units_that_are_not_of_time(units: Any) -> None:
     """They are compared as they are written."""
-    assert time_units({"units": units}) is None
+    assert parse_time_units({"units": units}) is None
 
 
 def test_the_two_calendars_since_1582() -> None:
     """They are the same calendar from then on, and not before."""
-    standard = time_units({"units": "days since 1600-01-01"})
-    proleptic = time_units({"units": "days since 1600-01-02", "calendar": "proleptic_gregorian"})
+    standard = parse_time_units({"units": "days since 1600-01-01"})
+    proleptic = parse_time_units(
+        {"units": "days since 1600-01-02", "calendar": "proleptic_gregorian"}
+    )
     assert standard is not None
     assert proleptic is not None
-    found = convert(np.array([5, 9]), standard, proleptic)
+    found = convert_times(np.array([5, 9]), standard, proleptic)
     assert found is not None
     assert found.tolist() == [4, 8]
-    assert convert(np.array([-10_000, 9]), standard, proleptic) is None
+    assert convert_times(np.array([-10_000, 9]), standard, proleptic) is None
 
 
 def test_zones_and_ways_to_write_a_reference() -> None:
@@ -467,5 +469,7 @@ def test_zones_and_ways_to_write_a_reference() -> None:
         "hours since 2000-01-01 01:30 +01:30",
         "hours since 1999-12-31 19:00:00 -5:00",
     ]
-    found = {one.epoch_ns for one in map(time_units, ({"units": text} for text in texts)) if one}
+    found = {
+        one.epoch_ns for one in map(parse_time_units, ({"units": text} for text in texts)) if one
+    }
     assert len(found) == 1

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.table_source import Source, open_repository
+from icefloe.spark.reading.table_source import Source, open_from_options
 from icefloe.spark.streaming.stream_source import Follower
 from icefloe.spark.writing.write_options import StreamOptions, WriteOptions, is_of_stream
 
@@ -76,7 +76,7 @@ class IcefloeDataSource(DataSource):
         if self._follower is None:
             options = StreamOptions.parse(self.options)
             self._follower = Follower.begin(
-                open_repository(options.read.place, example=_FOLLOW), options
+                open_from_options(options.read.place, example=_FOLLOW), options
             )
         return self._follower
 
@@ -85,7 +85,7 @@ class IcefloeDataSource(DataSource):
         # plan, with the snapshot that it found, is what all later actions read.
         if self._plan is None:
             options = ReadOptions.parse(self.options)
-            source = Source.pinned(open_repository(options.place), options)
+            source = Source.pinned(open_from_options(options.place), options)
             self._plan = plan_read(source, options)
         return self._plan
 

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from icefloe.errors import RebaseFailedError
 from icefloe.spark.engine.exactly_once import JobId, find_committed
 from icefloe.spark.reading.read_options import invalid
-from icefloe.spark.reading.table_source import open_repository
+from icefloe.spark.reading.table_source import open_from_options
 from icefloe.spark.writing.sink import (
     Aside,
     Part,
@@ -67,7 +67,7 @@ class IcefloeWriter(DataSourceArrowWriter):
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._repository = packing(open_repository(options.place, example=_SAVE))
+        self._repository = packing(open_from_options(options.place, example=_SAVE))
         self._job: WriteJob | None = None
         self._base: str | None = None
         # The tip first: a commit of this very job that comes after it is a conflict, and found.
@@ -126,7 +126,7 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._repository = packing(open_repository(options.place, example=_START))
+        self._repository = packing(open_from_options(options.place, example=_START))
         # Refused before anything is written: what the rows are is known by now.
         session = self._repository.readonly_session(options.branch)
         plan_write(session, options, self._schema, overwrite=overwrite)

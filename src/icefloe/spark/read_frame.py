@@ -17,7 +17,7 @@ from icefloe.spark.reading.read_options import (
     options_for,
 )
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.table_source import Source, open_repository, repository_of
+from icefloe.spark.reading.table_source import Source, open_from_options, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -111,7 +111,7 @@ def read(
         if is_connect(spark):
             return _read_there(spark, os.fspath(repo), given)
         place = ReadOptions.parse({**given, "path": os.fspath(repo)}).place
-        repo = open_repository(place)
+        repo = open_from_options(place)
         given = {name: value for name, value in given.items() if name not in place}
     return _read_open(spark, repo, given)
 

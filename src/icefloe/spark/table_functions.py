@@ -20,7 +20,7 @@ from icefloe.spark.reading.read_options import (
     nearest,
     options_for,
 )
-from icefloe.spark.reading.table_source import Source, open_repository
+from icefloe.spark.reading.table_source import Source, open_from_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
         if option not in known:
             raise invalid(f"{PREFIX}{name} has no argument {option!r}: {nearest(option, known)}")
     options = ReadOptions.parse({"table": name, **given})
-    source = Source.pinned(open_repository(options.place), options)
+    source = Source.pinned(open_from_options(options.place), options)
     table = find_table(source, name)
     for task in table.tasks(source):
         yield from table.read(source, options, task)

@@ -9,7 +9,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
 from icefloe.spark.engine.progress import is_connect
 from icefloe.spark.reading.read_options import encode_options, invalid
-from icefloe.spark.reading.table_source import open_repository
+from icefloe.spark.reading.table_source import open_from_options
 from icefloe.spark.writing.grid_rows import BLOCK_COLUMN
 from icefloe.spark.writing.sink import packing
 from icefloe.spark.writing.write_attempts import Look, write_until_landed
@@ -97,7 +97,7 @@ def write(
     if mode not in {"append", "overwrite"}:
         raise invalid(f"mode is 'append' or 'overwrite', not {mode!r}")
     if not isinstance(repo, Repository):
-        repo = open_repository({"path": str(repo)})
+        repo = open_from_options({"path": str(repo)})
     if repo.storage.url.startswith("memory:"):
         raise invalid("a repository in memory cannot be seen by Spark's processes: put it on disk")
     options = WriteOptions.parse(

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import FilesDisagreeError
-from icefloe.virtual.cf_time import time_units
+from icefloe.virtual.cf_time import parse_time_units
 from icefloe.virtual.dataset import (
     AnyArray,
     LoadedArray,
     VirtualArray,
     VirtualDataset,
-    data_type_name,
-    values_equal,
+    are_equal,
+    format_data_type,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MEANING: Final = frozenset(
+SEMANTIC_ATTRIBUTES: Final = frozenset(
     {
         "units",
         "calendar",
@@ -73,7 +73,7 @@ class Disagreement:
         return f"{where}: {self.text}"
 
 
-def raise_if_any(found: Iterable[Disagreement], what: str) -> None:
+def raise_disagreements(found: Iterable[Disagreement], what: str) -> None:
     """Raise what was found, all of it."""
     disagreements = list(found)
     if not disagreements:
@@ -155,7 +155,7 @@ def _compare_arrays(
     ):
         yield (
             "dtype",
-            f"has dtype {data_type_name(theirs.metadata)}, and {data_type_name(mine.metadata)}",
+            f"has dtype {format_data_type(theirs.metadata)}, and {format_data_type(mine.metadata)}",
         )
     if isinstance(theirs, VirtualArray):
         if mine.metadata["codecs"] != theirs.metadata["codecs"]:
@@ -185,15 +185,17 @@ def _compare_arrays(
 def _compare_attributes(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str]]:
     loaded = isinstance(mine, LoadedArray) and isinstance(theirs, LoadedArray)
     both_times = (
-        loaded and bool(time_units(mine.attributes)) and bool(time_units(theirs.attributes))
+        loaded
+        and bool(parse_time_units(mine.attributes))
+        and bool(parse_time_units(theirs.attributes))
     )
-    for name in sorted(MEANING):
+    for name in sorted(SEMANTIC_ATTRIBUTES):
         ours, found = mine.attributes.get(name), theirs.attributes.get(name)
         if both_times and name in {"units", "calendar"}:
             continue  # reconciled where the values are joined
         if not _same_number(ours, found):
             hint = ""
-            if name == "units" and not loaded and time_units(theirs.attributes) is not None:
+            if name == "units" and not loaded and parse_time_units(theirs.attributes) is not None:
                 hint = " (named in loadable_variables of all files, it is converted)"
             yield "attribute", f"has the attribute {name} = {found!r}{hint}, and {ours!r}"
 
@@ -201,7 +203,7 @@ def _compare_attributes(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str,
 def _compare_values(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str]]:
     if not (isinstance(mine, LoadedArray) and isinstance(theirs, LoadedArray)):
         return
-    if not values_equal(mine.values, theirs.values):
+    if not are_equal(mine.values, theirs.values):
         differs = mine.values != theirs.values
         count = int(differs.sum())
         if mine.values.ndim == 0:
@@ -224,7 +226,7 @@ def _both_numbers(mine: AnyArray, theirs: AnyArray) -> bool:
         and isinstance(theirs, LoadedArray)
         and mine.values.dtype.kind in "iuf"
         and theirs.values.dtype.kind in "iuf"
-        and time_units(mine.attributes) is not None
+        and parse_time_units(mine.attributes) is not None
     )
 
 

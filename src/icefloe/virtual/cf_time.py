@@ -93,7 +93,7 @@ class TimeUnits:
         return f"{self.unit} since {self.reference}"
 
 
-def time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
+def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     """Read the units of a time coordinate; None if they are not of time, or cannot be read."""
     units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
     if not isinstance(units, str) or not isinstance(calendar, str):
@@ -108,7 +108,7 @@ def time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     return None if epoch is None else TimeUnits(unit, found["reference"], kind, epoch)
 
 
-def convert(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> NDArray[Any] | None:
+def convert_times(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> NDArray[Any] | None:
     """Express times in other units; None if whole numbers cannot, or calendars differ."""
     if not _share_a_calendar(values, given, wanted):
         return None
@@ -132,7 +132,7 @@ def convert(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> NDArra
     return np.asarray(quotient, np.int64)
 
 
-def common_units(
+def reconcile_units(
     parts: Sequence[tuple[NDArray[Any], TimeUnits]],
 ) -> tuple[TimeUnits, list[NDArray[Any]]] | None:
     """Bring times of several files to the units of the first, or finer ones if need be.
@@ -143,7 +143,7 @@ def common_units(
     finer = [name for name, step in _NANOSECONDS.items() if step < first.step_ns]
     for unit in [first.unit, *reversed(finer)]:
         wanted = TimeUnits(unit, first.reference, first.calendar, first.epoch_ns)
-        converted = [convert(values, units, wanted) for values, units in parts]
+        converted = [convert_times(values, units, wanted) for values, units in parts]
         exact = [one for one in converted if one is not None]
         if len(exact) == len(parts):
             return wanted, exact

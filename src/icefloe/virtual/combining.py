@@ -13,15 +13,15 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.virtual.agreement import Disagreement, compare, raise_if_any
-from icefloe.virtual.cf_time import TimeUnits, common_units, convert, time_units
-from icefloe.virtual.contiguous import split_alike
+from icefloe.virtual.agreement import Disagreement, compare, raise_disagreements
+from icefloe.virtual.cf_time import TimeUnits, convert_times, parse_time_units, reconcile_units
+from icefloe.virtual.contiguous import align_chunk_lengths
 from icefloe.virtual.dataset import (
     LoadedArray,
     VirtualArray,
     VirtualDataset,
-    coordinate_path,
-    values_equal,
+    are_equal,
+    find_coordinate,
 )
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def combine(
     if not flat:
         raise InvalidInputError("there is nothing to combine", kind=ErrorKind.NOT_ALLOWED)
     require_dims(flat, names)
-    # One look at all of them, so that the message has all disagreements.
+    # One look at all of them, so that the message has all find_disagreements.
     first = flat[0]
     wanted = frozenset(names)
-    found = [one for other in flat[1:] for one in disagreements(first, other, wanted)]
+    found = [one for other in flat[1:] for one in find_disagreements(first, other, wanted)]
     if combine_attrs == "identical":
         found += _attribute_conflicts(flat)
     nested: Any = datasets
     if order == "coordinates":
-        raise_if_any(found, "combining")
+        raise_disagreements(found, "combining")
         nested = _by_coordinates(flat, names)
     elif len(names) > 1 and not all(isinstance(one, list | tuple) for one in datasets):
         raise InvalidInputError(
@@ -94,11 +94,11 @@ def combine(
     if len(names) == 1 and order == "given":
         # Also told together with the rest, as far as files can be compared at all.
         found += _check_sequence([one for one in flat if one.shown not in blocked], names[0])
-    raise_if_any(found, "combining")
+    raise_disagreements(found, "combining")
     return _combine_nested(nested, names, combine_attrs)
 
 
-def disagreements(
+def find_disagreements(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> list[Disagreement]:
     """Find what keeps a file from being combined with another along dimensions, in any order."""
@@ -116,7 +116,7 @@ def _incomparable(
         if (
             isinstance(array, LoadedArray)
             and dims & set(array.dimension_names)
-            and comparable_values([first, other], path) is None
+            and reconcile_values([first, other], path) is None
         ):
             yield from _check_units([first, other], path)
 
@@ -139,7 +139,7 @@ def _join(parts: list[VirtualDataset], dim: str, attributes: CombineAttributes) 
     """Join along one dimension what was found to agree."""
     if len(parts) == 1:
         return parts[0]
-    raise_if_any(_check_sequence(parts, dim), f"combining along {dim}")
+    raise_disagreements(_check_sequence(parts, dim), f"combining along {dim}")
     first = parts[0]
     arrays: dict[str, AnyArray] = {}
     reconciled = _reconciled(parts, dim)
@@ -173,7 +173,7 @@ def _join(parts: list[VirtualDataset], dim: str, attributes: CombineAttributes) 
 
 
 def _join_refs(parts: list[VirtualArray], axis: int) -> VirtualArray:
-    parts = split_alike(parts, axis)
+    parts = align_chunk_lengths(parts, axis)
     chunk = parts[0].chunk_shape or ()
     lengths = np.array([part.shape[axis] for part in parts], np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) // chunk[axis]
@@ -214,14 +214,14 @@ def _reconciled(
             (np.concatenate([_values(part, one).reshape(-1) for one in (path, bounds) if one]), one)
             for part, one in zip(parts, known, strict=True)
         ]
-        common = common_units(pairs)
+        common = reconcile_units(pairs)
         if common is None:
             continue  # found to disagree before
         wanted, _ = common
         for one in (path, bounds):
             if one is not None:
                 converted = [
-                    convert(_values(part, one), given, wanted)
+                    convert_times(_values(part, one), given, wanted)
                     for part, given in zip(parts, known, strict=True)
                 ]
                 has_units = "units" in parts[0].arrays[one].attributes
@@ -248,11 +248,11 @@ def _check_sequence(parts: list[VirtualDataset], dim: str) -> Iterator[Disagreem
 
 def _check_static(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
     """Values that do not go along the dimension are the same in all files."""
-    values = comparable_values(parts, path)
+    values = reconcile_values(parts, path)
     if values is None:
         return
     for part, one in zip(parts[1:], values[1:], strict=True):
-        if not values_equal(values[0], one):
+        if not are_equal(values[0], one):
             yield Disagreement(
                 part.shown, path, "values", f"has other values than in {parts[0].shown}"
             )
@@ -262,7 +262,7 @@ def _check_grid(
     parts: list[VirtualDataset], path: str, axis: int, dim: str
 ) -> Iterator[Disagreement]:
     arrays = [part.arrays[path] for part in parts]
-    split = split_alike([one for one in arrays if isinstance(one, VirtualArray)], axis)
+    split = align_chunk_lengths([one for one in arrays if isinstance(one, VirtualArray)], axis)
     for part, array in zip(parts[:-1], split[:-1], strict=True):
         chunk = array.chunk_shape
         if chunk is None:
@@ -280,7 +280,7 @@ def _check_grid(
 
 
 def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
-    values = comparable_values(parts, path)
+    values = reconcile_values(parts, path)
     if values is None:
         yield from _check_units(parts, path)
         return
@@ -354,8 +354,8 @@ def _by_coordinates(flat: list[VirtualDataset], names: tuple[str, ...]) -> Any:
     keys = np.empty((len(flat), len(names)), np.int64)
     all_starts = []
     for column, dim in enumerate(names):
-        path = coordinate_path(flat[0], "", dim)
-        values = None if path is None else comparable_values(flat, path)
+        path = find_coordinate(flat[0], "", dim)
+        values = None if path is None else reconcile_values(flat, path)
         if values is None or any(not len(one) for one in values):
             raise InvalidInputError(
                 f"files cannot be put in order along {dim}: they have no comparable, loaded "
@@ -383,7 +383,7 @@ def _by_coordinates(flat: list[VirtualDataset], names: tuple[str, ...]) -> Any:
                 )
             )
         grid[place] = number
-    raise_if_any(found, "combining")
+    raise_disagreements(found, "combining")
     gaps = np.argwhere(grid < 0)
     if len(gaps):
         first = ", ".join(
@@ -405,7 +405,7 @@ def _nested(grid: NDArray[np.int64], flat: list[VirtualDataset]) -> Any:
     return [_nested(one, flat) for one in grid]
 
 
-def comparable_values(parts: list[VirtualDataset], path: str) -> list[NDArray[Any]] | None:
+def reconcile_values(parts: list[VirtualDataset], path: str) -> list[NDArray[Any]] | None:
     """Return the values of a coordinate of some files in common units; None if there are none."""
     arrays = [part.arrays[path] for part in parts]
     loaded = [one for one in arrays if isinstance(one, LoadedArray)]
@@ -419,7 +419,7 @@ def comparable_values(parts: list[VirtualDataset], path: str) -> list[NDArray[An
     if len(known) < len(units):
         same = len({str(one.attributes.get("units")) for one in loaded}) == 1
         return values if same else None
-    common = common_units(list(zip(values, known, strict=True)))
+    common = reconcile_units(list(zip(values, known, strict=True)))
     return None if common is None else common[1]
 
 
@@ -433,7 +433,7 @@ def _direction(values: list[NDArray[Any]]) -> int:
 
 
 def _units(part: VirtualDataset, path: str) -> TimeUnits | None:
-    return time_units(part.arrays[path].attributes)
+    return parse_time_units(part.arrays[path].attributes)
 
 
 def _values(part: VirtualDataset, path: str) -> NDArray[Any]:
@@ -545,7 +545,7 @@ def _aligned(first: VirtualDataset, other: VirtualDataset, dims: frozenset[str])
 
 def _are_cut_alike(one: VirtualArray, other: VirtualArray, axis: int) -> bool:
     """Whether two arrays have chunks of one shape after they are cut, if they can be."""
-    first, second = split_alike([one, other], axis)
+    first, second = align_chunk_lengths([one, other], axis)
     return first.chunk_shape == second.chunk_shape
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def split_alike(parts: Sequence[VirtualArray], axis: int) -> list[VirtualArray]:
+def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[VirtualArray]:
     """Cut arrays that can be cut, so that all have chunks of one length that fits along an axis.
 
     What cannot be cut is returned as it is.
@@ -41,7 +41,7 @@ def split_alike(parts: Sequence[VirtualArray], axis: int) -> list[VirtualArray]:
     return [_cut(part, axis, length) for part in parts]
 
 
-def cut_to(part: VirtualArray, axis: int, length: int) -> VirtualArray:
+def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     """Cut an array into chunks of a length along an axis, if it can be; else return it as it is."""
     chunk = part.chunk_shape
     if chunk is None or not length or chunk[axis] % length or not _can_be_cut(part, axis):

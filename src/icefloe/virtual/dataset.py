@@ -248,7 +248,7 @@ class VirtualDataset:
         return "\n".join(lines)
 
 
-def coordinate_path(dataset: VirtualDataset, path: str, dim: str) -> str | None:
+def find_coordinate(dataset: VirtualDataset, path: str, dim: str) -> str | None:
     """Find the coordinate of a dimension of an array: in its group, or in one above it."""
     group = path.rpartition("/")[0]
     while True:
@@ -277,7 +277,7 @@ def _loaded_grid(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": chunk}}
 
 
-def data_type_name(metadata: Mapping[str, Any]) -> str:
+def format_data_type(metadata: Mapping[str, Any]) -> str:
     """Write a data type for people."""
     data_type = metadata["data_type"]
     return data_type if isinstance(data_type, str) else str(data_type)
@@ -287,7 +287,7 @@ def _described(array: _Array) -> str:
     dims = ", ".join(
         f"{name}: {length}" for name, length in zip(array.dimension_names, array.shape, strict=True)
     )
-    return f"{data_type_name(array.metadata)} ({dims})"
+    return f"{format_data_type(array.metadata)} ({dims})"
 
 
 def _writer() -> Any:
@@ -295,7 +295,7 @@ def _writer() -> Any:
     return import_module("icefloe.virtual.writer")
 
 
-def values_equal(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+def are_equal(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     """Whether two arrays hold the same values; missing ones equal each other."""
     if one.shape != other.shape:
         return False

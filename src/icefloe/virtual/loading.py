@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_BYTES = 1 << 30
 
 
-def load_wanted(
+def load_values(
     dataset: VirtualDataset, request: ParseRequest, opened: Callable[[str], OpenSource]
 ) -> VirtualDataset:
     """Replace the arrays that a request wants as values; ``opened`` opens what they refer to."""
@@ -38,7 +38,7 @@ def load_wanted(
         path
         for path, array in arrays.items()
         if isinstance(array, VirtualArray)
-        and request.is_loadable(path, array.dimension_names, size_bytes(array))
+        and request.is_loadable(path, array.dimension_names, compute_size_bytes(array))
     ]
     wanted += request.bounds_to_load(arrays, list(arrays))
     for path in dict.fromkeys(wanted):
@@ -107,16 +107,16 @@ def fetch_encoded(array: VirtualArray, opened: Callable[[str], OpenSource]) -> l
 
 
 def _require_small(array: VirtualArray, path: str, url: str) -> None:
-    if size_bytes(array) > _MAX_BYTES:
+    if compute_size_bytes(array) > _MAX_BYTES:
         raise unsupported(
             url,
             path,
-            f"with {size_bytes(array)} bytes it is too large to be loaded",
+            f"with {compute_size_bytes(array)} bytes it is too large to be loaded",
             "name what to load in loadable_variables, or ",
         )
 
 
-def size_bytes(array: VirtualArray) -> int:
+def compute_size_bytes(array: VirtualArray) -> int:
     """Tell how large the values of an array are in memory."""
     data_type = array.metadata["data_type"]
     if isinstance(data_type, dict):

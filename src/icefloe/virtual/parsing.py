@@ -184,7 +184,7 @@ def parse_at(
 def _load(
     dataset: VirtualDataset, request: ParseRequest, opened: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    loaded: VirtualDataset = _needed("icefloe.virtual.loading").load_wanted(
+    loaded: VirtualDataset = _needed("icefloe.virtual.loading").load_values(
         dataset, request, opened
     )
     return loaded

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 64
-KEPT_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
+MAX_CACHED_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
 """Of larger files so much is in memory at a time."""
 
-WHOLE_BYTES = 4 << 20
+SINGLE_REQUEST_BYTES = 4 << 20
 """Smaller files are fetched in one request: their metadata would take as many blocks."""
 
 
@@ -253,7 +253,7 @@ class _BlockReader(io.RawIOBase):
         self._size = size_bytes
         self._at = 0
         self._blocks: dict[int, bytes] = {}
-        self._whole = source.fetch_all() if size_bytes <= WHOLE_BYTES else None
+        self._whole = source.fetch_all() if size_bytes <= SINGLE_REQUEST_BYTES else None
 
     def readable(self) -> bool:
         return True

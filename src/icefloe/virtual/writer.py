@@ -27,15 +27,15 @@ from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.node import ChunkIndexRange, ManifestExtents
 from icefloe.session import Session
 from icefloe.types import SessionMode
-from icefloe.virtual.agreement import Disagreement, compare, raise_if_any
-from icefloe.virtual.cf_time import convert, time_units
-from icefloe.virtual.contiguous import cut_to
+from icefloe.virtual.agreement import Disagreement, compare, raise_disagreements
+from icefloe.virtual.cf_time import convert_times, parse_time_units
+from icefloe.virtual.contiguous import split_chunks
 from icefloe.virtual.dataset import (
     LoadedArray,
     VirtualArray,
     VirtualDataset,
-    coordinate_path,
-    values_equal,
+    are_equal,
+    find_coordinate,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.virtual.dataset import AnyArray
 
-__all__ = ["append", "find_append_problems", "find_misfits", "write"]
+__all__ = ["append", "compare_with_group", "find_append_problems", "write"]
 
 _NO_REFS: Final = ChunkPayloads.of([])
 
@@ -173,14 +173,14 @@ def append(
     if is_partial:
         stored = stored.without(*(path for path in stored.arrays if path not in dataset.arrays))
     what = f"appending to {base}"
-    raise_if_any(compare(stored, dataset, dims=frozenset({dim}), stored=True), what)
+    raise_disagreements(compare(stored, dataset, dims=frozenset({dim}), stored=True), what)
     dataset, problems = _in_stored_units(stored, dataset)
-    raise_if_any(problems, what)
+    raise_disagreements(problems, what)
     places, problems = _places(session, base, stored, dataset, dim)
-    raise_if_any(problems, what)
+    raise_disagreements(problems, what)
     present = [*_other_references(session, base, stored, dataset, places)]
     if if_present == "check":
-        raise_if_any(present, what)
+        raise_disagreements(present, what)
     replaced = {one.variable for one in present}
     with _all_or_nothing(session):
         for path, place in places.items():
@@ -190,7 +190,7 @@ def append(
     return max(place.added for place in places.values())
 
 
-def find_misfits(
+def compare_with_group(
     dataset: VirtualDataset, session: Session, *, dim: str, group: str = "/"
 ) -> Iterator[Disagreement]:
     """Tell in what a dataset differs from what a group has, other than in its steps along ``dim``.
@@ -251,7 +251,7 @@ def find_append_problems(
         yield from problems
 
 
-def is_falling(session: Session, *, dim: str, group: str = "/") -> bool:
+def is_descending(session: Session, *, dim: str, group: str = "/") -> bool:
     """Whether the coordinate of a dimension falls in a group; one that is not there does not."""
     path = _below(_group_path(session, group), dim)
     if session.transaction.get_node(path) is None:
@@ -316,7 +316,7 @@ def _cut_alike(session: Session, base: Path, dataset: VirtualDataset, dim: str) 
             axis = array.dimension_names.index(dim)
             chunk = grid.get("configuration", {}).get("chunk_shape", [])
             if len(chunk) == len(array.shape):
-                arrays[path] = cut_to(array, axis, chunk[axis])
+                arrays[path] = split_chunks(array, axis, chunk[axis])
     return VirtualDataset(dataset.sources, dataset.groups, arrays)
 
 
@@ -350,11 +350,11 @@ def _converted(
     values: NDArray[Any] = array.values if isinstance(array, LoadedArray) else np.zeros(0)
     if owner not in stored.arrays or owner not in dataset.arrays:
         return values, None
-    wanted = time_units(stored.arrays[owner].attributes)
-    given = time_units(dataset.arrays[owner].attributes)
+    wanted = parse_time_units(stored.arrays[owner].attributes)
+    given = parse_time_units(dataset.arrays[owner].attributes)
     if wanted is None or given is None or wanted == given:
         return values, None
-    converted = convert(values, given, wanted)
+    converted = convert_times(values, given, wanted)
     if converted is None and wanted.calendar != given.calendar:
         return (
             values,
@@ -383,7 +383,7 @@ def _as_type(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
         return values
     with np.errstate(invalid="ignore", over="ignore"):
         found = values.astype(dtype)
-    return found if dtype.kind == "f" or values_equal(found, values) else None
+    return found if dtype.kind == "f" or are_equal(found, values) else None
 
 
 def _places(
@@ -401,7 +401,7 @@ def _places(
             continue
         axis = array.dimension_names.index(dim)
         length, has = array.shape[axis], stored.arrays[path].shape[axis]
-        coordinate = coordinate_path(dataset, path, dim)
+        coordinate = find_coordinate(dataset, path, dim)
         owner = f"{path.rpartition('/')[0]}/" if coordinate is None else coordinate
         place = known.get(owner)
         if place is None and coordinate is None:
@@ -448,7 +448,7 @@ def _place_of(there: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, str | N
     if len(found):
         start = int(found[0])
         present = min(len(new), len(there) - start)
-        if not values_equal(there[start : start + present], new[:present]):
+        if not are_equal(there[start : start + present], new[:present]):
             return (
                 start,
                 present,
@@ -532,7 +532,7 @@ def _other_references(
                 continue
         else:
             mine = stored.arrays[path]
-            if isinstance(mine, LoadedArray) and values_equal(
+            if isinstance(mine, LoadedArray) and are_equal(
                 mine.values[_steps(axis, place.start, place.start + place.present)],
                 array.values[_steps(axis, 0, place.present)],
             ):

@@ -8,7 +8,7 @@ import pytest
 
 from icefloe.errors import InvalidInputError, RepositoryNotFoundError
 from icefloe.spark.reading.read_options import ReadOptions, encode_options
-from icefloe.spark.reading.table_source import open_repository
+from icefloe.spark.reading.table_source import open_from_options
 from icefloe.storage.credentials import S3Credentials
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_options_name_kinds_of_credentials(monkeypatch: pytest.MonkeyPatch) -> N
         opened.append(storage)
 
     monkeypatch.setattr("icefloe.spark.reading.table_source.Repository.open", note)
-    open_repository(
+    open_from_options(
         {
             "path": "s3://bucket/weather",
             "anonymous": "true",
@@ -135,10 +135,10 @@ def test_options_name_kinds_of_credentials(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_places_that_make_no_sense_are_refused(place: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
-        open_repository(place)
+        open_from_options(place)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_repository_that_does_not_exist_is_told_with_its_place(tmp_path: object) -> None:
     with pytest.raises(RepositoryNotFoundError, match=f"no repository at .*{tmp_path}"):
-        open_repository({"path": f"{tmp_path}/nothing"})
+        open_from_options({"path": f"{tmp_path}/nothing"})

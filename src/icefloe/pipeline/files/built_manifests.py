@@ -19,7 +19,7 @@ from icefloe.model.node import ManifestRef
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.transaction.adopted import AdoptedManifest, complete_log
 from icefloe.transaction.array_manifests import extents_of
-from icefloe.virtual.contiguous import cut_to
+from icefloe.virtual.contiguous import split_chunks
 from icefloe.virtual.dataset import VirtualArray
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class BuildManifests:
         if document is not None:
             array = VirtualArray(dict(document), refs)
             for axis, length in enumerate(self.targets[path].chunk_shape):
-                array = cut_to(array, axis, length)
+                array = split_chunks(array, axis, length)
             refs = array.refs
         if not any(start):
             return refs

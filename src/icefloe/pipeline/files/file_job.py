@@ -37,12 +37,12 @@ from icefloe.pipeline.files.unlike_chunks import evened
 from icefloe.pipeline.report import Failure, JobFailedError, counted, shown_bytes
 from icefloe.pipeline.run import JobRun
 from icefloe.storage.backoff import pause_s
-from icefloe.virtual.agreement import raise_if_any
+from icefloe.virtual.agreement import raise_disagreements
 from icefloe.virtual.combining import combine, require_dims
-from icefloe.virtual.dataset import LoadedArray, coordinate_path
+from icefloe.virtual.dataset import LoadedArray, find_coordinate
 from icefloe.virtual.parsing import parse_at
-from icefloe.virtual.sources import KEPT_BYTES, WHOLE_BYTES
-from icefloe.virtual.writer import find_append_problems, is_falling
+from icefloe.virtual.sources import MAX_CACHED_BYTES, SINGLE_REQUEST_BYTES
+from icefloe.virtual.writer import find_append_problems, is_descending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -276,9 +276,9 @@ class FileJob:
         parsing = len(self.grouped(run, list(found)))
         if not self.copies:
             # Small files are fetched whole, and of large ones little more than that.
-            read = sum(min(size, WHOLE_BYTES) for size in sizes.values())
+            read = sum(min(size, SINGLE_REQUEST_BYTES) for size in sizes.values())
             largest = max(sizes.values())
-            held = largest if largest <= WHOLE_BYTES else min(largest, KEPT_BYTES)
+            held = largest if largest <= SINGLE_REQUEST_BYTES else min(largest, MAX_CACHED_BYTES)
             return run.plan(steps, parsing, bytes_read=read, task_bytes=held, is_estimate=True)
         return run.plan(
             steps,
@@ -335,7 +335,7 @@ class FileJob:
                 files, order = self._ordered(run.session, files)
                 dataset = self._joined(files, order)
                 if self.append and len(self.dims) > 1:
-                    raise_if_any(
+                    raise_disagreements(
                         self._append_problems(run.session, dataset, misfits),
                         f"appending to {path_of(self.group)}",
                     )
@@ -385,7 +385,7 @@ class FileJob:
         if self.append and len(self.dims) == 1 and order == "coordinates":
             # Files of one step each do not tell whether they rise; what they go on from does.
             falling = from_high_to_low(files, dim) if len(files) > 1 else None
-            if falling is not None and is_falling(session, dim=dim, group=self.group):
+            if falling is not None and is_descending(session, dim=dim, group=self.group):
                 return falling, "given"
         return files, order
 
@@ -417,7 +417,7 @@ class FileJob:
 
 
 def _best_order(first: VirtualDataset, dims: Sequence[str]) -> Order:
-    coordinates = [first.arrays.get(coordinate_path(first, "", dim) or "") for dim in dims]
+    coordinates = [first.arrays.get(find_coordinate(first, "", dim) or "") for dim in dims]
     return "coordinates" if all(isinstance(one, LoadedArray) for one in coordinates) else "given"
 
 

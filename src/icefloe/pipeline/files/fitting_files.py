@@ -9,8 +9,8 @@ import numpy as np
 
 from icefloe.pipeline.report import Failure
 from icefloe.virtual.agreement import Disagreement
-from icefloe.virtual.combining import comparable_values, disagreements
-from icefloe.virtual.dataset import LoadedArray, coordinate_path
+from icefloe.virtual.combining import find_disagreements, reconcile_values
+from icefloe.virtual.dataset import LoadedArray, find_coordinate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,12 +45,12 @@ def odd_ones(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagree
     if len(kinds) == 1:
         return []
     usual = max(kinds, key=len)[0].dataset  # of two as large the one that was named first
-    return [one for file in files for one in disagreements(usual, file.dataset, dims)]
+    return [one for file in files for one in find_disagreements(usual, file.dataset, dims)]
 
 
 def unordered(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
     """Find files that have no steps along a dimension, or have them in no order."""
-    paths = [coordinate_path(files[0].dataset, "", dim) for dim in dims]
+    paths = [find_coordinate(files[0].dataset, "", dim) for dim in dims]
     for file in files:
         for path in paths:
             array = None if path is None else file.dataset.arrays[path]
@@ -72,8 +72,8 @@ def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]
     Who takes, of files that can still be taken, the one that ends first, takes the most.
     """
     datasets = [file.dataset for file in files]
-    path = coordinate_path(datasets[0], "", dim)
-    values = None if path is None else comparable_values(datasets, path)
+    path = find_coordinate(datasets[0], "", dim)
+    values = None if path is None else reconcile_values(datasets, path)
     if path is None or values is None:
         return
     if not all(one.dtype.kind in "iuf" and len(one) for one in values):
@@ -92,10 +92,10 @@ def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]
 def last_along(files: Sequence[ParsedFile], dim: str) -> int:
     """Tell which file comes last along a dimension: by coordinates, or else of the list."""
     datasets = [file.dataset for file in files]
-    path = coordinate_path(datasets[0], "", dim)
+    path = find_coordinate(datasets[0], "", dim)
     if path is None or not all(path in one.arrays for one in datasets):
         return len(files) - 1
-    values = comparable_values(datasets, path)
+    values = reconcile_values(datasets, path)
     if values is None or not all(len(one) and one.dtype.kind in "iuf" for one in values):
         return len(files) - 1
     falls = any(len(one) > 1 and one[1] < one[0] for one in values)
@@ -106,8 +106,8 @@ def last_along(files: Sequence[ParsedFile], dim: str) -> int:
 def from_high_to_low(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files of one step each by their coordinate; None if they are not such files."""
     datasets = [file.dataset for file in files]
-    path = coordinate_path(datasets[0], "", dim)
-    values = None if path is None else comparable_values(datasets, path)
+    path = find_coordinate(datasets[0], "", dim)
+    values = None if path is None else reconcile_values(datasets, path)
     if values is None or not all(len(one) == 1 for one in values):
         return None
     return [files[row] for row in np.argsort([one[0] for one in values])[::-1].tolist()]
@@ -132,7 +132,7 @@ def _kinds(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[Parse
     kinds: list[list[ParsedFile]] = []
     for file in files:
         for kind in kinds:
-            if not disagreements(kind[0].dataset, file.dataset, dims):
+            if not find_disagreements(kind[0].dataset, file.dataset, dims):
                 kind.append(file)
                 break
         else:

@@ -20,8 +20,8 @@ from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.files.source_record import group_attribute, set_group_attribute
 from icefloe.spark.reading.group import open_array
 from icefloe.virtual.agreement import Disagreement
-from icefloe.virtual.dataset import LoadedArray, VirtualArray, coordinate_path
-from icefloe.virtual.loading import decode_values, fetch_encoded, size_bytes
+from icefloe.virtual.dataset import LoadedArray, VirtualArray, find_coordinate
+from icefloe.virtual.loading import compute_size_bytes, decode_values, fetch_encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ class StaticDigests:
             if (
                 isinstance(array, VirtualArray)
                 and not self._dims <= {*array.dimension_names}
-                and size_bytes(array) <= _COMPARED_BYTES
+                and compute_size_bytes(array) <= _COMPARED_BYTES
             ):
                 encoded = fetch_encoded(array, opened)
                 said = json.dumps([array.metadata, array.refs.coords.tolist()], sort_keys=True)
@@ -169,7 +169,7 @@ def _place(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
 
 
 def _coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
-    path = coordinate_path(file.dataset, "", dim)
+    path = find_coordinate(file.dataset, "", dim)
     array = None if path is None else file.dataset.arrays[path]
     return array.values if isinstance(array, LoadedArray) else None
 

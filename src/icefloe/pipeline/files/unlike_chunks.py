@@ -24,7 +24,7 @@ from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.pipeline.jobs.rechunk import box_bytes
 from icefloe.pipeline.run import Piece
 from icefloe.session import ForkSession
-from icefloe.virtual.contiguous import split_alike
+from icefloe.virtual.contiguous import align_chunk_lengths
 from icefloe.virtual.dataset import VirtualArray
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str], last: in
     names = arrays[0].dimension_names
     axes = [axis for axis, name in enumerate(names) if name in dims]
     if len(axes) == 1:
-        arrays = split_alike(arrays, axes[0])
+        arrays = align_chunk_lengths(arrays, axes[0])
     first = arrays[0]
     chunk = first.chunk_shape
     return chunk is not None and all(

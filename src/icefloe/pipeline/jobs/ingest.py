@@ -36,7 +36,7 @@ from icefloe.pipeline.jobs.rechunk import (
 from icefloe.pipeline.jobs.virtualize import build_manifests, take_markers
 from icefloe.pipeline.report import JobFailedError
 from icefloe.pipeline.run import TASK_BYTES, Piece
-from icefloe.virtual.agreement import MEANING, Disagreement
+from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
 from icefloe.virtual.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import write as write_dataset
@@ -455,7 +455,7 @@ def _meaning(array: ArrayDocument) -> dict[str, Any]:
     return {
         name: value
         for name, value in attributes.items()
-        if name in MEANING and not (name in MISSING and is_nan(value))
+        if name in SEMANTIC_ATTRIBUTES and not (name in MISSING and is_nan(value))
     }
 
 

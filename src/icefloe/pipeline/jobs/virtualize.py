@@ -16,7 +16,7 @@ from icefloe.pipeline.report import Failure, JobFailedError
 from icefloe.pipeline.run import TASK_BYTES
 from icefloe.virtual.dataset import VirtualArray
 from icefloe.virtual.writer import append as append_dataset
-from icefloe.virtual.writer import find_misfits
+from icefloe.virtual.writer import compare_with_group
 from icefloe.virtual.writer import write as write_dataset
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def virtualize(
         build_manifests(run, run.session, found, group, names[0], refs=refs_per_manifest)
 
     def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
-        return find_misfits(dataset, session, dim=names[0], group=group)
+        return compare_with_group(dataset, session, dim=names[0], group=group)
 
     verb = "append" if append else "write"
     step = f"{verb} references to {path_of(group)}"

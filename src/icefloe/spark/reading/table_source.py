@@ -64,7 +64,7 @@ class Source:
         return self.repository.readonly_session(snapshot_id=self.snapshot_id)
 
 
-def open_repository(
+def open_from_options(
     place: Mapping[str, str], *, example: str = 'spark.read.format("icefloe").load({path})'
 ) -> Repository:
     """Open the repository that options name, with credentials of the environment or none.
