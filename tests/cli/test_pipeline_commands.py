@@ -16,7 +16,7 @@ import zarr
 
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
-from icefloe.pipeline.opening import container_for, folder_of
+from icefloe.pipeline.opening import create_container, source_prefix
 from support.netcdf_files import write_file, write_files
 
 if TYPE_CHECKING:
@@ -231,11 +231,11 @@ def test_containers_are_made_of_prefixes_and_the_environment(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
-    assert folder_of("s3://bucket/a/b/*.nc") == "s3://bucket/"
-    assert folder_of(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
+    assert source_prefix("s3://bucket/a/b/*.nc") == "s3://bucket/"
+    assert source_prefix(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
     for prefix in ("s3://bucket/", "gs://bucket/", "az://container/", "https://example.com/a/"):
-        assert container_for(prefix).url_prefix == prefix
-    assert "127.0.0.1:9000" in str(container_for("s3://bucket/").store.options.endpoint_url)  # type: ignore[union-attr]
+        assert create_container(prefix).url_prefix == prefix
+    assert "127.0.0.1:9000" in str(create_container("s3://bucket/").store.options.endpoint_url)  # type: ignore[union-attr]
 
 
 def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None:

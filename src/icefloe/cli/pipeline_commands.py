@@ -814,11 +814,11 @@ def _open_or_create(
 
 
 def _listed(sources: list[str] | None, table: str | None) -> list[str]:
-    from icefloe.pipeline.files.source_files import sources_of_file  # noqa: PLC0415 - brings zarr along
+    from icefloe.pipeline.files.source_files import read_source_table  # noqa: PLC0415 - brings zarr along
 
     if (table is None) == (not sources):
         raise typer.BadParameter("give sources, or a --table that lists them")
-    return sources_of_file(table) if table is not None else list(sources or ())
+    return read_source_table(table) if table is not None else list(sources or ())
 
 
 def _value(choice: StrEnum | None) -> Any:

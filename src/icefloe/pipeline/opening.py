@@ -89,18 +89,18 @@ def open_repository(
             kind=ErrorKind.REPOSITORY_NOT_FOUND,
         )
     config = (None if is_new else Repository.fetch_config(storage)) or RepositoryConfig.default()
-    prefixes = [prefix_of(one) for one in containers]
+    prefixes = [container_prefix(one) for one in containers]
     added = [one for one in prefixes if _add(config, one)]
     _require_covered(config, referred)
     access = _access(config, prefixes)
     if is_new:
-        place_now = _Planned(storage.url) if dry_run else storage
+        place_now = _PlannedStorage(storage.url) if dry_run else storage
         repository = Repository.create(place_now, config, access, spec_version=spec_version)
     else:
         repository = Repository.open(storage, config, access)
         if added and not dry_run:
             repository.save_config()
-    folders = list(dict.fromkeys(map(folder_of, sources)))
+    folders = list(dict.fromkeys(map(source_prefix, sources)))
     if config.virtual_chunk_containers is None and not any(map(_is_local, folders)):
         return repository  # the default containers reach them
     for folder in folders:
@@ -108,7 +108,7 @@ def open_repository(
     return repository.reopen(config, {**_access(config, folders), **access})
 
 
-class _Planned(ForwardingStorage):
+class _PlannedStorage(ForwardingStorage):
     """What stands in memory for a repository that is yet to be created, under its name."""
 
     def __init__(self, url: str) -> None:
@@ -121,7 +121,7 @@ class _Planned(ForwardingStorage):
         return self._url
 
 
-def prefix_of(place: str | os.PathLike[str]) -> str:
+def container_prefix(place: str | os.PathLike[str]) -> str:
     """Return the URL prefix of a container, for a prefix or a folder of this machine."""
     named = os.fspath(place)
     if "://" in named:
@@ -129,7 +129,7 @@ def prefix_of(place: str | os.PathLike[str]) -> str:
     return f"{Path(named).absolute().as_uri().rstrip('/')}/"
 
 
-def folder_of(source: str | os.PathLike[str]) -> str:
+def source_prefix(source: str | os.PathLike[str]) -> str:
     """Return the URL prefix of the folder that a file, or all that a pattern finds, is in."""
     named = os.fspath(source)
     if "://" not in named:
@@ -137,13 +137,13 @@ def folder_of(source: str | os.PathLike[str]) -> str:
     found = _PATTERN.search(named)
     folder = (named if found is None else named[: found.start()]).rpartition("/")[0]
     if "://" not in named:
-        return prefix_of(folder or "/")
+        return container_prefix(folder or "/")
     scheme, _, rest = folder.partition("://")
     # All of a bucket or server: patterns are found by listing, from wherever they begin.
     return f"{folder}/" if scheme == "file" else f"{scheme}://{rest.partition('/')[0]}/"
 
 
-def container_for(prefix: str) -> VirtualChunkContainer:
+def create_container(prefix: str) -> VirtualChunkContainer:
     """Make a container for a URL prefix; endpoints and accounts are those of the environment."""
     return VirtualChunkContainer(prefix, _store_for(prefix))
 
@@ -189,10 +189,10 @@ def _is_local(prefix: str) -> bool:
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
     # Not files of references: what those refer to lies elsewhere.
     named = [one for one in sources if not os.fspath(one).endswith(_REFERENCES)]
-    folders = dict.fromkeys(map(folder_of, named))
+    folders = dict.fromkeys(map(source_prefix, named))
     if config.virtual_chunk_containers is None:  # the default containers reach all others
         folders = {one: None for one in folders if _is_local(one)}
-    missing = [one for one in folders if _covering(config, one) is None]
+    missing = [one for one in folders if _find_container(config, one) is None]
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "
@@ -204,13 +204,13 @@ def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLi
 
 def _add(config: RepositoryConfig, prefix: str) -> bool:
     """Add a container, unless one covers the prefix; tells whether it did."""
-    if _covering(config, prefix) is not None:
+    if _find_container(config, prefix) is not None:
         return False
-    config.set_virtual_chunk_container(container_for(prefix))
+    config.set_virtual_chunk_container(create_container(prefix))
     return True
 
 
-def _covering(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | None:
+def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | None:
     table = ContainerTable((config.virtual_chunk_containers or {}).values())
     try:
         return table.find(f"{prefix.rstrip('/')}/any").known.container
@@ -219,7 +219,7 @@ def _covering(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | 
 
 
 def _access(config: RepositoryConfig, prefixes: Sequence[str]) -> dict[str, AnyCredential]:
-    found = [_covering(config, one) for one in prefixes]
+    found = [_find_container(config, one) for one in prefixes]
     return {one.url_prefix: _credential(one.store) for one in found if one is not None}
 
 

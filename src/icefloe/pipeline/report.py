@@ -63,13 +63,13 @@ class Plan:
 
     def _sizes(self) -> list[str]:
         about = "about " if self.is_estimate else ""
-        told = [f"{about}{counted(self.tasks, 'task')}"]
+        told = [f"{about}{format_count(self.tasks, 'task')}"]
         if self.task_bytes:
-            told.append(f"at most {shown_bytes(self.task_bytes)} of memory each")
+            told.append(f"at most {format_bytes(self.task_bytes)} of memory each")
         if self.bytes_read:
-            told.append(f"reads {about}{shown_bytes(self.bytes_read)}")
+            told.append(f"reads {about}{format_bytes(self.bytes_read)}")
         if self.bytes_written:
-            told.append(f"writes {about}{shown_bytes(self.bytes_written)}")
+            told.append(f"writes {about}{format_bytes(self.bytes_written)}")
         return told
 
 
@@ -134,17 +134,17 @@ class Report:
             text = f"{self.job}: committed {self.snapshot_id}"
         text += f": {self._amounts()} in {self.seconds:.1f} s"
         if self.released:
-            text += f"; {counted(len(self.released), 'file')} outside not needed any more"
+            text += f"; {format_count(len(self.released), 'file')} outside not needed any more"
         if self.left_out:
-            text += f"; left out {len(self.left_out)}:\n{_listed(self.left_out)}"
+            text += f"; left out {len(self.left_out)}:\n{_format_failures(self.left_out)}"
         return text
 
     def _amounts(self) -> str:
         """Say what there was of everything; what a job has nothing to do with is left out."""
         amounts = {"file": self.files, "row": self.rows, "chunk": self.chunks}
-        told = [counted(count, what) for what, count in amounts.items() if count]
+        told = [format_count(count, what) for what, count in amounts.items() if count]
         referred = " referred to," if self.job == "virtualize" else ""
-        return ", ".join([*told, shown_bytes(self.bytes_written)]) + referred
+        return ", ".join([*told, format_bytes(self.bytes_written)]) + referred
 
 
 class JobFailedError(IcefloeError):
@@ -164,28 +164,28 @@ class JobFailedError(IcefloeError):
         self.job = job
         self.failures = tuple(failures)
         self.remedy = remedy
-        super().__init__(self._told(_MAX_SHOWN), kind=ErrorKind.INVALID_VIRTUAL_REF)
+        super().__init__(self._format_message(_MAX_SHOWN), kind=ErrorKind.INVALID_VIRTUAL_REF)
 
     def in_full(self) -> str:
         """Say everything that was wrong, however long that is."""
-        return self._told(len(self.failures))
+        return self._format_message(len(self.failures))
 
-    def _told(self, max_shown: int) -> str:
+    def _format_message(self, max_shown: int) -> str:
         what = "sources" if self.remedy is None else "pieces"
         done = "exported" if self.job == "export" else "committed"
         return (
             f"{self.job}: nothing was {done}, {len(self.failures)} of its {what} failed:\n"
-            f"{_listed(self.failures, max_shown)}\n"
+            f"{_format_failures(self.failures, max_shown)}\n"
             + (self.remedy or 'mend them, or go on without them with on_error="skip"')
         )
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """Write a number of things for people."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def shown_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Write a number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
@@ -194,7 +194,7 @@ def shown_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def _listed(failures: Sequence[Failure], max_shown: int = _MAX_SHOWN) -> str:
+def _format_failures(failures: Sequence[Failure], max_shown: int = _MAX_SHOWN) -> str:
     lines = [f"  {failure}" for failure in failures[:max_shown]]
     if len(failures) > max_shown:
         lines.append(f"  and {len(failures) - max_shown} more")

@@ -13,7 +13,7 @@ import zarr
 import zstandard
 
 import icefloe
-from icefloe.pipeline.files.source_record import ATTRIBUTE, keep_sources, known_sources
+from icefloe.pipeline.files.source_record import ATTRIBUTE, read_known_sources, store_sources
 from icefloe.pipeline.jobs.append import append
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
@@ -154,8 +154,8 @@ def test_a_hundred_thousand_names_are_small(repository: icefloe.Repository) -> N
     }
     session = repository.writable_session("main")
     zarr.create_group(session.store)
-    keep_sources(session, "/", urls)
-    assert known_sources(repository, session, "/") == urls
+    store_sources(session, "/", urls)
+    assert read_known_sources(repository, session, "/") == urls
     session.commit("named")
     (info,) = (one for one in repository.storage.list("snapshots/") if one.size_bytes > 5_000)
     assert info.size_bytes < 100_000

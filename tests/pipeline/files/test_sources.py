@@ -13,7 +13,7 @@ import pytest
 import icefloe
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources, find_sources
-from icefloe.pipeline.files.source_record import known_sources, record_of
+from icefloe.pipeline.files.source_record import describe_sources, read_known_sources
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import Report
@@ -126,23 +126,23 @@ def test_tables_of_sources(kind: str, request: Any, folder: Path, session: icefl
 def test_what_a_commit_records_names_every_source(urls: list[str], tmp_path: Path) -> None:
     repository = create(tmp_path / "recorded", tmp_path)
     session = repository.writable_session("main")
-    record = {"job": "append", "group": "/g", "sources": record_of(urls)}
+    record = {"job": "append", "group": "/g", "sources": describe_sources(urls)}
     session.commit("work", {"icefloe": record}, allow_empty=True)
     session = repository.writable_session("main")
-    assert known_sources(repository, session, "/g") == set(urls)
-    assert known_sources(repository, session, "/") == set()
+    assert read_known_sources(repository, session, "/g") == set(urls)
+    assert read_known_sources(repository, session, "/") == set()
 
 
 @pytest.mark.parametrize("record", [[1, 2], "x", None, {}, {"prefix": 1, "names": 2}])
 def test_what_is_no_record_names_no_source(record: Any, tmp_path: Path) -> None:
     """Anybody can write metadata; the commits before it are still asked."""
     repository = create(tmp_path / "recorded", tmp_path)
-    for job, sources in (("append", record_of(["s3://bucket/a.nc"])), ("ingest", record)):
+    for job, sources in (("append", describe_sources(["s3://bucket/a.nc"])), ("ingest", record)):
         session = repository.writable_session("main")
         told = {"job": job, "group": "/", "sources": sources}
         session.commit("work", {"icefloe": told}, allow_empty=True)
     session = repository.writable_session("main")
-    assert known_sources(repository, session, "/") == {"s3://bucket/a.nc"}
+    assert read_known_sources(repository, session, "/") == {"s3://bucket/a.nc"}
 
 
 def test_files_on_the_platform_of_the_repository_need_no_configuration(

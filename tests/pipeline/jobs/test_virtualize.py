@@ -17,7 +17,7 @@ import icefloe
 from icefloe.format.keys import chunk_key
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData
-from icefloe.pipeline.files.staged_refs import AlikeFiles, ParsedFile, ParseFiles, load_staged
+from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, load_staged
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from support.netcdf_files import (
@@ -219,7 +219,7 @@ def test_what_files_have_in_common_is_in_memory_once(
     work = ParseFiles(repository.writable_session("main").connection, {}, frozenset({"time"}))
     sent = [pickle.dumps(work(some)) for some in (urls[:1], urls)]
     assert len(sent[1]) < 3 * len(sent[0])
-    alike = AlikeFiles()
+    alike = FileInterner()
     answer = pickle.loads(sent[1])  # noqa: S301 - ours
     files = [alike.add(one) for one in answer if isinstance(one, ParsedFile)]
     assert len({id(one.dataset.arrays["t2m"]) for one in files}) == 1

@@ -19,7 +19,11 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.arrays.number_attributes import MISSING, float_fill, missing_numbers
+from icefloe.pipeline.arrays.number_attributes import (
+    MISSING,
+    encode_float_fill,
+    read_missing_numbers,
+)
 
 if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
@@ -66,7 +70,7 @@ class ArrayDocument:
         return cls(node.path.value, json.loads(node.user_data))
 
     @classmethod
-    def of_array(cls, path: str, array: Any) -> ArrayDocument:
+    def from_zarr(cls, path: str, array: Any) -> ArrayDocument:
         """Read the metadata of an array of Zarr, for an array at a path."""
         prototype = zarr.core.buffer.default_buffer_prototype()
         stored = array.metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
@@ -108,7 +112,7 @@ class ArrayDocument:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type of the items in memory."""
-        dtype: np.dtype[Any] = self.parsed().dtype.to_native_dtype()
+        dtype: np.dtype[Any] = self.parse_metadata().dtype.to_native_dtype()
         return dtype
 
     @property
@@ -126,7 +130,7 @@ class ArrayDocument:
         """Write the document."""
         return json.dumps(self.document).encode()
 
-    def parsed(self) -> ArrayV3Metadata:
+    def parse_metadata(self) -> ArrayV3Metadata:
         """Let Zarr read the document.
 
         Raises
@@ -175,18 +179,20 @@ class ArrayDocument:
         InvalidInputError
             If the shapes do not fit the array or each other.
         """
-        inner = self.chunks if chunks is None else self._resolved("chunks", chunks, self.chunks)
+        inner = (
+            self.chunks if chunks is None else self._resolve_lengths("chunks", chunks, self.chunks)
+        )
         outer = self.shards
         if shards is False:
             outer = None
         elif shards is not None and shards is not True:
-            outer = self._resolved("shards", shards, outer or inner)
+            outer = self._resolve_lengths("shards", shards, outer or inner)
         if outer is not None and any(
             whole % part for whole, part in zip(outer, inner, strict=True)
         ):
             raise self._bad(
-                f"shards of {_shown(outer)} do not consist of whole chunks of {_shown(inner)}; "
-                "give other shards, or shards=False for none"
+                f"shards of {_format_shape(outer)} do not consist of whole chunks of "
+                f"{_format_shape(inner)}; give other shards, or shards=False for none"
             )
         sharding = self._sharding
         chain = self.document["codecs"] if sharding is None else sharding["configuration"]["codecs"]
@@ -210,7 +216,7 @@ class ArrayDocument:
         changed = replace(
             self, document={**self.document, "chunk_grid": grid, "codecs": list(chain)}
         )
-        changed.parsed()
+        changed.parse_metadata()
         return changed
 
     def with_dtype(self, dtype: Any) -> ArrayDocument:
@@ -234,23 +240,23 @@ class ArrayDocument:
                 f"{self.dtype} does not become {wanted} without losing what it means; compute a "
                 "new array instead"
             )
-        fill = np.asarray(self.parsed().fill_value)
+        fill = np.asarray(self.parse_metadata().fill_value)
         cast = fill.astype(wanted)
         if not np.array_equal(cast.astype(fill.dtype), fill, equal_nan=fill.dtype.kind in "fcmM"):
             raise self._bad(f"its fill value {fill[()]!r} does not fit {wanted}")
-        attributes = self._retyped_attributes(wanted)
+        attributes = self._retype_attributes(wanted)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnstableSpecificationWarning)
             model = zarr.create_array(
                 zarr.storage.MemoryStore(), shape=(1,), dtype=wanted, fill_value=cast[()]
             )
-        told = ArrayDocument.of_array(self.path, model).document
+        told = ArrayDocument.from_zarr(self.path, model).document
         serializer = next(
             codec for codec in told["codecs"] if codec["name"] not in {"zstd", "transpose"}
         )
         own = self._sharding
         chain = self.document["codecs"] if own is None else own["configuration"]["codecs"]
-        retyped = [self._retyped(codec, serializer, wanted.itemsize) for codec in chain]
+        retyped = [self._retype_codec(codec, serializer, wanted.itemsize) for codec in chain]
         if own is not None:
             settings = {**own["configuration"], "codecs": retyped}
             retyped = [{**own, "configuration": settings}]
@@ -264,10 +270,10 @@ class ArrayDocument:
                 "codecs": retyped,
             },
         )
-        changed.parsed()
+        changed.parse_metadata()
         return changed
 
-    def _retyped_attributes(self, wanted: np.dtype[Any]) -> dict[str, Any]:
+    def _retype_attributes(self, wanted: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes as they are with another data type: some name numbers of it."""
         attributes = dict(self.document.get("attributes") or {})
         if "_Unsigned" in attributes:
@@ -276,7 +282,7 @@ class ArrayDocument:
                 "data type, or take floating point when it is ingested"
             )
         for name in MISSING if self.dtype.kind in "iuf" else ():
-            numbers = missing_numbers({name: attributes.get(name)}, self.dtype, self.dtype)
+            numbers = read_missing_numbers({name: attributes.get(name)}, self.dtype, self.dtype)
             for number in numbers:
                 with np.errstate(over="ignore"):
                     cast = np.array(number).astype(wanted)
@@ -286,7 +292,7 @@ class ArrayDocument:
                     raise self._bad(f"its attribute {name} = {number!r} does not fit {wanted}")
                 if wanted.kind == "f":
                     is_fill = name == "_FillValue"
-                    attributes[name] = float_fill(float(cast)) if is_fill else float(cast)
+                    attributes[name] = encode_float_fill(float(cast)) if is_fill else float(cast)
         return attributes
 
     @property
@@ -297,7 +303,7 @@ class ArrayDocument:
             return sharding
         return None
 
-    def _retyped(self, codec: Any, serializer: Any, item_bytes: int) -> Any:
+    def _retype_codec(self, codec: Any, serializer: Any, item_bytes: int) -> Any:
         name = codec["name"]
         if name in {"bytes", "vlen-utf8", "vlen-bytes"}:
             return serializer
@@ -311,7 +317,7 @@ class ArrayDocument:
             "place"
         )
 
-    def _resolved(self, what: str, spec: ChunkSpec, present: Shape) -> Shape:
+    def _resolve_lengths(self, what: str, spec: ChunkSpec, present: Shape) -> Shape:
         shape, names = self.shape, self.dimension_names
         lengths: list[Any]
         if isinstance(spec, Mapping):
@@ -356,5 +362,5 @@ _INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"}
 """Codecs that work on bytes, or on items whatever they are."""
 
 
-def _shown(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
     return "x".join(map(str, shape))

@@ -86,9 +86,9 @@ def plan_copy(
         If a single chunk is larger than what a box may take, or there are too many boxes.
     """
     full = tuple(max(1, size) for size in shape)
-    room = _Room(full, item_bytes, max_bytes, min_boxes)
-    source = _within(source, full)
-    target = _within(target, full)
+    room = _Limits(full, item_bytes, max_bytes, min_boxes)
+    source = _clip(source, full)
+    target = _clip(target, full)
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
             raise InvalidInputError(
@@ -97,15 +97,15 @@ def plan_copy(
                 f"{max_bytes:,}: give tasks more memory or choose smaller chunks",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
-    both = _within([lcm(one, other) for one, other in zip(source, target, strict=True)], full)
+    both = _clip([lcm(one, other) for one, other in zip(source, target, strict=True)], full)
     if prod(both) * item_bytes <= max_bytes:
-        box = _grown(both, full, room)
-        _require_few(full, box)
+        box = _grow_box(both, full, room)
+        _require_box_limit(full, box)
         return CopyPlan(tuple(shape), box, None, box)
-    read = _grown(source, target, room)
-    write = _grown(target, source, room)
+    read = _grow_box(source, target, room)
+    write = _grow_box(target, source, room)
     for box in (read, write):
-        _require_few(full, box)
+        _require_box_limit(full, box)
     stage = tuple(largest_divisor(first, second) for first, second in zip(read, write, strict=True))
     return CopyPlan(tuple(shape), read, stage, write)
 
@@ -125,7 +125,7 @@ def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
         )
 
 
-def _require_few(shape: Shape, box: Shape) -> None:
+def _require_box_limit(shape: Shape, box: Shape) -> None:
     """Raise before a plan takes all memory: a few bytes of metadata can claim any shape."""
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
@@ -137,12 +137,12 @@ def _require_few(shape: Shape, box: Shape) -> None:
         )
 
 
-def _within(chunk: Sequence[int], full: Shape) -> Shape:
+def _clip(chunk: Sequence[int], full: Shape) -> Shape:
     return tuple(min(one, size) for one, size in zip(chunk, full, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _Limits:
     """What bounds a box."""
 
     full: Shape
@@ -151,12 +151,12 @@ class _Room:
     min_boxes: int
 
     def takes(self, box: Sequence[int]) -> bool:
-        clipped = _within(box, self.full)
+        clipped = _clip(box, self.full)
         pieces = count_boxes(self.full, clipped)
         return prod(clipped) * self.item_bytes <= self.max_bytes and pieces >= self.min_boxes
 
 
-def _grown(unit: Shape, towards: Shape, room: _Room) -> Shape:
+def _grow_box(unit: Shape, towards: Shape, room: _Limits) -> Shape:
     """Multiply a chunk shape until it reaches ``towards`` or the room is used up.
 
     Last dimensions first: what is next to each other in memory is so in most files.
@@ -176,7 +176,7 @@ def _grown(unit: Shape, towards: Shape, room: _Room) -> Shape:
             if not room.takes(trial):
                 break
             grown = trial
-    return _within(grown, room.full)
+    return _clip(grown, room.full)
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -12,7 +12,7 @@ from zarr.core.sync import sync
 from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from icefloe.model.zarr_keys import chunk_prefix
 from icefloe.pipeline.arrays.nodes import path_of
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import Piece
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _REF_BYTES: Final = 300
 """What a reference takes in the driver, from the plan to the commit."""
 
 
-def require_few(count: int, max_chunks: int, remedy: str) -> None:
+def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
     """Raise before a driver runs out of memory: it holds the references until the commit."""
     if count > max_chunks:
         raise InvalidInputError(
             f"there are more than {max_chunks:,} chunks to go through (max_chunks), and this "
-            f"process takes about {shown_bytes(max_chunks * _REF_BYTES)} of memory for so many: "
+            f"process takes about {format_bytes(max_chunks * _REF_BYTES)} of memory for so many: "
             f"{remedy}raise max_chunks where there is more",
             kind=ErrorKind.NOT_ALLOWED,
         )
@@ -79,7 +79,7 @@ def chunk_key(path: str, indices: Sequence[int]) -> str:
     return "/".join([chunk_prefix(path_of(path)), *map(str, indices)])
 
 
-def pieces_of(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[Piece]:
+def plan_pieces(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[Piece]:
     """Cut rows of an array's references, in some order, into pieces of work: path and coords."""
     if not len(order):
         return []
@@ -92,7 +92,7 @@ def pieces_of(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[
     pieces = []
     for rows in np.split(np.arange(len(order)), borders):
         coords = refs.coords[order[rows]]
-        what = f"{path} chunks {_shown(coords[0])} to {_shown(coords[-1])}"
+        what = f"{path} chunks {_format_indices(coords[0])} to {_format_indices(coords[-1])}"
         pieces.append(Piece(what, int(sizes[rows].sum()), (path, coords)))
     return pieces
 
@@ -110,5 +110,5 @@ async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | Exc
     return list(await asyncio.gather(*map(fetch, keys)))
 
 
-def _shown(row: NDArray[Any]) -> str:
+def _format_indices(row: NDArray[Any]) -> str:
     return "/".join(map(str, row.tolist())) or "0"

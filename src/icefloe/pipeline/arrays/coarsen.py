@@ -118,10 +118,10 @@ def _windows(
     split = [part for size, factor in zip(shape, factors, strict=True) for part in (size, factor)]
     axes = [*range(0, len(split), 2), *range(1, len(split), 2)]
 
-    def cut(array: NDArray[Any]) -> NDArray[Any]:
+    def split_windows(array: NDArray[Any]) -> NDArray[Any]:
         return array.reshape(split).transpose(axes).reshape(*shape, prod(factors))
 
-    return cut(values), cut(is_there)
+    return split_windows(values), split_windows(is_there)
 
 
 def _mode(windows: NDArray[Any], is_there: NDArray[np.bool_], missing: Any) -> NDArray[Any]:

@@ -43,7 +43,7 @@ class Margin:
     boundary: str = "none"
     constant: float = 0
 
-    def trimmed(self, part: slice) -> slice:
+    def trim(self, part: slice) -> slice:
         """Tell where a block is inside of itself with its margin."""
         start = self.before if self.boundary != "none" else min(self.before, part.start)
         return slice(start, start + part.stop - part.start)
@@ -52,7 +52,7 @@ class Margin:
 NO_MARGIN: Final = Margin()
 
 
-def margins(
+def parse_margins(
     halo: Mapping[str, int | tuple[int, int]] | int | None,
     boundary: Mapping[str, str] | str,
     dimensions: Mapping[str, int],

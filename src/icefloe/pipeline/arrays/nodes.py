@@ -36,7 +36,7 @@ def arrays_below(session: Session, path: str) -> list[ArrayDocument]:
     return sorted(found, key=lambda one: one.path)
 
 
-def chosen_arrays(
+def select_arrays(
     session: Session, arrays: str | list[str] | tuple[str, ...]
 ) -> list[ArrayDocument]:
     """Return the metadata of all arrays at or below one path or several, each once."""

@@ -15,7 +15,7 @@ MISSING: Final = ("_FillValue", "missing_value")
 """Attributes that name numbers which stand for no value."""
 
 
-def numbers_of(value: Any) -> NDArray[Any]:
+def read_numbers(value: Any) -> NDArray[Any]:
     """Read an attribute as numbers; what is none, some people write texts there, counts as none.
 
     Zarr's convention for a float's missing value is its bytes in base 64.
@@ -33,12 +33,12 @@ def numbers_of(value: Any) -> NDArray[Any]:
         return np.zeros(0)
 
 
-def float_fill(value: float) -> str:
+def encode_float_fill(value: float) -> str:
     """Write the missing value of floats."""
     return base64.b64encode(struct.pack("<d", value)).decode()
 
 
-def missing_numbers(
+def read_missing_numbers(
     attributes: dict[str, Any], stored: np.dtype[Any], packed: np.dtype[Any]
 ) -> list[Any]:
     """Return the numbers that stand for no value, as they are read.
@@ -50,7 +50,7 @@ def missing_numbers(
     """
     found: list[Any] = []
     for name in MISSING:
-        for number in numbers_of(attributes.get(name)):
+        for number in read_numbers(attributes.get(name)):
             if stored.kind == "f":
                 found.append(number.astype(stored).item())  # rounded, as the data are
             elif _fits(number, stored):

@@ -10,7 +10,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import CODECS
-from icefloe.pipeline.arrays.number_attributes import missing_numbers, numbers_of
+from icefloe.pipeline.arrays.number_attributes import read_missing_numbers, read_numbers
 from icefloe.pipeline.jobs.rechunk import fitting
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FLOAT32_STEPS: Final = 2.0**23
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class ValueDecoder:
     """How packed numbers become values.
 
     Parameters
@@ -65,7 +65,7 @@ class Packing:
 
 
 @dataclass(frozen=True, slots=True)
-class PackAs:
+class ValueEncoder:
     """How values become packed numbers.
 
     Parameters
@@ -84,7 +84,7 @@ class PackAs:
     missing: int
 
     @classmethod
-    def of(cls, name: str, spec: Any) -> PackAs:
+    def of(cls, name: str, spec: Any) -> ValueEncoder:
         """Read what somebody wants for a variable, in the words of xarray's encoding.
 
         Raises
@@ -112,7 +112,7 @@ class PackAs:
         return cls(dtype.name, scale, offset, int(missing))
 
     @classmethod
-    def like(cls, array: ArrayDocument) -> PackAs:
+    def like(cls, array: ArrayDocument) -> ValueEncoder:
         """Read how the numbers of an array that was packed here stand for values."""
         attributes = array.document["attributes"]
         named = {name: attributes[name] for name in _ENCODING if name in attributes}
@@ -171,9 +171,9 @@ def _bad(name: str, problem: str) -> InvalidInputError:
     return InvalidInputError(f"{name}: {problem}", kind=ErrorKind.INVALID_ARRAY_METADATA)
 
 
-def unpacked(
+def unpack_array(
     array: ArrayDocument, dtype: Any = None, *, always: bool = False
-) -> tuple[ArrayDocument, Packing | None]:
+) -> tuple[ArrayDocument, ValueDecoder | None]:
     """Return an array as it is when its values are unpacked, and how; None where nothing is packed.
 
     With ``always`` numbers stand for themselves where nothing is said, and missing ones are NaN.
@@ -199,8 +199,8 @@ def unpacked(
         )
     stored = array.dtype.newbyteorder("=")
     packed = _read_as(stored, attributes.get("_Unsigned"))
-    missing = tuple(missing_numbers(attributes, stored, packed))
-    packing = Packing(scale, offset, missing, packed.str, wanted.str)
+    missing = tuple(read_missing_numbers(attributes, stored, packed))
+    packing = ValueDecoder(scale, offset, missing, packed.str, wanted.str)
     kept = {name: value for name, value in attributes.items() if name not in _PACKING}
     document = {
         **array.document,
@@ -212,7 +212,7 @@ def unpacked(
     return replace(array, document=document), packing
 
 
-def decoding(array: ArrayDocument) -> Packing | None:
+def find_decoder(array: ArrayDocument) -> ValueDecoder | None:
     """Tell how the numbers of an array are read as values, as xarray would: NaN is no value.
 
     None where they are values: nothing is said of them, or only that NaN is missing.
@@ -223,7 +223,7 @@ def decoding(array: ArrayDocument) -> Packing | None:
         return None
     is_float = array.dtype.kind == "f"
     wanted = np.float64 if is_packed else array.dtype if is_float else None
-    _, packing = unpacked(array, wanted, always=True)
+    _, packing = unpack_array(array, wanted, always=True)
     if packing is None or is_packed:
         return packing
     if not np.isnan(np.array(packing.missing, np.float64)).all():
@@ -234,7 +234,7 @@ def decoding(array: ArrayDocument) -> Packing | None:
 
 def is_nan(value: Any) -> bool:
     """Whether an attribute says that NaN, and no other number, stands for no value."""
-    found = numbers_of(value)
+    found = read_numbers(value)
     return bool(len(found)) and bool(np.isnan(found).all())
 
 
@@ -246,7 +246,7 @@ def _smallest(dtype: np.dtype[Any], scale: float, offset: float) -> str:
 
 def _factor(array: ArrayDocument, name: str, usual: float) -> float:
     value = array.document.get("attributes", {}).get(name, usual)
-    found = numbers_of(value)
+    found = read_numbers(value)
     if not len(found):
         raise _bad(array.path, f"its attribute {name} = {value!r} is no number")
     return float(found[0])

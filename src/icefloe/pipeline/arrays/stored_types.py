@@ -14,7 +14,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import CODECS
-from icefloe.pipeline.arrays.packed_values import PackAs, unpacked
+from icefloe.pipeline.arrays.packed_values import ValueEncoder, unpack_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument
 
-Step: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
-Stored: TypeAlias = "tuple[ArrayDocument, tuple[Step, ...]]"
+ValueTransform: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
+ConvertedArray: TypeAlias = "tuple[ArrayDocument, tuple[ValueTransform, ...]]"
 
 _NAMING: Final = ("bounds", "climatology", "coordinates", "grid_mapping")
 """Attributes by which variables name others that describe them."""
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTypes:
+class TypeOptions:
     """What is asked for.
 
     Parameters
@@ -49,14 +49,14 @@ class WantedTypes:
     unpack: bool
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     dtype: np.dtype[Any] | None = None
-    packs: Mapping[str, PackAs] = field(default_factory=dict)
+    packs: Mapping[str, ValueEncoder] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, unpack: bool, dtype: Any, pack: Any) -> WantedTypes:  # noqa: FBT001 - as users say it
+    def of(cls, unpack: bool, dtype: Any, pack: Any) -> TypeOptions:  # noqa: FBT001 - as users say it
         """Read arguments; raises `InvalidInputError` where they mean nothing."""
         if pack is not None and not isinstance(pack, Mapping):
             raise _bad(f"pack says how to pack by the name of a variable, not {pack!r}")
-        packs = {name: PackAs.of(name, spec) for name, spec in (pack or {}).items()}
+        packs = {name: ValueEncoder.of(name, spec) for name, spec in (pack or {}).items()}
         if not isinstance(dtype, Mapping):
             return cls(unpack, {}, None if dtype is None else _number_type(dtype), packs)
         both = sorted(dtype.keys() & packs.keys())
@@ -66,7 +66,7 @@ class WantedTypes:
         return cls(unpack, named, None, packs)
 
     @property
-    def is_asked(self) -> bool:
+    def is_set(self) -> bool:
         """Whether other data types, or packing, are asked for."""
         return self.dtype is not None or bool(self.dtypes or self.packs)
 
@@ -82,19 +82,19 @@ class WantedTypes:
                         f"{what} names the variable {name!r}; the files have {', '.join(known)}"
                     )
 
-    def applied(self, name: str, array: ArrayDocument, *, is_data: bool) -> Stored:
+    def applied(self, name: str, array: ArrayDocument, *, is_data: bool) -> ConvertedArray:
         """Return a variable as it will be; ``is_data`` if it does not describe another one."""
         if name in self.packs:
-            return packed(array, self.packs[name])
+            return pack_array(array, self.packs[name])
         is_meant = is_data and array.dtype.kind in "iuf"
         dtype = self.dtypes.get(name, self.dtype if is_meant else None)
         if dtype is None or (self.unpack and _is_packed(array)):
-            found, packing = unpacked(array, dtype) if self.unpack else (array, None)
+            found, packing = unpack_array(array, dtype) if self.unpack else (array, None)
             return found, () if packing is None else (packing.values,)
-        return converted(array, dtype)
+        return convert_array(array, dtype)
 
 
-def converted(array: ArrayDocument, dtype: np.dtype[Any]) -> Stored:
+def convert_array(array: ArrayDocument, dtype: np.dtype[Any]) -> ConvertedArray:
     """Let an array have values of another data type, which the writer sees to that they fit.
 
     Floating point is for values: what packed numbers stand for, and NaN where they are missing.
@@ -104,7 +104,7 @@ def converted(array: ArrayDocument, dtype: np.dtype[Any]) -> Stored:
     if array.dtype.kind not in "iuf":
         raise _bad(f"{array.path}: {array.dtype} does not become {dtype}: leave it out of dtype")
     if dtype.kind == "f":
-        found, packing = unpacked(array, dtype, always=True)
+        found, packing = unpack_array(array, dtype, always=True)
         return found, () if packing is None else (packing.values,)
     if array.dtype.kind == "f":
         raise _bad(
@@ -114,28 +114,28 @@ def converted(array: ArrayDocument, dtype: np.dtype[Any]) -> Stored:
     return array.with_chunks(codecs=CODECS).with_dtype(dtype), ()
 
 
-def packed(array: ArrayDocument, pack: PackAs) -> Stored:
+def pack_array(array: ArrayDocument, pack: ValueEncoder) -> ConvertedArray:
     """Let an array have packed numbers, whatever it is stored as now."""
-    values, packing = unpacked(array, np.float64, always=True)
+    values, packing = unpack_array(array, np.float64, always=True)
     if packing is None:
         raise _bad(f"{array.path}: {array.dtype} cannot be packed: leave it out of pack")
     return pack.applied(values), (packing.values, pack.numbers)
 
 
-def converted_like(source: ArrayDocument, target: ArrayDocument) -> Stored:
+def convert_like(source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
     """Do with an array what was done with the one that it is appended to."""
     if source.dtype.kind not in "iuf":
         return source, ()
     is_float = source.dtype.kind == "f"
     if target.dtype.kind in "iu":
         if _is_packed(target) and (is_float or _packing(source) != _packing(target)):
-            return packed(source, PackAs.like(target))
+            return pack_array(source, ValueEncoder.like(target))
         if is_float:
             return source, ()  # which is told as a difference
-    return converted(source, target.dtype)
+    return convert_array(source, target.dtype)
 
 
-def describing(arrays: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def find_auxiliary_variables(arrays: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the variables that describe others: bounds, auxiliary coordinates and times."""
     found = set()
     for path, metadata in arrays.items():

@@ -83,7 +83,7 @@ def export_rows(
     else:
         _require_free(spark, target)
     if dry_run:
-        return _planned(plan, target, partition_by)
+        return _plan_export(plan, target, partition_by)
     if spark is None:
         files, size_bytes = _write_here(
             session, plan, _require_local(target), partition_by, progress
@@ -124,9 +124,9 @@ def _write_on(
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
         if _condition(error) == "PATH_ALREADY_EXISTS":
-            raise _taken(target) from error
+            raise _already_exists(target) from error
         raise JobFailedError("export", [Failure(target, _cause(error))], remedy=_REMEDY) from error
-    return _written(spark, target)
+    return _count_files(spark, target)
 
 
 def _write_here(
@@ -198,7 +198,7 @@ def _with_folders(batch: pa.RecordBatch, partition_by: Sequence[str]) -> pa.Reco
 def _require_free_here(target: str) -> None:
     local = _require_local(target)
     if local.exists() and not (local.is_dir() and not any(local.iterdir())):
-        raise _taken(target)
+        raise _already_exists(target)
 
 
 def _require_local(target: str) -> Path:
@@ -211,7 +211,7 @@ def _require_local(target: str) -> Path:
     return local.absolute()
 
 
-def _planned(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Plan:
+def _plan_export(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Plan:
     columns = ", ".join(column.name for column in plan.columns)
     folders = f", in a folder for each {' and '.join(partition_by)}" if partition_by else ""
     size_bytes = int(plan.num_rows * plan.row_bytes)
@@ -240,7 +240,7 @@ def _require_free(spark: SparkSession, target: str) -> None:
         if _condition(error) != "PATH_NOT_FOUND":
             raise
         return
-    raise _taken(target)
+    raise _already_exists(target)
 
 
 def _remove_if_empty(target: str) -> None:
@@ -257,7 +257,7 @@ def _local(target: str) -> Path | None:
     return None if ":" in target else Path(target)
 
 
-def _written(spark: SparkSession, target: str) -> tuple[int, int]:
+def _count_files(spark: SparkSession, target: str) -> tuple[int, int]:
     """Count files, and their bytes, by a listing; no file is opened."""
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(target)
     found = listed.selectExpr("count(*)", "coalesce(sum(length), 0)").collect()[0]
@@ -276,7 +276,7 @@ def _cause(error: Exception) -> str:
     return raised[-1] if raised else told[0] if told else type(error).__name__
 
 
-def _taken(target: str) -> AlreadyExistsError:
+def _already_exists(target: str) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"{target} is there already, perhaps left behind by an export that was interrupted: choose "
         "another place, or delete it",

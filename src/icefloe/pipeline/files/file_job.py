@@ -20,21 +20,25 @@ from icefloe.errors import (
     RebaseFailedError,
 )
 from icefloe.pipeline.arrays.nodes import path_of
-from icefloe.pipeline.files.fitting_files import (
-    from_high_to_low,
-    last_along,
-    misfitting,
-    odd_ones,
-    overlapping,
-    unordered,
-    without,
+from icefloe.pipeline.files.file_checks import (
+    exclude_files,
+    find_append_mismatches,
+    find_last_file,
+    find_outliers,
+    find_overlaps,
+    find_unsorted,
+    sort_descending,
 )
+from icefloe.pipeline.files.mismatched_chunks import unify_chunks
 from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources
-from icefloe.pipeline.files.source_record import keep_sources, known_sources, record_of
-from icefloe.pipeline.files.staged_refs import AlikeFiles, ParsedFile, ParseFiles, delete_staged
-from icefloe.pipeline.files.static_arrays import keep_digests, unlike_arrays, unlike_stored
-from icefloe.pipeline.files.unlike_chunks import evened
-from icefloe.pipeline.report import Failure, JobFailedError, counted, shown_bytes
+from icefloe.pipeline.files.source_record import describe_sources, read_known_sources, store_sources
+from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, delete_staged
+from icefloe.pipeline.files.static_arrays import (
+    find_static_mismatches,
+    find_stored_mismatches,
+    store_digests,
+)
+from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
 from icefloe.storage.backoff import pause_s
 from icefloe.virtual.agreement import raise_disagreements
@@ -70,7 +74,7 @@ _TRIES: Final = 100
 
 
 @dataclass(slots=True)
-class Combined:
+class CombinedFiles:
     """Files that fit together, with markers instead of references, and those that do not."""
 
     files: list[ParsedFile]
@@ -78,9 +82,9 @@ class Combined:
     left_out: list[Failure]
 
     @property
-    def unlike(self) -> frozenset[str]:
-        """The arrays whose chunks have no common grid; see `unlike_chunks`."""
-        return frozenset(self.files[0].unlike)
+    def mismatched(self) -> frozenset[str]:
+        """The arrays whose chunks have no common grid; see `mismatched_chunks`."""
+        return frozenset(self.files[0].mismatched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,7 @@ class FileJob:
 
     def do(
         self,
-        write: Callable[[JobRun, Combined], None],
+        write: Callable[[JobRun, CombinedFiles], None],
         *,
         misfits: Misfits,
         last_step: str,
@@ -178,7 +182,7 @@ class FileJob:
         self,
         run: JobRun,
         staged: list[ParsedFile],
-        write: Callable[[JobRun, Combined], None],
+        write: Callable[[JobRun, CombinedFiles], None],
         misfits: Misfits,
         last_step: str,
         *,
@@ -260,7 +264,7 @@ class FileJob:
         return {url: size for url, size in found.items() if url not in known}
 
     def _known(self, run: JobRun) -> set[str]:
-        return known_sources(run.repository, run.session, path_of(self.group).value)
+        return read_known_sources(run.repository, run.session, path_of(self.group).value)
 
     def _plan(self, run: JobRun, found: Mapping[str, int | None], last_step: str) -> Plan:
         """Estimate what would be done from how large the files are; nobody looks into them."""
@@ -269,7 +273,7 @@ class FileJob:
         sizes = fetch_sizes(found, run.session)
         total = sum(sizes.values())
         steps = [
-            f"parse {counted(len(found), 'file')} of {shown_bytes(total)} in all",
+            f"parse {format_count(len(found), 'file')} of {format_bytes(total)} in all",
             f"check that they fit together along {', '.join(self.dims)}",
             last_step,
         ]
@@ -301,7 +305,7 @@ class FileJob:
         tasks = self.grouped(run, urls)
         options = dict(self.parse_options or {})
         work = ParseFiles(run.session.connection, options, frozenset(self.dims))
-        alike = AlikeFiles()
+        alike = FileInterner()
         for task, outcome in zip(tasks, run.outcomes(tasks, work), strict=True):
             found: Iterable[ParsedFile | Failure] = outcome.result or ()
             if outcome.error is not None:
@@ -312,7 +316,7 @@ class FileJob:
 
     def _combine(
         self, run: JobRun, parsed: Iterable[ParsedFile | Failure], misfits: Misfits
-    ) -> Combined:
+    ) -> CombinedFiles:
         """Find the files that fit together, and leave the others out or fail with all of them."""
         files: list[ParsedFile] = []
         left_out: list[Failure] = []
@@ -322,12 +326,12 @@ class FileJob:
             else:
                 files.append(one)
         if self.copies and files:
-            files = evened(files, self.dims, self._last(files))
+            files = unify_chunks(files, self.dims, self._last(files))
         for dim in self.dims if files else ():
             if not any(_has(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
         for check in self._checks(run.session, misfits):
-            files, left_out = without(files, check(files) if files else (), left_out)
+            files, left_out = exclude_files(files, check(files) if files else (), left_out)
         while files:
             if left_out and self.on_error == "raise":
                 raise JobFailedError(run.name, left_out)
@@ -339,9 +343,9 @@ class FileJob:
                         self._append_problems(run.session, dataset, misfits),
                         f"appending to {path_of(self.group)}",
                     )
-                return Combined(files, dataset, left_out)
+                return CombinedFiles(files, dataset, left_out)
             except FilesDisagreeError as error:
-                kept, left_out = without(files, error.disagreements, left_out)
+                kept, left_out = exclude_files(files, error.disagreements, left_out)
                 if len(kept) == len(files):
                     raise
                 files = kept
@@ -353,18 +357,20 @@ class FileJob:
         # A file of a grid is a part of what the group has; only all of them together fit it.
         is_whole = len(self.dims) == 1
         if self.append and is_whole:
-            yield lambda files: misfitting(files, dims, lambda one: misfits(session, one))
+            yield lambda files: find_append_mismatches(
+                files, dims, lambda one: misfits(session, one)
+            )
         if self.append:
-            yield lambda files: unlike_stored(files, session, self.group, dims)
-        yield lambda files: odd_ones(files, dims)
-        yield lambda files: unlike_arrays(files, dims)
-        yield lambda files: unordered(files, self.dims)
+            yield lambda files: find_stored_mismatches(files, session, self.group, dims)
+        yield lambda files: find_outliers(files, dims)
+        yield lambda files: find_static_mismatches(files, dims)
+        yield lambda files: find_unsorted(files, self.dims)
         if self.append and is_whole:
             yield lambda files: find_append_problems(
                 [file.dataset for file in files], session, dim=first, group=self.group
             )
         if is_whole and self.order != "given":
-            yield lambda files: overlapping(files, first)
+            yield lambda files: find_overlaps(files, first)
 
     def _append_problems(
         self, session: Session, dataset: VirtualDataset, misfits: Misfits
@@ -376,7 +382,7 @@ class FileJob:
     def _last(self, files: Sequence[ParsedFile]) -> int | None:
         if len(self.dims) > 1:
             return None
-        return len(files) - 1 if self.order == "given" else last_along(files, self.dims[0])
+        return len(files) - 1 if self.order == "given" else find_last_file(files, self.dims[0])
 
     def _ordered(self, session: Session, files: list[ParsedFile]) -> tuple[list[ParsedFile], Order]:
         """Say in which order files are joined."""
@@ -384,30 +390,31 @@ class FileJob:
         dim = self.dims[0]
         if self.append and len(self.dims) == 1 and order == "coordinates":
             # Files of one step each do not tell whether they rise; what they go on from does.
-            falling = from_high_to_low(files, dim) if len(files) > 1 else None
-            if falling is not None and is_descending(session, dim=dim, group=self.group):
-                return falling, "given"
+            descending = sort_descending(files, dim) if len(files) > 1 else None
+            if descending is not None and is_descending(session, dim=dim, group=self.group):
+                return descending, "given"
         return files, order
 
     def _joined(self, files: Sequence[ParsedFile], order: Order) -> VirtualDataset:
-        marked = [file.marked(number) for number, file in enumerate(files)]
+        marked = [file.with_markers(number) for number, file in enumerate(files)]
         require_dims(marked, self.dims)
         return marked[0] if len(marked) == 1 else combine(marked, self.dims, order=order)
 
-    def _commit(self, run: JobRun, found: Combined) -> Report:
+    def _commit(self, run: JobRun, found: CombinedFiles) -> Report:
         verb = {"virtualize": "virtualized", "ingest": "ingested"}[self.name]
         urls = [one.url for one in found.files]
         if not self.append:
-            keep_digests(run.session, self.group, found.files[0], frozenset(self.dims))
-        keep_sources(run.session, self.group, [*(self._known(run) if self.append else ()), *urls])
+            store_digests(run.session, self.group, found.files[0], frozenset(self.dims))
+        store_sources(run.session, self.group, [*(self._known(run) if self.append else ()), *urls])
         about: dict[str, Any] = {
             "group": path_of(self.group).value,
-            "sources": record_of(urls),
+            "sources": describe_sources(urls),
         }
         if found.left_out:
             about["left_out"] = [[one.source, one.reason] for one in found.left_out]
         report = run.commit(
-            self.message or f"{'appended' if self.append else verb} {counted(len(urls), 'file')}",
+            self.message
+            or f"{'appended' if self.append else verb} {format_count(len(urls), 'file')}",
             about=about,
             metadata=self.metadata,
         )

@@ -47,7 +47,7 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     return list(find_sized_sources(sources, session))
 
 
-def sources_of_file(path: str) -> list[str]:
+def read_source_table(path: str) -> list[str]:
     """Return what a Parquet or CSV file on this machine lists, in the column of sources.
 
     Raises
@@ -65,7 +65,7 @@ def sources_of_file(path: str) -> list[str]:
             f"{path}: is neither a Parquet file nor a CSV file (.csv) with a header: {error}",
             kind=ErrorKind.INVALID_FILE_FORMAT,
         ) from error
-    return _of_table(table)
+    return _read_names(table)
 
 
 def fetch_sizes(found: Mapping[str, int | None], session: Session) -> dict[str, int]:
@@ -87,7 +87,7 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     Those are known of what a pattern finds in an object store, from listing it, and else None.
     """
     opened = Sources.of(session.connection.virtual)
-    found = {one: _expanded(one, opened) for one in _named(sources)}
+    found = {one: _expand_pattern(one, opened) for one in _list_names(sources)}
     if not found:
         raise InvalidInputError("there are no sources", kind=ErrorKind.NOT_ALLOWED)
     without = [one for one, urls in found.items() if not urls]
@@ -104,9 +104,9 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     return every
 
 
-def _named(sources: Any) -> list[str]:
+def _list_names(sources: Any) -> list[str]:
     if hasattr(sources, "columns"):
-        return _of_table(sources)
+        return _read_names(sources)
     try:
         listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
         return [os.fspath(one) for one in listed]
@@ -118,7 +118,7 @@ def _named(sources: Any) -> list[str]:
         ) from error
 
 
-def _of_table(table: Any) -> list[str]:
+def _read_names(table: Any) -> list[str]:
     """Take the names out of a table, of Spark or of anything that Arrow takes over."""
     import pyarrow as pa  # noqa: PLC0415 - who names files does not need it
 
@@ -143,7 +143,7 @@ def _of_table(table: Any) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def _expanded(named: str, sources: Sources) -> dict[str, int | None]:
+def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
     require_shareable(named)
     pattern = _PATTERN.search(named)
     if pattern is None:
@@ -160,7 +160,7 @@ def _expanded(named: str, sources: Sources) -> dict[str, int | None]:
             f"{named}: the name of a bucket or host is no pattern: write it out",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
-    matches = re.compile(_translated(named[len(fixed) + 1 :]))
+    matches = re.compile(_translate_glob(named[len(fixed) + 1 :]))
     below = _with_folders((name, info.size_bytes) for name, info in sources.list_folder(fixed))
     return {f"{fixed}/{name}": below[name] for name in sorted(below) if matches.fullmatch(name)}
 
@@ -176,12 +176,12 @@ def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
     return found
 
 
-def _translated(pattern: str) -> str:
+def _translate_glob(pattern: str) -> str:
     """Turn a pattern into a regular expression in which only ``**`` goes past a slash."""
-    return _GLOB.sub(_translated_part, pattern)
+    return _GLOB.sub(_translate_token, pattern)
 
 
-def _translated_part(part: re.Match[str]) -> str:
+def _translate_token(part: re.Match[str]) -> str:
     match part.group():
         case "**/":
             return "(?:.*/)?"

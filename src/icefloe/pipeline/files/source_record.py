@@ -32,7 +32,7 @@ _MAX_BYTES: Final = 1 << 30
 """Ten million names of a hundred letters."""
 
 
-def record_of(urls: Sequence[str]) -> dict[str, Any]:
+def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
     """Describe sources for the metadata of a commit; what they begin with stands there once."""
     # Letter by letter, and then back to a slash: as paths, URLs would lose one of theirs.
     prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
@@ -43,22 +43,22 @@ def record_of(urls: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def known_sources(repository: Repository, session: Session, group: str) -> set[str]:
+def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
     """Return the sources that were brought into a group, as a session sees it.
 
     Somebody may have replaced the attributes of the group: then commits tell, as far as they are
     still there.
     """
-    kept = group_attribute(session, group, ATTRIBUTE)
-    return _told(repository, session, group) if kept is None else _unpacked(kept, group)
+    kept = get_group_attribute(session, group, ATTRIBUTE)
+    return _read_history(repository, session, group) if kept is None else _decode_urls(kept, group)
 
 
-def keep_sources(session: Session, group: str, urls: Iterable[str]) -> None:
+def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
     """Let a group carry the names of all its sources from now on."""
-    set_group_attribute(session, group, ATTRIBUTE, _packed(urls))
+    set_group_attribute(session, group, ATTRIBUTE, _encode_urls(urls))
 
 
-def group_attribute(session: Session, group: str, name: str) -> Any:
+def get_group_attribute(session: Session, group: str, name: str) -> Any:
     """Return an attribute of a group, None if it has none of that name."""
     node = session.transaction.get_node(path_of(group))
     return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
@@ -72,13 +72,13 @@ def set_group_attribute(session: Session, group: str, name: str, value: Any) -> 
     session.transaction.set_metadata(path, json.dumps(document, separators=(",", ":")).encode())
 
 
-def _packed(urls: Iterable[str]) -> str:
+def _encode_urls(urls: Iterable[str]) -> str:
     # Sorted, equal sets give equal attributes, and neighbours have most in common. No URL has a
     # line break in it.
     return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
 
 
-def _unpacked(kept: Any, group: str) -> set[str]:
+def _decode_urls(kept: Any, group: str) -> set[str]:
     try:
         packed = base64.b64decode(kept)
         # Anybody can write attributes: a few bytes must not become all memory that there is.
@@ -95,10 +95,10 @@ def _unpacked(kept: Any, group: str) -> set[str]:
     return set(names.split("\n"))
 
 
-def _told(repository: Repository, session: Session, group: str) -> set[str]:
+def _read_history(repository: Repository, session: Session, group: str) -> set[str]:
     known: set[str] = set()
     for info in repository.ancestry(snapshot_id=session.snapshot_id):
-        # Anybody can write metadata: what is not as `record_of` writes it tells nothing.
+        # Anybody can write metadata: what is not as `describe_sources` writes it tells nothing.
         match info.metadata.get(METADATA_KEY):
             case {
                 "job": job,

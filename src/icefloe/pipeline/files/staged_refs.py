@@ -76,7 +76,7 @@ class ParsedFile:
     dataset: VirtualDataset
     staged: tuple[StagedRefs, int]
     num_refs: int
-    unlike: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    mismatched: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
@@ -84,7 +84,7 @@ class ParsedFile:
         """The file."""
         return self.dataset.shown
 
-    def marked(self, number: int) -> VirtualDataset:
+    def with_markers(self, number: int) -> VirtualDataset:
         """Return the dataset with a marker in each array, that says which file it is."""
         return _with_refs(self.dataset, lambda array: _marker(array.shape, number))
 
@@ -93,7 +93,7 @@ class ParsedFile:
         return _marker(self.dataset.arrays[path].shape, number)
 
 
-class AlikeFiles:
+class FileInterner:
     """Keeps once what many files have in common: all but times, in most archives.
 
     Ten thousand files with the same coordinates and metadata then take little more memory than
@@ -107,16 +107,16 @@ class AlikeFiles:
         """Return a file that shares what is equal with those before it."""
         dataset = file.dataset
         arrays = {path: self._array(array) for path, array in dataset.arrays.items()}
-        groups = {path: self._shared(found, found) for path, found in dataset.groups.items()}
+        groups = {path: self._intern(found, found) for path, found in dataset.groups.items()}
         return replace(file, dataset=replace(dataset, arrays=arrays, groups=groups))
 
     def _array(self, array: AnyArray) -> AnyArray:
         # References are elsewhere: an array without them is its metadata.
         key = array.metadata if isinstance(array, VirtualArray) else (array.metadata, array.values)
-        shared: AnyArray = self._shared(key, array)
+        shared: AnyArray = self._intern(key, array)
         return shared
 
-    def _shared(self, key: Any, value: Any) -> Any:
+    def _intern(self, key: Any, value: Any) -> Any:
         return self._known.setdefault(pickle.dumps(key, protocol=5), value)
 
 
@@ -154,13 +154,13 @@ class ParseFiles:
             return [one for one in found if isinstance(one, Failure)]
         staged = self._stage([_refs(one) for one in datasets])
         numbers = iter(range(len(datasets)))
-        alike = AlikeFiles()
+        alike = FileInterner()
         return [
             one
             if isinstance(one, Failure)
             else alike.add(
                 ParsedFile(
-                    _with_refs(one[0], lambda array: _none(len(array.shape))),
+                    _with_refs(one[0], lambda array: _empty_refs(len(array.shape))),
                     (staged, next(numbers)),
                     one[0].num_refs,
                     digests=one[1],
@@ -227,12 +227,12 @@ def file_number(marker: str) -> int:
 def _marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
     ndim = len(shape)
     if 0 in shape:
-        return _none(ndim)  # it has no chunk to be a marker
+        return _empty_refs(ndim)  # it has no chunk to be a marker
     ref = VirtualChunkRef(str(number), 0, _MARKED_BYTES)
     return ArrayManifest(np.zeros((1, ndim), np.uint32), ChunkPayloads.of([ref]))
 
 
-def _none(ndim: int) -> ArrayManifest:
+def _empty_refs(ndim: int) -> ArrayManifest:
     return ArrayManifest(np.zeros((0, ndim), np.uint32), ChunkPayloads.of([]))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from icefloe.errors import IcefloeError
 from icefloe.pipeline.arrays.nodes import path_of
-from icefloe.pipeline.files.source_record import group_attribute, set_group_attribute
+from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
 from icefloe.spark.reading.group import open_array
 from icefloe.virtual.agreement import Disagreement
 from icefloe.virtual.dataset import LoadedArray, VirtualArray, find_coordinate
@@ -80,7 +80,9 @@ class StaticDigests:
         return found
 
 
-def unlike_arrays(files: Sequence[ParsedFile], dims: frozenset[str]) -> Iterator[Disagreement]:
+def find_static_mismatches(
+    files: Sequence[ParsedFile], dims: frozenset[str]
+) -> Iterator[Disagreement]:
     """Find the files whose static arrays have other values than those of the most."""
     for path in files[0].digests:
         places: dict[bytes, list[ParsedFile]] = {}
@@ -97,25 +99,25 @@ def unlike_arrays(files: Sequence[ParsedFile], dims: frozenset[str]) -> Iterator
                     yield _disagreement(file, path, like)
 
 
-def unlike_stored(
+def find_stored_mismatches(
     files: Sequence[ParsedFile], session: Session, group: str, dims: frozenset[str]
 ) -> Iterator[Disagreement]:
     """Find the files whose static arrays have other values than the group that they go to."""
-    kept = group_attribute(session, group, _KEPT)
+    kept = get_group_attribute(session, group, _KEPT)
     known = kept if isinstance(kept, dict) else {}
     stored: dict[tuple[str, bytes], bytes | None] = {}
     for file in files:
         for path, digest in file.digests.items():
             key = path, _place(file, path, dims)
             if key not in stored:
-                stored[key] = _stored_digest(file, path, session, group, dims)
+                stored[key] = _read_stored_digest(file, path, session, group, dims)
                 if stored[key] is None and not dims & {*_names(file, path)} and path in known:
                     stored[key] = bytes.fromhex(str(known[path]))
             if stored[key] not in {None, digest}:
                 yield _disagreement(file, path, "the repository")
 
 
-def keep_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
+def store_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
     """Let a group remember its static arrays as files had them: they may be converted since."""
     found = {
         path: digest.hex()
@@ -126,7 +128,7 @@ def keep_digests(session: Session, group: str, file: ParsedFile, dims: frozenset
         set_group_attribute(session, group, _KEPT, found)
 
 
-def _stored_digest(
+def _read_stored_digest(
     file: ParsedFile, path: str, session: Session, group: str, dims: frozenset[str]
 ) -> bytes | None:
     """Read an array of the group, or what a file has a part of; None if it is not comparable."""

@@ -17,11 +17,11 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
-from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_few
+from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.jobs.virtualize import REFS_PER_MANIFEST
 from icefloe.pipeline.loose_manifests import MergeManifests
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 from icefloe.session import Session
 
@@ -164,7 +164,7 @@ def compact(
     merge = MergeManifests(rules, refs_per_manifest)
     work = _find(run, min_live, max_chunks, merge)
     if dry_run:
-        dead = shown_bytes(work.dead_bytes)
+        dead = format_bytes(work.dead_bytes)
         return run.plan(
             [
                 f"{work.small:,} small objects are put together",
@@ -237,7 +237,7 @@ def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) 
     for part in (part for parts in loose.files for part in parts):
         if part.node.path.value not in moving:
             along += min(part.count, refs.others[part.node.path.value])
-    require_few(len(refs.object) + along, max_chunks, "")
+    require_chunk_limit(len(refs.object) + along, max_chunks, "")
     return replace(work, loose_manifests=loose.fewer)
 
 
@@ -316,7 +316,7 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
             payloads = part.payloads
             count += len(rows)
             others[node.path.value] += len(part) - len(rows)
-            require_few(count, max_chunks, "")
+            require_chunk_limit(count, max_chunks, "")
             if len(rows):
                 found.append(part.coords[rows])
                 columns.append(

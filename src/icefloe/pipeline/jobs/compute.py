@@ -19,11 +19,11 @@ import zarr
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import boxes, plan_copy
-from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, margins, read_with_margins
+from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, path_of, require_array, require_free
-from icefloe.pipeline.arrays.packed_values import decoding
+from icefloe.pipeline.arrays.packed_values import find_decoder
 from icefloe.pipeline.jobs.rechunk import fitting
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.arrays.array_document import ChunkSpec, Shape
     from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.arrays.packed_values import Packing
+    from icefloe.pipeline.arrays.packed_values import ValueDecoder
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import Bench
     from icefloe.repository import Repository
@@ -95,7 +95,7 @@ class _Input:
     name: str
     document: ArrayDocument
     dims: tuple[str, ...]
-    packing: Packing | None
+    packing: ValueDecoder | None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -159,13 +159,13 @@ class _Grid:
             [block.shape[ordered.index(name)] if name in ordered else 1 for name in self.sizes]
         )
 
-    def trimmed(self, values: Any, dims: Sequence[str], box: Box, shape: Shape) -> Any:
+    def trim(self, values: Any, dims: Sequence[str], box: Box, shape: Shape) -> Any:
         """Cut the halo off what a function returned, where it is still there."""
         if values.shape == shape or values.ndim != len(dims):
             return values
         parts = dict(zip(self.sizes, box, strict=True))
         cuts = tuple(
-            self.margins[name].trimmed(parts[name]) if name in self.margins else slice(None)
+            self.margins[name].trim(parts[name]) if name in self.margins else slice(None)
             for name in dims
         )
         wide = tuple(
@@ -275,7 +275,7 @@ def compute(
                 f"{'x'.join(map(str, target.chunks)) or 'one item'}"
                 for target in targets
             ]
-            + [f"a block is {'x'.join(map(str, box_shape))}, {shown_bytes(total)} in all"],
+            + [f"a block is {'x'.join(map(str, box_shape))}, {format_bytes(total)} in all"],
             len(run.grouped(pieces)),
             bytes_read=sum(one.document.nbytes for one in grid.inputs),
             bytes_written=total,
@@ -347,8 +347,8 @@ def _grid(
                     f"{document.path} has {size} items along {dimension!r}, and an input before "
                     f"it has {known}: arrays of one computation share their dimensions"
                 )
-        found.append(_Input(name, document, dims, decoding(document) if decode else None))
-    around = margins(halo, boundary, sizes, constant=constant)
+        found.append(_Input(name, document, dims, find_decoder(document) if decode else None))
+    around = parse_margins(halo, boundary, sizes, constant=constant)
     for one in found:
         if any(name in around and around[name].boundary == "constant" for name in one.dims):
             _require_constant(constant, one)
@@ -506,7 +506,7 @@ def _call(
             parts[name].stop - parts[name].start if name in parts else target.output.sizes[name]
             for name in target.dims
         )
-        found = grid.trimmed(_array(values, target.path), target.dims, box, shape)
+        found = grid.trim(_array(values, target.path), target.dims, box, shape)
         if found.shape != shape:
             raise _bad(
                 f"the function returned a block of {_by(found.shape)} for {target.path}, where "
@@ -565,8 +565,8 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
     total = prod(full) * item
     if smallest > run.task_bytes:
         raise _bad(
-            f"one block of {_by(least)} takes {shown_bytes(smallest)} in memory, and a task may "
-            f"take {shown_bytes(run.task_bytes)} (task_bytes): give tasks more memory or choose "
+            f"one block of {_by(least)} takes {format_bytes(smallest)} in memory, and a task may "
+            f"take {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or choose "
             "smaller output chunks or halos"
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
@@ -620,7 +620,7 @@ def _document(grid: _Grid, target: _Target) -> ArrayDocument:
         )
     except (TypeError, ValueError) as error:
         raise _bad(f"{target.path}: {error}") from error
-    return ArrayDocument.of_array(target.path, model)
+    return ArrayDocument.from_zarr(target.path, model)
 
 
 def _shown(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:

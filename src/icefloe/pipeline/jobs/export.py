@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, pieces_of
+from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_pieces
 from icefloe.pipeline.arrays.nodes import arrays_below, path_of
 from icefloe.pipeline.exports.parquet_export import export_rows
 from icefloe.pipeline.exports.plain_store import open_plain_store
@@ -34,7 +34,7 @@ from icefloe.pipeline.jobs.rechunk import (
     shown,
     stage_document,
 )
-from icefloe.pipeline.report import JobFailedError, Plan, Report, shown_bytes
+from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, Failed, JobRun, Piece, doing
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _find(
             how = "byte for byte"
             for part in session.transaction.chunk_refs(path_of(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
-                for piece in pieces_of(source.path, part, rows):
+                for piece in plan_pieces(source.path, part, rows):
                     value = _Chunks(source.path, changed, piece.value[1])
                     work.last.append(Piece(piece.what, piece.size_bytes, value))
         else:
@@ -252,7 +252,7 @@ def _find(
             how = f"in chunks of {'x'.join(map(str, changed.chunks))}"
             how += ", in two passes" if in_two else ""
             _cut(work, copy, is_staged=in_two)
-        work.steps.append(f"{source.path} {how}, {shown_bytes(source.nbytes)} in memory")
+        work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")
     groups = [node for node in session.transaction.nodes_below(root) if not node.is_array]
     for node in sorted(groups, key=lambda one: one.path, reverse=True):
         place = node.path.value[len(root.value.rstrip("/")) :]
@@ -370,11 +370,11 @@ def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int
 def _without_metadata(store: Store, document: ArrayDocument) -> zarr.Array[Any]:
     """Open an array of the target, whose metadata is not there yet, or never will be."""
     place = StorePath(store, document.path.strip("/"))
-    return zarr.Array(zarr.AsyncArray(metadata=document.parsed(), store_path=place))
+    return zarr.Array(zarr.AsyncArray(metadata=document.parse_metadata(), store_path=place))
 
 
 def _copy_chunks(reader: Session, store: Store, value: _Chunks) -> tuple[int, int]:
-    metadata = value.target.parsed()
+    metadata = value.target.parse_metadata()
     prefix = value.target.path.strip("/")
     buffer = default_buffer_prototype().buffer
     found = {

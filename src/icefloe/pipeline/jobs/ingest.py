@@ -19,12 +19,12 @@ from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.boxes import boxes
 from icefloe.pipeline.arrays.nodes import arrays_below, create_array, path_of
 from icefloe.pipeline.arrays.number_attributes import MISSING
-from icefloe.pipeline.arrays.packed_values import is_nan, unpacked
-from icefloe.pipeline.arrays.stored_types import WantedTypes, converted_like, describing
-from icefloe.pipeline.files.damaged_files import find_damaged
+from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
+from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
 from icefloe.pipeline.files.file_job import FileJob, OnError, Order
-from icefloe.pipeline.files.source_record import group_attribute, set_group_attribute
-from icefloe.pipeline.files.unlike_chunks import copy_unlike
+from icefloe.pipeline.files.file_verification import find_unreadable_files
+from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
+from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
 from icefloe.pipeline.jobs.rechunk import (
     ArrayCopy,
     box_bytes,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.arrays.array_document import ChunkSpec
     from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.arrays.stored_types import Step, Stored
-    from icefloe.pipeline.files.file_job import Combined
+    from icefloe.pipeline.arrays.stored_types import ConvertedArray, ValueTransform
+    from icefloe.pipeline.files.file_job import CombinedFiles
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import Bench, JobRun
     from icefloe.repository import Repository
@@ -80,7 +80,7 @@ class _Copied:
     axis: int
     start: int
     pad: int
-    steps: tuple[Step, ...]
+    steps: tuple[ValueTransform, ...]
 
     def boxes(self) -> list[tuple[Box, Box]]:
         """Return what to read, and where to write it."""
@@ -188,8 +188,8 @@ def ingest(
         them. Nothing was committed.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
-    wanted = _Wanted(chunks, shards, codecs, WantedTypes.of(unpack, dtype, pack))
-    if append and wanted.types.is_asked:
+    wanted = _Wanted(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
+    if append and wanted.types.is_set:
         raise InvalidInputError(
             "what is appended is stored as the group has it: leave dtype and pack out",
             kind=ErrorKind.NOT_ALLOWED,
@@ -214,14 +214,14 @@ def ingest(
         progress=progress,
     )
 
-    def write(run: JobRun, found: Combined) -> None:
+    def write(run: JobRun, found: CombinedFiles) -> None:
         source = f"/source-{uuid.uuid4().hex}"
         copied = _create(run, found, wanted, source, group=group, dim=names[0], append=append)
         scratch = run.scratch()
         write_dataset(found.dataset, scratch, group=source, validate_containers=False)
-        _, unlike = take_markers(scratch, found, source, found.unlike)
+        _, mismatched = take_markers(scratch, found, source, found.mismatched)
         build_manifests(run, scratch, found, source, names[0])
-        copy_unlike(run, scratch, found, source, unlike)
+        copy_mismatched(run, scratch, found, source, mismatched)
         run.chunks = run.bytes_written = 0  # those were references
         try:
             _fill(run, scratch.fork(), copied)
@@ -229,7 +229,7 @@ def ingest(
             if error.__cause__ is not None:
                 raise  # Spark itself failed, and would again
             files = job.grouped(run, [one.url for one in found.files])
-            damaged = find_damaged(run, files, parse_options or {})
+            damaged = find_unreadable_files(run, files, parse_options or {})
             if not damaged:
                 raise
             raise JobFailedError(run.name, damaged) from error
@@ -255,9 +255,9 @@ class _Wanted:
     chunks: ChunkSpec | None
     shards: ChunkSpec | None
     codecs: Sequence[Any] | None
-    types: WantedTypes
+    types: TypeOptions
 
-    def applied(self, name: str, source: ArrayDocument, *, is_data: bool) -> Stored:
+    def applied(self, name: str, source: ArrayDocument, *, is_data: bool) -> ConvertedArray:
         """Return an array as it will be, and what becomes of its values."""
         document, steps = self.types.applied(name, source, is_data=is_data)
         is_number = document.dtype.kind in "biufcmM"
@@ -294,7 +294,7 @@ def _named(spec: ChunkSpec | None, source: ArrayDocument) -> ChunkSpec | None:
 
 def _create(
     run: JobRun,
-    found: Combined,
+    found: CombinedFiles,
     wanted: _Wanted,
     source_group: str,
     *,
@@ -331,12 +331,14 @@ def _create(
         ]
     write_dataset(coordinates, run.session, group=group)
     copied, other = [], []
-    describes = describing({path: one.metadata for path, one in found.dataset.arrays.items()})
+    describes = find_auxiliary_variables(
+        {path: one.metadata for path, one in found.dataset.arrays.items()}
+    )
     for path, source in sources.items():
-        own = found.files[0].unlike.get(path)
+        own = found.files[0].mismatched.get(path)
         chunked = source if own is None else _in_chunks_of(own, source)
         target, steps = wanted.applied(path, chunked.at(path), is_data=path not in describes)
-        if wanted.types.is_asked and (steps or target.dtype != source.dtype):
+        if wanted.types.is_set and (steps or target.dtype != source.dtype):
             other.append(path)
         target = target.at(f"{base}/{path}")
         axis = source.dimension_names.index(dim) if dim in source.dimension_names else 0
@@ -358,7 +360,7 @@ def _grow(
     source: ArrayDocument,
     target: ArrayDocument,
     axis: int,
-    steps: tuple[Step, ...],
+    steps: tuple[ValueTransform, ...],
 ) -> _Copied:
     """Let an array grow for what comes behind it."""
     start = target.shape[axis]
@@ -383,21 +385,21 @@ def _grow(
 
 def _as_stored_in(
     session: Session, group: str
-) -> Callable[[str, ArrayDocument, ArrayDocument], Stored]:
+) -> Callable[[str, ArrayDocument, ArrayDocument], ConvertedArray]:
     """Return what does with an array what was done with the one in the group that it goes to."""
-    kept = group_attribute(session, group, _CONVERTED)
+    kept = get_group_attribute(session, group, _CONVERTED)
     converted = kept if isinstance(kept, list) else []
 
-    def as_stored(path: str, source: ArrayDocument, target: ArrayDocument) -> Stored:
+    def as_stored(path: str, source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
         if path in converted:
-            return converted_like(source, target)
+            return convert_like(source, target)
         has = [
             {"scale_factor", "add_offset"} & one.document.get("attributes", {}).keys()
             for one in (source, target)
         ]
         if not has[0] or has[1]:
             return source, ()
-        found, packing = unpacked(source, target.dtype)
+        found, packing = unpack_array(source, target.dtype)
         return found, () if packing is None else (packing.values,)
 
     return as_stored
@@ -470,7 +472,9 @@ def _told(array: ArrayDocument) -> str:
 def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
     staged, stages = stage_arrays(run, [one.copy for one in copied], reader)
 
-    def copy(bench: Bench, value: tuple[str, str, Box, Box, bool, tuple[Step, ...]]) -> None:
+    def copy(
+        bench: Bench, value: tuple[str, str, Box, Box, bool, tuple[ValueTransform, ...]]
+    ) -> None:
         source, target, read, write, is_staged, steps = value
         session = staged if is_staged and staged is not None else reader
         values = np.asarray(bench.source(session, source)[read])

@@ -11,9 +11,14 @@ from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.path import Path
-from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, pieces_of, require_few, try_fetch_chunks
-from icefloe.pipeline.arrays.nodes import chosen_arrays, path_of
-from icefloe.pipeline.report import JobFailedError, shown_bytes
+from icefloe.pipeline.arrays.chunk_bytes import (
+    MAX_CHUNKS,
+    plan_pieces,
+    require_chunk_limit,
+    try_fetch_chunks,
+)
+from icefloe.pipeline.arrays.nodes import path_of, select_arrays
+from icefloe.pipeline.report import JobFailedError, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun
 from icefloe.spark.engine.tasks import told
 
@@ -115,7 +120,7 @@ def materialize(
     if dry_run:
         step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
         return run.plan(
-            [f"{step}, {shown_bytes(work.size_bytes)}"],
+            [f"{step}, {format_bytes(work.size_bytes)}"],
             len(run.grouped(work.pieces)),
             bytes_read=work.size_bytes,
             bytes_written=work.size_bytes,
@@ -171,7 +176,7 @@ def _find(
     session: Session, arrays: str | Sequence[str], prefix: str | None, max_chunks: int
 ) -> _Work:
     work = _Work([], set())
-    chosen = chosen_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
+    chosen = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
     for array in chosen:
         for part in session.transaction.chunk_refs(path_of(array.path)):
             rows = _virtual_rows(session, part.payloads, prefix)
@@ -180,11 +185,13 @@ def _find(
             payloads = part.payloads
             # File by file and front to back: neighbours then share requests.
             order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
-            work.pieces += pieces_of(array.path, part, order)
+            work.pieces += plan_pieces(array.path, part, order)
             used = np.unique(payloads.location[rows])
             work.locations.update(payloads.locations[code] for code in used.tolist())
             work.chunks += len(rows)
-            require_few(work.chunks, max_chunks, "do some arrays or locations (prefix) a time, or ")
+            require_chunk_limit(
+                work.chunks, max_chunks, "do some arrays or locations (prefix) a time, or "
+            )
             work.size_bytes += int(payloads.length[rows].sum())
     return work
 

@@ -27,7 +27,7 @@ from icefloe.pipeline.arrays.nodes import (
     share_array,
 )
 from icefloe.pipeline.jobs.rechunk import is_coordinate, shown
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def pyramid(
             [f"{folder}/0 shares the chunks of {', '.join(one.path for one in data)}"]
             + [
                 f"{step.target.path} is made of {step.source.path}: "
-                f"{'x'.join(map(str, step.target.shape))}, {shown_bytes(step.target.nbytes)}"
+                f"{'x'.join(map(str, step.target.shape))}, {format_bytes(step.target.nbytes)}"
                 for step in steps
             ],
             sum(len(run.grouped(found)) for found in pieces),

@@ -21,7 +21,7 @@ from icefloe.pipeline.arrays.nodes import (
     require_free,
     share_array,
 )
-from icefloe.pipeline.report import shown_bytes
+from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 from icefloe.session import Session
 
@@ -120,7 +120,7 @@ class ArrayCopy:
         passes = "two passes" if self.stage else "one pass"
         return (
             f"{self.source.path} {_layout(self.source)} becomes {_layout(self.target)} {where}, "
-            f"{shown_bytes(self.source.nbytes)} in {passes}"
+            f"{format_bytes(self.source.nbytes)} in {passes}"
         )
 
 

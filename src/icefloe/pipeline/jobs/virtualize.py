@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.path import Path
     from icefloe.model.transaction_log import TransactionLog
-    from icefloe.pipeline.files.file_job import Combined
+    from icefloe.pipeline.files.file_job import CombinedFiles
     from icefloe.pipeline.files.staged_refs import ParsedFile
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import JobRun
@@ -145,7 +145,7 @@ def virtualize(
         progress=progress,
     )
 
-    def write(run: JobRun, found: Combined) -> None:
+    def write(run: JobRun, found: CombinedFiles) -> None:
         if append:
             append_dataset(
                 found.dataset, run.session, dim=names[0], group=group, validate_containers=False
@@ -165,14 +165,14 @@ def virtualize(
 def build_manifests(
     run: JobRun,
     session: Session,
-    found: Combined,
+    found: CombinedFiles,
     group: str,
     dim: str,
     *,
     refs: int = REFS_PER_MANIFEST,
 ) -> None:
     """Let executors build the manifests of a dataset whose markers were written to a session."""
-    paths = [path for path in _virtual_arrays(found) if path not in found.unlike]
+    paths = [path for path in _virtual_arrays(found) if path not in found.mismatched]
     targets, places = take_markers(session, found, group, paths)
     axis_of = {
         path: names.index(dim) if dim in names else None
@@ -217,12 +217,12 @@ Places: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
 """The first chunk of each file in each array."""
 
 
-def _virtual_arrays(found: Combined) -> list[str]:
+def _virtual_arrays(found: CombinedFiles) -> list[str]:
     return [path for path, array in found.dataset.arrays.items() if isinstance(array, VirtualArray)]
 
 
 def take_markers(
-    session: Session, found: Combined, group: str, paths: Iterable[str]
+    session: Session, found: CombinedFiles, group: str, paths: Iterable[str]
 ) -> tuple[dict[str, tuple[Path, TargetArray]], Places]:
     """Read from the session where the markers of arrays went, and take them out again."""
     base = path_of(group)

@@ -22,7 +22,7 @@ _MAX_KINDS: Final = 16
 """Files that agree with none of so many others are odd, whatever they have in common."""
 
 
-def misfitting(
+def find_append_mismatches(
     files: Sequence[ParsedFile],
     dims: frozenset[str],
     misfits: Callable[[VirtualDataset], Iterable[Disagreement]],
@@ -36,7 +36,7 @@ def misfitting(
             yield from (replace(one, file=file.url) for file in kind)
 
 
-def odd_ones(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagreement]:
+def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagreement]:
     """Find the files that do not agree with the most others, and in what.
 
     Comparing all with the first would call all others odd where the first one is.
@@ -48,7 +48,7 @@ def odd_ones(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagree
     return [one for file in files for one in find_disagreements(usual, file.dataset, dims)]
 
 
-def unordered(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
+def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
     """Find files that have no steps along a dimension, or have them in no order."""
     paths = [find_coordinate(files[0].dataset, "", dim) for dim in dims]
     for file in files:
@@ -66,7 +66,7 @@ def unordered(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disa
                 yield Disagreement(file.url, path, "order", text)
 
 
-def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
+def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
     """Find as few files as possible without which no two overlap along a dimension.
 
     Who takes, of files that can still be taken, the one that ends first, takes the most.
@@ -89,7 +89,7 @@ def overlapping(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]
             last = span
 
 
-def last_along(files: Sequence[ParsedFile], dim: str) -> int:
+def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
     """Tell which file comes last along a dimension: by coordinates, or else of the list."""
     datasets = [file.dataset for file in files]
     path = find_coordinate(datasets[0], "", dim)
@@ -103,7 +103,7 @@ def last_along(files: Sequence[ParsedFile], dim: str) -> int:
     return int(np.argmin(starts) if falls else np.argmax(starts))
 
 
-def from_high_to_low(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
+def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files of one step each by their coordinate; None if they are not such files."""
     datasets = [file.dataset for file in files]
     path = find_coordinate(datasets[0], "", dim)
@@ -113,7 +113,7 @@ def from_high_to_low(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] 
     return [files[row] for row in np.argsort([one[0] for one in values])[::-1].tolist()]
 
 
-def without(
+def exclude_files(
     files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
 ) -> tuple[list[ParsedFile], list[Failure]]:
     """Leave out files that there are problems with; all that is wrong with one is told."""

@@ -1,8 +1,8 @@
-"""Files whose chunks fit into no common grid, such as months in a chunk each, on their way in.
+"""Files whose chunks share no common grid, such as monthly files stored as one chunk each.
 
-Their references have no place in an array. So their values are copied twice: file by file, each
-with its own chunks and codecs, into an array between (`copy_unlike`), and from there like any other
-source. Until then such arrays look *evened*: as if their files were in the chunks of that array.
+Their references have no place in one array. Their values are copied twice: file by file, with each
+file's chunks and codecs, into an intermediate array (`copy_mismatched`), and from there like any
+other source. Until then `unify_chunks` presents each file as if it had the intermediate chunks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.files.file_job import Combined
+    from icefloe.pipeline.files.file_job import CombinedFiles
     from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs
     from icefloe.pipeline.run import Bench, JobRun
 
@@ -41,7 +41,9 @@ _CODECS: Final = (
 )
 
 
-def evened(files: Sequence[ParsedFile], dims: Sequence[str], last: int | None) -> list[ParsedFile]:
+def unify_chunks(
+    files: Sequence[ParsedFile], dims: Sequence[str], last: int | None
+) -> list[ParsedFile]:
     """Let files look as if their chunks were alike, where they are not.
 
     ``last`` is the file that comes last, which alone may end within a chunk; None if several do.
@@ -51,16 +53,16 @@ def evened(files: Sequence[ParsedFile], dims: Sequence[str], last: int | None) -
         arrays = _arrays(found, path)
         if arrays and not _have_one_grid(arrays, dims, last):
             found = [
-                _shown_as(file, path, _stage_grid(arrays, dims), arrays[0].metadata)
+                _with_chunk_grid(file, path, _stage_grid(arrays, dims), arrays[0].metadata)
                 for file in found
             ]
     return found
 
 
-def copy_unlike(
+def copy_mismatched(
     run: JobRun,
     scratch: ForkSession,
-    found: Combined,
+    found: CombinedFiles,
     group: str,
     places: Mapping[str, Mapping[int, tuple[int, ...]]],
 ) -> None:
@@ -102,7 +104,7 @@ class _FilePart:
 def _pieces(
     run: JobRun, file: ParsedFile, path: str, target: str, start: tuple[int, ...]
 ) -> list[Piece]:
-    own = ArrayDocument(path, file.unlike[path])
+    own = ArrayDocument(path, file.mismatched[path])
     stage = file.dataset.arrays[path].chunk_shape or ()
     plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
     if plan.stage is not None:
@@ -178,7 +180,7 @@ def _stage_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> tuple[in
     return tuple(lengths)
 
 
-def _shown_as(
+def _with_chunk_grid(
     file: ParsedFile, path: str, grid: tuple[int, ...], like: Mapping[str, Any]
 ) -> ParsedFile:
     own = file.dataset.arrays[path].metadata
@@ -190,4 +192,6 @@ def _shown_as(
     }
     dataset = file.dataset
     arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=shown)}
-    return replace(file, dataset=replace(dataset, arrays=arrays), unlike={**file.unlike, path: own})
+    return replace(
+        file, dataset=replace(dataset, arrays=arrays), mismatched={**file.mismatched, path: own}
+    )

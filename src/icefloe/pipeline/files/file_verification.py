@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.run import JobRun
 
 
-def find_damaged(
+def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
     """Let executors read whole files; returns those that cannot be read, and where not.
@@ -45,12 +45,12 @@ def find_damaged(
     options
         What they were parsed with.
     """
-    outcomes = run.outcomes(tasks, ReadFiles(run.scratch(), dict(options)))
+    outcomes = run.outcomes(tasks, VerifyFiles(run.scratch(), dict(options)))
     return [one for outcome in outcomes for one in outcome.result or ()]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFiles:
+class VerifyFiles:
     """What a worker does with some files: read every chunk of them, and keep none.
 
     Parameters
