@@ -177,7 +177,7 @@ class Update:
     backup_path: str | None = None
 
     @classmethod
-    def of(cls, update: model.Update) -> Update:
+    def of(cls, update: model.OpsLogEntry) -> Update:
         """Show an entry to users."""
         public = getattr(UpdateType, type(update.kind).__name__)
         values = (getattr(update.kind, field.name) for field in fields(update.kind))

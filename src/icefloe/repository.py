@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, RepoStatus
     from icefloe.model.storage_settings import StorageSettings
     from icefloe.refs.interface import Refs
-    from icefloe.refs.opening import Opened
+    from icefloe.refs.opening import OpenedRefs
     from icefloe.snapshots import Diff
     from icefloe.storage.credentials import AnyCredential
     from icefloe.store import IcechunkStore
@@ -131,7 +131,7 @@ class Repository:
     Make one with `create`, `open` or `open_or_create`.
     """
 
-    def __init__(self, connection: Connection, opened: Opened) -> None:
+    def __init__(self, connection: Connection, opened: OpenedRefs) -> None:
         self._connection = connection
         self._persisted_config = opened.config
         self._at_opening: Refs | None = opened.at_opening.with_assets(connection.assets)
@@ -470,7 +470,7 @@ class Repository:
         snapshot_id: str | None = None,
     ) -> Iterator[SnapshotInfo]:
         """Yield a snapshot and its ancestors, newest first."""
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         start = self._resolve(refs, branch, tag, snapshot_id)
         return (SnapshotInfo.of(info) for info in refs.fetch_ancestry(start))
 
@@ -498,7 +498,7 @@ class Repository:
 
         Print it, or let a notebook show it. ``plain`` does without colours.
         """
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         if branch is None and tag is None and snapshot_id is None:
             return AncestryGraph(fetch_commits(refs), plain=plain)
         start = self._resolve(refs, branch, tag, snapshot_id)
@@ -543,7 +543,7 @@ class Repository:
         The second need not descend from the first: then the way leads over their last common
         ancestor.
         """
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         before = self._resolve(refs, from_branch, from_tag, from_snapshot_id)
         after = self._resolve(refs, to_branch, to_tag, to_snapshot_id)
         newer, older = [], []
@@ -567,7 +567,7 @@ class Repository:
             for log_id in (*one.pruned_ancestor_tx_logs, one.id)
         ]
         assets = self._connection.assets
-        logs = assets.all_at_once(assets.fetch_transaction_log, ids)
+        logs = assets.run_concurrently(assets.fetch_transaction_log, ids)
         sides = self._fetch_tree(before).by_id, self._fetch_tree(after).by_id
         return (diff_across_history if older else diff_along_history)(logs, *sides)
 
@@ -630,13 +630,13 @@ class Repository:
         ReadOnlyError
             If the status of the repository is read-only.
         """
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         refs.require_online()
         return self._session(refs.fetch_branch(branch), SessionMode.writable, branch)
 
     def rearrange_session(self, branch: str) -> Session:
         """Begin to move nodes on a branch; refused as `writable_session` is."""
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         refs.require_online()
         if self._connection.spec_version > 1:
             flags = {flag.id: flag for flag in refs.fetch_feature_flags()}
@@ -864,7 +864,7 @@ class Repository:
         """Return branches and tags, unless that takes requests over a network."""
         if not self.storage.answers_at_once:
             return None
-        refs = self._connection.refs.pinned()
+        refs = self._connection.refs.pin()
         return sorted(refs.fetch_branches()), sorted(refs.fetch_tags())
 
     def _session(self, snapshot_id: SnapshotId, mode: SessionMode, branch: str | None) -> Session:
@@ -909,7 +909,7 @@ class Repository:
                 kind=ErrorKind.INVALID_REF_TYPE,
             )
         require_time_zone("as_of", as_of)
-        pinned = refs.pinned()
+        pinned = refs.pin()
         for info in pinned.fetch_ancestry(pinned.fetch_branch(branch)):
             if info.flushed_at <= as_of:
                 return info.id

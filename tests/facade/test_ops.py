@@ -23,7 +23,7 @@ ID = SnapshotId(bytes(range(12)))
 def test_every_stored_kind_has_a_public_one(stored: type) -> None:
     """With the same fields, ids as text; it pickles, and is known by its class."""
     values = {field.name: _example(str(field.type)) for field in fields(stored)}
-    update = Update.of(model.Update(stored(**values), TIME, "repo.1"))
+    update = Update.of(model.OpsLogEntry(stored(**values), TIME, "repo.1"))
     public = getattr(UpdateType, stored.__name__)
     assert type(update.kind) is public
     assert isinstance(update.kind, UpdateType)

@@ -27,10 +27,10 @@ from icefloe.model.node import (
 from icefloe.model.path import Path
 from icefloe.model.repo_info import (
     FeatureFlagChanged,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoStatus,
-    Update,
 )
 from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
 from icefloe.model.transaction_log import MoveOperation, TransactionLog
@@ -127,7 +127,7 @@ def test_a_chunk_grid_too_large_for_version_2() -> None:
         ({"snapshots": REPO_VALUE.snapshots * 2}, FormatError, "names a snapshot twice"),
         ({"enabled_feature_flags": frozenset({2**16})}, InvalidInputError, "feature_flags"),
         (
-            {"latest_updates": (Update(FeatureFlagChanged(2**16, new_value=True), TIME),)},
+            {"latest_updates": (OpsLogEntry(FeatureFlagChanged(2**16, new_value=True), TIME),)},
             InvalidInputError,
             "a id is outside",
         ),

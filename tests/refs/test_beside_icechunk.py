@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from icefloe.model.repo_info import Update
+    from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
 
 
@@ -34,7 +34,7 @@ def _ask_icechunk(python: Path, repository: Path, *arguments: str) -> dict[str, 
 
 def _describe(refs: Refs, snapshot_ids: list[str]) -> dict[str, Any]:
     """Tell what icefloe finds, in the words of ``icechunk_refs.py``."""
-    refs = refs.pinned()
+    refs = refs.pin()
     status = refs.fetch_status()
     infos = [refs.fetch_snapshot_info(SnapshotId.parse(text)) for text in snapshot_ids]
     return {
@@ -65,7 +65,7 @@ def _describe_info(info: SnapshotInfo) -> dict[str, Any]:
     }
 
 
-def _describe_update(update: Update) -> dict[str, Any]:
+def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
     names = ("name", "branch", "previous_snap_id", "new_snap_id", "id", "new_value")
     fields = {name: getattr(update.kind, name) for name in names if hasattr(update.kind, name)}
     return {

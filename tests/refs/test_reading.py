@@ -53,7 +53,7 @@ def test_opening(golden: Golden) -> None:
     storage.requests.clear()
     assert str(opened.at_opening.fetch_branch("main")) == golden.expected["branches"]["main"]
     assert opened.at_opening.fetch_config() == opened.config
-    assert opened.at_opening.pinned().fetch_config() == opened.config
+    assert opened.at_opening.pin().fetch_config() == opened.config
     assert not storage.requests
     assert opened.refs.fetch_config() == opened.config
     assert storage.requests.total() == 1

@@ -428,7 +428,7 @@ def test_rectilinear_grids(tmp_path: Path, spec_version: int) -> None:
         assert contents(session.store).keys() == {"zarr.json"}
         return
     sync(session.store.set("a/zarr.json", document))
-    assert session.transaction.grid(parse_path("a/zarr.json")) == (3, 4)
+    assert session.transaction.get_grid(parse_path("a/zarr.json")) == (3, 4)
     for x, y in np.ndindex(3, 4):
         sync(session.store.set(f"a/c/{x}/{y}", cpu.Buffer.from_bytes(bytes([x, y] * 50))))
     with pytest.raises(ValueError, match="outside the grid"):

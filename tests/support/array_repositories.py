@@ -111,7 +111,7 @@ def chunk_bytes(repository: icefloe.Repository, path: str) -> dict[tuple[int, ..
     session = repository.readonly_session("main")
     place = session.path(path)
     found = {}
-    for part in session.transaction.chunk_refs(place):
+    for part in session.transaction.fetch_chunk_refs(place):
         for row in part.coords.tolist():
             data = session.transaction.read(place, tuple(row))
             assert data is not None

@@ -220,7 +220,9 @@ def repo_infos(draw: st.DrawFn) -> info.RepoInfo:
         for place, snapshot_id in enumerate(ids)
     ]
     refs = st.dictionaries(TEXTS, st.sampled_from(ids), max_size=3)
-    updates = st.lists(st.builds(info.Update, UPDATE_TYPES, TIMES, st.none() | TEXTS), max_size=6)
+    updates = st.lists(
+        st.builds(info.OpsLogEntry, UPDATE_TYPES, TIMES, st.none() | TEXTS), max_size=6
+    )
     enabled = draw(st.frozensets(up_to(U16), max_size=3))
     return info.RepoInfo(
         spec_version=2,

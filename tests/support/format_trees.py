@@ -238,7 +238,7 @@ def _status_tree(status: info.RepoStatus) -> Tree:
     }
 
 
-def _update_tree(update: info.Update) -> Tree:
+def _update_tree(update: info.OpsLogEntry) -> Tree:
     code = 1 + list(UPDATE_KINDS).index(type(update.kind).__name__)
     content: Tree = {}
     for name, _ in UPDATE_KINDS[type(update.kind).__name__]:

@@ -136,7 +136,7 @@ def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], Any
     session = repository.readonly_session("main")
     place = session.path(path)
     found: dict[tuple[int, ...], Any] = {}
-    for part in session.transaction.chunk_refs(place):
+    for part in session.transaction.fetch_chunk_refs(place):
         for row, coords in enumerate(part.coords.tolist()):
             ref = part.payloads[row]
             is_virtual = hasattr(ref, "location")
@@ -150,7 +150,7 @@ def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], Any
 def arrays(repository: icefloe.Repository, group: str = "/") -> list[str]:
     """List the arrays below a group at the tip of main."""
     session = repository.readonly_session("main")
-    nodes = session.transaction.nodes_below(session.path(group))
+    nodes = session.transaction.iter_nodes_below(session.path(group))
     return sorted(node.path.value for node in nodes if node.is_array)
 
 

@@ -15,7 +15,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.transaction.adopted import Adopted, AdoptedManifest, complete_log
-from icefloe.transaction.array_manifests import extents_of
+from icefloe.transaction.array_manifests import compute_extents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def manifest(session: icefloe.Session, first: int, last: int) -> AdoptedManifest
         ManifestId.random(), node.id, ArrayManifest(coords, ChunkPayloads.of(chunks))
     )
     info = transaction.assets.write_manifest(made)
-    return AdoptedManifest(ManifestRef(made.id, extents_of(coords)), info)
+    return AdoptedManifest(ManifestRef(made.id, compute_extents(coords)), info)
 
 
 def adopt(session: icefloe.Session, *ranges: tuple[int, int]) -> None:

@@ -13,7 +13,7 @@ from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction import overlay
 from icefloe.transaction.chunk_changes import UNCHANGED, ChunkChanges
-from icefloe.transaction.row_order import common_rows, row_keys
+from icefloe.transaction.row_order import compute_row_keys, find_common_rows
 from support.format_strategies import PAYLOADS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _columns(changes: Changes, ndim: int) -> ArrayManifest:
     payloads = ChunkPayloads.concatenate(
         [
             ChunkPayloads.of(list(written.values())),
-            overlay.deletions(_matrix(gone, ndim)).payloads,
+            overlay.mark_deleted(_matrix(gone, ndim)).payloads,
         ]
     )
     return ArrayManifest.of(coords, payloads)
@@ -112,16 +112,16 @@ def test_compact(data: st.DataObject, ndim: int) -> None:
 @_CASES
 @given(st.data(), _RANKS)
 def test_membership(data: st.DataObject, ndim: int) -> None:
-    """`is_among` and `common_rows` find the rows that a set would, `inside` those in a grid."""
+    """`is_among`, `find_common_rows` and `is_inside` agree with sets."""
     rows = st.lists(_coords(ndim), unique=True, max_size=8)
     one, other = sorted(data.draw(rows)), sorted(data.draw(rows))
     mine, theirs = _matrix(one, ndim), _matrix(other, ndim)
     assert overlay.is_among(mine, theirs).tolist() == [row in other for row in one]
-    places, other_places = common_rows(mine, theirs)
+    places, other_places = find_common_rows(mine, theirs)
     assert [one[place] for place in places] == [other[place] for place in other_places]
     assert {one[place] for place in places} == set(one) & set(other)
     grid = data.draw(st.tuples(*[st.integers(0, 2**32)] * ndim))
-    assert overlay.inside(mine, grid).tolist() == [
+    assert overlay.is_inside(mine, grid).tolist() == [
         all(i < n for i, n in zip(row, grid, strict=True)) for row in one
     ]
 
@@ -135,8 +135,8 @@ def test_other_ranks_have_nothing_in_common(data: st.DataObject, ndim: int, othe
     mine = _matrix(data.draw(st.lists(_coords(ndim), unique=True, max_size=4)), ndim)
     theirs = _matrix(data.draw(st.lists(_coords(other), unique=True, max_size=4)), other)
     assert not overlay.is_among(mine, theirs).any()
-    assert not overlay.inside(mine, (5,) * other).any()
-    assert [len(places) for places in common_rows(mine, theirs)] == [0, 0]
+    assert not overlay.is_inside(mine, (5,) * other).any()
+    assert [len(places) for places in find_common_rows(mine, theirs)] == [0, 0]
 
 
 @_CASES
@@ -145,7 +145,7 @@ def test_row_keys_compare_as_rows_do(data: st.DataObject, ndim: int) -> None:
     """Across all matrices, one key is less than another exactly if its row is."""
     rows = st.lists(_coords(ndim), max_size=5)
     parts = data.draw(st.lists(rows, min_size=1, max_size=3))
-    keys = row_keys([_matrix(part, ndim) for part in parts])
+    keys = compute_row_keys([_matrix(part, ndim) for part in parts])
     assert [len(key) for key in keys] == [len(part) for part in parts]
     every = [
         (row, int(key))
@@ -164,7 +164,7 @@ def test_repeated_rows(data: st.DataObject, ndim: int) -> None:
     """Of rows that come several times the last one stays."""
     pairs = data.draw(st.lists(st.tuples(_coords(ndim), PAYLOADS), max_size=8))
     coords = _matrix([coords for coords, _ in pairs], ndim)
-    found = overlay.without_repeats(coords, ChunkPayloads.of([one for _, one in pairs]))
+    found = overlay.deduplicate(coords, ChunkPayloads.of([one for _, one in pairs]))
     assert _as_dict(found) == dict(pairs)
 
 

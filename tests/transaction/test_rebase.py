@@ -368,7 +368,7 @@ def test_conflicts(scenario: Scenario, spec_version: int) -> None:
     cold = Repository.open(storage).writable_session("main")
     base = ours.snapshot_id
     changes = ours.transaction.changes
-    cold.transaction.rebased(ours.transaction.base_id, changes.copy())
+    cold.transaction.replace_base(ours.transaction.base_id, changes.copy())
     for session in (ours, cold):
         seen = contents(session.store)
         if not scenario.conflicts:

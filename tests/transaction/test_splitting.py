@@ -27,7 +27,7 @@ from icefloe.model.node import (
 from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from icefloe.transaction.splitting import WHOLE, cell_boxes, cells_of, matches, split_sizes
+from icefloe.transaction.splitting import WHOLE, find_cell_boxes, find_cells, matches, split_sizes
 from support.zarr_nodes import array, contents, get, group, put
 
 _If = ManifestSplitCondition
@@ -89,14 +89,14 @@ def test_cells(data: st.DataObject, ndim: int) -> None:
     grid = data.draw(st.tuples(*[st.integers(1, 5)] * ndim))
     sizes = data.draw(st.tuples(*[st.integers(1, 6) | st.just(WHOLE)] * ndim))
     every = list(product(*map(range, grid)))
-    cells = cells_of(np.array(every, np.uint32).reshape(len(every), ndim), sizes)
+    cells = find_cells(np.array(every, np.uint32).reshape(len(every), ndim), sizes)
     assert [tuple(cell) for cell in cells.tolist()] == [
         tuple(i // size for i, size in zip(one, sizes, strict=True)) for one in every
     ]
     corners = [data.draw(st.sampled_from(every)) for _ in range(2)]
     box = [(min(pair), max(pair) + 1) for pair in zip(*corners, strict=True)]
     extents = ManifestExtents(tuple(ChunkIndexRange(*one) for one in box))
-    lows, highs = cell_boxes([extents, ManifestExtents(())], sizes, grid)
+    lows, highs = find_cell_boxes([extents, ManifestExtents(())], sizes, grid)
     inside = [
         tuple(cell)
         for one, cell in zip(every, cells.tolist(), strict=True)

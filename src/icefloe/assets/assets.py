@@ -166,11 +166,11 @@ class Assets:
             return self._chunks.get(ref, lambda: self.fetch_chunk_part(ref, 0, ref.length))
         return self.fetch_chunk_part(ref, 0, ref.length)
 
-    def kept_chunk(self, ref: ChunkRef) -> bytes | memoryview | None:
+    def get_cached_chunk(self, ref: ChunkRef) -> bytes | memoryview | None:
         """Return the bytes of a native chunk if they are in memory."""
         return self._chunks.find(ref) if self._keeps_chunks else None
 
-    def keep_chunk(self, ref: ChunkRef, data: bytes | memoryview) -> None:
+    def cache_chunk(self, ref: ChunkRef, data: bytes | memoryview) -> None:
         """Keep the bytes of a native chunk, if chunks are kept."""
         if self._keeps_chunks:
             self._chunks.put(ref, data)
@@ -273,7 +273,7 @@ class Assets:
         for manifest in manifests:
             self._manifests.put(manifest.id, LoadedManifest(manifest))
 
-    def all_at_once(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    def run_concurrently(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Call a function that waits for the storage on each item, many at the same time.
 
         All calls end before this does; the first error in the order of the items is raised.

@@ -24,7 +24,7 @@ from icefloe.model.containers import (
     ObjectStoreConfig,
     VirtualChunkContainer,
     is_bucket,
-    normalized_prefix,
+    normalize_prefix,
 )
 from icefloe.storage.urls import redacted_url
 
@@ -194,7 +194,7 @@ class ContainerTable:
             raise self._no_container(
                 f"{redacted_url(location)}: no virtual chunk container is named {name!r}", None
             )
-        prefix = normalized_prefix(known.container.url_prefix)
+        prefix = normalize_prefix(known.container.url_prefix)
         return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
     def named(self, name_or_prefix: str) -> KnownContainer | None:
@@ -202,10 +202,10 @@ class ContainerTable:
         by_name = self.by_name.get(name_or_prefix)
         if by_name is not None:
             return by_name
-        asked = normalized_prefix(name_or_prefix)
+        asked = normalize_prefix(name_or_prefix)
         for prefix in (asked, f"{asked}/"):
             for one in self.known:
-                if normalized_prefix(one.container.url_prefix) == prefix:
+                if normalize_prefix(one.container.url_prefix) == prefix:
                     return one
         return None
 

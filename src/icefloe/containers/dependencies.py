@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe import display
-from icefloe.model.arrow import dictionary_array, load_pyarrow
+from icefloe.model.arrow import load_pyarrow, to_dictionary_array
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import NO_CODE, merge_codes
 from icefloe.model.strings import Strings
@@ -154,8 +154,8 @@ class Dependencies:
         codes = np.arange(len(self._locations), dtype=np.int32)
         return pa.table(
             {
-                "location": dictionary_array(codes, self._locations).dictionary_decode(),
-                "container": dictionary_array(self._container, Strings.of(self._prefixes)),
+                "location": to_dictionary_array(codes, self._locations).dictionary_decode(),
+                "container": to_dictionary_array(self._container, Strings.of(self._prefixes)),
                 "num_chunks": self._chunks,
                 "num_arrays": self._arrays,
                 "num_bytes": self._bytes,

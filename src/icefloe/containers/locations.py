@@ -88,7 +88,7 @@ def require_object(location: Location, url: str) -> None:
 
 def parse_prefix(url_prefix: str) -> Location:
     """Read the URL prefix of a container, which names a place, or all places of a scheme."""
-    return _parse(containers.normalized_prefix(url_prefix))
+    return _parse(containers.normalize_prefix(url_prefix))
 
 
 def _parse(url: str) -> Location:

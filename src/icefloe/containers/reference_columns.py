@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.arrow import arrow_column, arrow_table, is_arrow, load_pyarrow, string_codes
+from icefloe.model.arrow import (
+    encode_strings,
+    is_arrow,
+    load_pyarrow,
+    to_arrow_column,
+    to_arrow_table,
+)
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64, Checksum, ETag, LastModified
 from icefloe.model.columns import constant
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, merge_codes
@@ -148,11 +154,11 @@ def references_of_box(
 
 def references_of_table(table: object, grid: tuple[int, ...]) -> References:
     """Make columns of an Arrow table; see `IcechunkStore.set_virtual_refs_table`."""
-    found = arrow_table(table)
+    found = to_arrow_table(table)
     for name in (LOCATION, OFFSET, LENGTH):
         _column(found, name)
     coords = _index_columns(found, grid)
-    codes, locations = string_codes(_column(found, LOCATION), LOCATION)
+    codes, locations = encode_strings(_column(found, LOCATION), LOCATION)
     _require(codes != NO_CODE, LOCATION, lambda _: "null is no location")
     payloads = ChunkPayloads.virtual(
         codes,
@@ -161,7 +167,7 @@ def references_of_table(table: object, grid: tuple[int, ...]) -> References:
         _positions(_column(found, LENGTH), LENGTH),
     )
     if ETAG in found.column_names:
-        payloads = _with_etags(payloads, *string_codes(_column(found, ETAG), ETAG))
+        payloads = _with_etags(payloads, *encode_strings(_column(found, ETAG), ETAG))
     if LAST_MODIFIED in found.column_names:
         column = _column(found, LAST_MODIFIED)
         payloads = _with_times(payloads, *_times_of(column, LAST_MODIFIED), LAST_MODIFIED)
@@ -174,7 +180,7 @@ def references_of_table(table: object, grid: tuple[int, ...]) -> References:
 def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
     """Read strings in any of the forms that columns of strings have."""
     if is_arrow(values):
-        return string_codes(arrow_column(values), name)
+        return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "UTO":
             raise _invalid(
@@ -256,7 +262,7 @@ def _positions(values: Any, name: str) -> NDArray[np.uint64]:
 
 def _integers(values: Any, name: str) -> NDArray[Any]:
     if is_arrow(values):
-        return _arrow_integers(arrow_column(values), name)
+        return _arrow_integers(to_arrow_column(values), name)
     try:
         column = np.asarray(values)
     except (ValueError, OverflowError) as error:
@@ -375,12 +381,12 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
                 return payloads
     name = "checksum"
     if is_arrow(checksum):
-        column = arrow_column(checksum)
+        column = to_arrow_column(checksum)
         _require_rows(len(column), len(payloads), name)
         pa = load_pyarrow()
         if pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type):
             return _with_times(payloads, *_times_of(column, name), name)
-        return _with_etags(payloads, *string_codes(column, name))
+        return _with_etags(payloads, *encode_strings(column, name))
     if not isinstance(checksum, (Sequence, np.ndarray)):
         checksum_of(checksum)  # refuses it
     _require_rows(len(checksum), len(payloads), name)

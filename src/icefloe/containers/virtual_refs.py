@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from icefloe.errors import InvalidInputError
-from icefloe.model.arrow import dictionary_array, load_pyarrow
+from icefloe.model.arrow import load_pyarrow, to_dictionary_array
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import NO_CODE, merge_codes
 from icefloe.model.path import Path
@@ -132,7 +132,7 @@ def list_refs(
     tests = query.location_tests()
     wanted = None if query.container is None else virtual.container_number(query.container)
     for path in _arrays(transaction, query.array_path):
-        for part in transaction.chunk_refs(path):
+        for part in transaction.fetch_chunk_refs(path):
             is_virtual = part.payloads.kind == ChunkKind.VIRTUAL
             if not is_virtual.any():
                 continue
@@ -247,14 +247,14 @@ def _record_batch(
     seconds = np.where(payloads.etag == NO_CODE, payloads.last_modified, 0).astype(np.int64)
     return pa.RecordBatch.from_arrays(
         [
-            dictionary_array(np.zeros(rows, np.int32), Strings.of([str(path)])),
+            to_dictionary_array(np.zeros(rows, np.int32), Strings.of([str(path)])),
             pa.ListArray.from_arrays(ends, np.ascontiguousarray(refs.coords).reshape(-1)),
-            dictionary_array(payloads.location, payloads.locations),
+            to_dictionary_array(payloads.location, payloads.locations),
             pa.array(payloads.offset),
             pa.array(payloads.length),
-            dictionary_array(payloads.etag, payloads.etags),
+            to_dictionary_array(payloads.etag, payloads.etags),
             pa.array(seconds, mask=seconds == 0).cast(pa.timestamp("s", tz="UTC")),
-            dictionary_array(container, prefixes),
+            to_dictionary_array(container, prefixes),
         ],
         schema=refs_schema(),
     )
@@ -265,7 +265,7 @@ def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
     node = transaction.get_node(root)
     if node is not None and node.is_array:
         return [root]
-    nodes = sorted(node.path for node in transaction.nodes_below(root) if node.is_array)
+    nodes = sorted(node.path for node in transaction.iter_nodes_below(root) if node.is_array)
     if array_path is not None and node is None and not nodes:
         transaction.require_node(root)
     return nodes

@@ -9,7 +9,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
-from icefloe.model.chunk_index_columns import ChunkIndexColumns, ascending
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, is_ascending
 from icefloe.model.columns import distinct
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def is_sorted(indices: ChunkIndexColumns) -> bool:
 def _ascends(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
     for begin in range(0, len(matrix) - 1, BLOCK_ROWS):
         end = min(begin + BLOCK_ROWS, len(matrix) - 1)
-        result = ascending(matrix[begin:end], matrix[begin + 1 : end + 1])
+        result = is_ascending(matrix[begin:end], matrix[begin + 1 : end + 1])
         inner = slice(*np.searchsorted(ends, (begin + 1, end + 1)))
         result[ends[inner] - 1 - begin] = True  # from one array to the next there is no order
         if not result.all():

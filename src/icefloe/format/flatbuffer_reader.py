@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from icefloe.errors import FormatError
-from icefloe.model.chunk_index_columns import ascending
+from icefloe.model.chunk_index_columns import is_ascending
 from icefloe.model.strings import OverlapError, Strings, factorize
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FlatBuffer:
 
     def require_ascending(self, ids: NDArray[np.uint8], what: str) -> None:
         """Check that ids, as rows of bytes, are in order and none comes twice."""
-        if not ascending(ids[:-1], ids[1:]).all():
+        if not is_ascending(ids[:-1], ids[1:]).all():
             self.fail(f"its {what} are not sorted by id, or one comes twice")
 
     def factorize(

@@ -17,7 +17,7 @@ from icefloe.format.envelope import FileType, pack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
 from icefloe.format.flatbuffer_writer import Layout
 from icefloe.format.manifest import DEFAULT_LEVEL, write_refs
-from icefloe.model.chunk_index_columns import ascending
+from icefloe.model.chunk_index_columns import is_ascending
 from icefloe.model.ids import ManifestId, NodeId
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:
     high = low + last + 1
     while (low < high).any():
         middle = (low + high) // 2
-        goes_up = (low < high) & ascending(coords(middle), wanted)
+        goes_up = (low < high) & is_ascending(coords(middle), wanted)
         low, high = np.where(goes_up, middle + 1, low), np.where(goes_up, high, middle)
     if (low > last).any() or not np.array_equal(coords(low), wanted):
         return None

@@ -176,7 +176,7 @@ def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
         raise FormatError(f"has an unknown status ({error})", file=file) from error
 
 
-def _read_updates(root: Tables) -> tuple[model.Update, ...]:
+def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
     table, file = schema.Update, root.buffer.file
     _, updates = root.children(schema.Repo.LATEST_UPDATES, "Update")
     codes = updates.scalars(table.UPDATE_TYPE_TYPE, "<u1")
@@ -192,7 +192,7 @@ def _read_updates(root: Tables) -> tuple[model.Update, ...]:
             f"its ops log has an update of the unknown kind {unknown}: a newer icefloe may read it"
         )
     return tuple(
-        model.Update(kinds[row], from_microseconds(updated_at, file), backup_path)
+        model.OpsLogEntry(kinds[row], from_microseconds(updated_at, file), backup_path)
         for row, (updated_at, backup_path) in enumerate(
             zip(
                 updates.scalars(table.UPDATED_AT, "<u8").tolist(),
@@ -406,7 +406,7 @@ def _write_snapshots(
     records.aim(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
 
 
-def _write_updates(layout: Layout, root: Records, updates: Sequence[model.Update]) -> None:
+def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLogEntry]) -> None:
     table = schema.Update
     place, pointers = layout.pointers([len(updates)])
     root.aim(schema.Repo.LATEST_UPDATES, place)

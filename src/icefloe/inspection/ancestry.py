@@ -21,7 +21,7 @@ def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
     Each commit is fetched once. Where the storage cannot list and a snapshot is given, the names
     are left out.
     """
-    refs = refs.pinned()
+    refs = refs.pin()
     try:
         branches, tags = refs.fetch_branches(), refs.fetch_tags()
     except StorageError:

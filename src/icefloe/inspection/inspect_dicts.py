@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.model.node import NodeSnapshot
-    from icefloe.model.repo_info import Update
+    from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
 
 Data = bytes | memoryview
@@ -167,7 +167,7 @@ def _snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
     }
 
 
-def _update(update: Update) -> dict[str, Any]:
+def _update(update: OpsLogEntry) -> dict[str, Any]:
     kind = update.kind
     # The one name that Icechunk spells without the ending.
     ending = "" if isinstance(kind, FeatureFlagChanged) else "Update"

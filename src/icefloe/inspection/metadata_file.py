@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.manifest import ArrayManifest, Manifest
     from icefloe.model.node import NodeSnapshot
-    from icefloe.model.repo_info import RepoInfo, Update
+    from icefloe.model.repo_info import OpsLogEntry, RepoInfo
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.storage.interface import Storage
@@ -296,7 +296,7 @@ def _describe_status(status: RepoStatus) -> dict[str, Any]:
     }
 
 
-def _describe_update(update: Update) -> dict[str, Any]:
+def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
     details = {
         field.name: _plain(getattr(update.kind, field.name)) for field in fields(update.kind)
     }

@@ -58,7 +58,7 @@ def resolve_ref(refs: Refs, name: str) -> SnapshotId:
 
 def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
     """Fetch the commits from a branch, tag or snapshot back to the first, newest first."""
-    refs = refs.pinned()
+    refs = refs.pin()
     branches, tags = _fetch_names(refs)
     for info in refs.fetch_ancestry(resolve_ref(refs, name)):
         yield HistoryEntry(info, _pointing(branches, info.id), _pointing(tags, info.id))
@@ -78,7 +78,7 @@ def _pointing(refs: Mapping[str, SnapshotId], snapshot_id: SnapshotId) -> tuple[
 
 def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
     """Fetch the snapshot that a branch, tag or snapshot id names."""
-    snapshot_id = resolve_ref(refs.pinned(), name)
+    snapshot_id = resolve_ref(refs.pin(), name)
     try:
         return Assets(storage, refs.spec_version).fetch_snapshot(snapshot_id)
     except ObjectNotFoundError as error:

@@ -50,7 +50,7 @@ class ReachableHistory:
     @classmethod
     def fetch(cls, refs: Refs) -> ReachableHistory:
         """Fetch it, each snapshot once."""
-        refs = refs.pinned()
+        refs = refs.pin()
         branches, tags = refs.fetch_branches(), refs.fetch_tags()
         found: dict[SnapshotId, SnapshotInfo] = {}
         for tip in {*branches.values(), *tags.values()}:
@@ -188,7 +188,7 @@ def _fetch_manifests(
 def _fetch_snapshots(assets: Assets, snapshot_ids: Iterable[SnapshotId]) -> Iterator[Snapshot]:
     ids = list(snapshot_ids)
     for begin in range(0, len(ids), _SNAPSHOTS_AT_ONCE):
-        yield from assets.all_at_once(
+        yield from assets.run_concurrently(
             assets.fetch_snapshot, ids[begin : begin + _SNAPSHOTS_AT_ONCE]
         )
 

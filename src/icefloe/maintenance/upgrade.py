@@ -29,6 +29,7 @@ from icefloe.maintenance.progress import Phase, Step, unwatched
 from icefloe.model.repo_info import (
     BranchCreated,
     NewCommit,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
@@ -36,7 +37,6 @@ from icefloe.model.repo_info import (
     RepoStatus,
     TagCreated,
     TagDeleted,
-    Update,
 )
 from icefloe.refs.problems import MAIN
 from icefloe.refs.ref_files import RefFiles
@@ -173,7 +173,7 @@ def plan_upgrade(
     *_, root = _history(infos, state.branches[MAIN])
     events = _events(state, infos)
     newest = max((event.updated_at for event in events), default=now)
-    migrated = Update(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
+    migrated = OpsLogEntry(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
     return RepoInfo(
         spec_version=SPEC_VERSION,
         branches=dict(state.branches),
@@ -186,7 +186,7 @@ def plan_upgrade(
     )
 
 
-def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> list[Update]:
+def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> list[OpsLogEntry]:
     """Tell what must have happened, oldest first, as Icechunk tells it when it upgrades.
 
     A commit has the time of its snapshot. When a branch or a tag was made is nowhere: right after
@@ -213,11 +213,11 @@ def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> l
     for tag, target in sorted(state.deleted_tag_targets.items()):
         events.append((time_of(target) + _LATER, TagCreated(tag)))
         events.append((time_of(target) + 2 * _LATER, TagDeleted(tag, target)))
-    updates: list[Update] = []
+    updates: list[OpsLogEntry] = []
     for time, kind in sorted(events, key=lambda event: event[0]):
         # Times in the log must ascend.
         earliest = updates[-1].updated_at + _MICROSECOND if updates else time
-        updates.append(Update(kind, max(time, earliest)))
+        updates.append(OpsLogEntry(kind, max(time, earliest)))
     return updates
 
 

@@ -36,7 +36,7 @@ def is_arrow(value: object) -> bool:
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
-def arrow_table(value: object) -> Any:
+def to_arrow_table(value: object) -> Any:
     """Make a pyarrow table of anything that offers itself as one, without copying."""
     if not is_arrow(value):
         raise InvalidInputError(
@@ -54,7 +54,7 @@ def arrow_table(value: object) -> Any:
         ) from error
 
 
-def arrow_column(value: object) -> Any:
+def to_arrow_column(value: object) -> Any:
     """Make a chunked array of anything that offers itself as an Arrow array."""
     pa = load_pyarrow()
     if isinstance(value, pa.ChunkedArray):
@@ -64,7 +64,7 @@ def arrow_column(value: object) -> Any:
     return pa.chunked_array([pa.array(value)])
 
 
-def string_codes(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
+def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
     """Read a column of strings: a code for each row, `NO_CODE` for nulls, and the strings.
 
     Raises
@@ -105,12 +105,12 @@ def string_codes(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
         ) from error
     is_null = table.is_null().to_numpy(zero_copy_only=False)
     # Others may repeat an entry, or have null as one.
-    renumber, distinct = strings_of(table).unique()
+    renumber, distinct = view_strings(table).unique()
     renumber = np.append(np.where(is_null, NO_CODE, renumber), NO_CODE).astype(np.int32)
     return renumber[codes], distinct
 
 
-def strings_of(array: Any) -> Strings:
+def view_strings(array: Any) -> Strings:
     """View an Arrow array of large strings as `Strings`, without copying."""
     _, offsets, data = array.buffers()
     if not len(array):
@@ -120,7 +120,7 @@ def strings_of(array: Any) -> Strings:
     return Strings(content[ends[0] : ends[-1]], ends - ends[0])
 
 
-def dictionary_array(codes: NDArray[np.int32], table: Strings) -> Any:
+def to_dictionary_array(codes: NDArray[np.int32], table: Strings) -> Any:
     """Make a dictionary-encoded Arrow array; `NO_CODE` becomes null."""
     pa = load_pyarrow()
     buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]

@@ -116,10 +116,10 @@ def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None
 
 def is_sorted(matrix: NDArray[np.uint32]) -> bool:
     """Whether each row comes strictly after the one before it."""
-    return bool(ascending(matrix[:-1], matrix[1:]).all())
+    return bool(is_ascending(matrix[:-1], matrix[1:]).all())
 
 
-def ascending(
+def is_ascending(
     before: NDArray[np.unsignedinteger], after: NDArray[np.unsignedinteger]
 ) -> NDArray[np.bool_]:
     """Say for each pair of rows whether the second comes strictly after the first."""

@@ -25,7 +25,7 @@ from icefloe.model.config_section import (
     ConfigSection,
     Effective,
     NonZeroU64,
-    converted_by,
+    convert_with,
 )
 from icefloe.model.containers import (
     AnyObjectStoreConfig,
@@ -33,7 +33,7 @@ from icefloe.model.containers import (
     ObjectStoreConfig,
     S3Options,
     VirtualChunkContainer,
-    normalized_prefix,
+    normalize_prefix,
 )
 from icefloe.model.manifest_config import (
     AnySplitDimCondition,
@@ -189,7 +189,7 @@ class RepositoryConfig(ConfigSection):
     caching: CachingConfig | None = None
     storage: StorageSettings | None = None
     virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = field(
-        default=None, metadata=converted_by(_copied)
+        default=None, metadata=convert_with(_copied)
     )
     manifest: ManifestConfig | None = None
     repo_update_retries: RepoUpdateRetryConfig | None = None
@@ -231,7 +231,7 @@ class RepositoryConfig(ConfigSection):
         # A name has no '/' and a prefix has '://': no name hides a prefix, but a bare scheme.
         named = (container for container in containers.values() if container.name == name)
         found = containers.get(name) or next(named, None)
-        return found or containers.get(normalized_prefix(name))
+        return found or containers.get(normalize_prefix(name))
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
         """Add a container, or edit one.
@@ -245,12 +245,12 @@ class RepositoryConfig(ConfigSection):
                 f"a VirtualChunkContainer is needed, not a {type(cont).__qualname__}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
-        meant = normalized_prefix(cont.url_prefix)
+        meant = normalize_prefix(cont.url_prefix)
         kept = {
             prefix: other
             for prefix, other in (self.virtual_chunk_containers or {}).items()
             if (cont.name is None or other.name != cont.name)
-            and normalized_prefix(other.url_prefix) != meant
+            and normalize_prefix(other.url_prefix) != meant
         }
         self.virtual_chunk_containers = {**kept, cont.url_prefix: cont}
 

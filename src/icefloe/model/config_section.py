@@ -50,7 +50,7 @@ NOT_A_FIELD_ON_DISK: Final = {"persisted": False}
 """Field metadata: it has no entry of its own in the persisted form."""
 
 
-def converted_by(convert: Callable[[Any], Any]) -> dict[str, Any]:
+def convert_with(convert: Callable[[Any], Any]) -> dict[str, Any]:
     """Make field metadata: what is assigned goes through ``convert`` before it is checked.
 
     ``convert`` returns what it cannot convert as it is, and the check refuses that.

@@ -161,7 +161,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _WITHOUT_COLON: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
 
 
-def normalized_prefix(url_prefix: str) -> str:
+def normalize_prefix(url_prefix: str) -> str:
     """Write a URL prefix in the one way that it is compared and persisted.
 
     The seed's bare schemes become URLs (``s3`` is ``s3://``, ``models/dev`` is ``models://dev/``),
@@ -232,9 +232,9 @@ class VirtualChunkContainer(PersistedValue):
 
     def __post_init__(self) -> None:
         PersistedValue.__post_init__(self)
-        object.__setattr__(self, "url_prefix", normalized_prefix(self.url_prefix))
+        object.__setattr__(self, "url_prefix", normalize_prefix(self.url_prefix))
         if self.target_prefix is not None:
-            object.__setattr__(self, "target_prefix", normalized_prefix(self.target_prefix))
+            object.__setattr__(self, "target_prefix", normalize_prefix(self.target_prefix))
         problem = _problem_with_secrets(self) or self.problem
         if problem is not None:
             raise InvalidInputError(problem, kind=ErrorKind.BAD_PREFIX)
@@ -274,7 +274,7 @@ class VirtualChunkContainer(PersistedValue):
             return _problem_with_prefix(self.url_prefix) or _problem_with_place(
                 self.url_prefix, self.store
             )
-        target = normalized_prefix(self.target_prefix)
+        target = normalize_prefix(self.target_prefix)
         problem = _problem_with_prefix(self.url_prefix) or _problem_with_prefix(target)
         if problem is None and target.endswith("://"):
             problem = f"the target of a container includes a host or bucket: {_shown(target)!r}"
@@ -306,7 +306,7 @@ def _shown(prefix: str) -> str:
 
 
 def _problem_with_prefix(prefix: str) -> str | None:
-    parts = _URL.fullmatch(normalized_prefix(prefix))
+    parts = _URL.fullmatch(normalize_prefix(prefix))
     if parts is None:
         return f"the URL prefix of a container looks like 's3://bucket/', not {_shown(prefix)!r}"
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
@@ -323,7 +323,7 @@ def _problem_with_prefix(prefix: str) -> str | None:
 
 
 def _problem_with_place(prefix: str, store: AnyObjectStoreConfig) -> str | None:
-    scheme, _, rest = normalized_prefix(prefix).partition("://")
+    scheme, _, rest = normalize_prefix(prefix).partition("://")
     if not isinstance(store, _STORES_OF_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
         return (
             f"the URL prefix {_shown(prefix)!r} does not fit a store of kind {type(store).__name__}"

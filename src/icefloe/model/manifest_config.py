@@ -17,7 +17,7 @@ from icefloe.model.config_section import (
     ConfigSection,
     Effective,
     PersistedValue,
-    converted_by,
+    convert_with,
 )
 
 
@@ -328,7 +328,7 @@ def _split_dim(dim: Any) -> Any:
 class ManifestSplittingConfig(ConfigSection):
     """The rules by which an array's chunk references spread over manifests; the first rule wins."""
 
-    split_sizes: SplitSizes | None = field(default=None, metadata=converted_by(_split_sizes))
+    split_sizes: SplitSizes | None = field(default=None, metadata=convert_with(_split_sizes))
 
     def __init__(
         self,

@@ -201,7 +201,7 @@ UpdateType: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class OpsLogEntry:
     """One entry of the ops log; ``backup_path`` names the copy of ``repo`` made after it."""
 
     kind: UpdateType
@@ -223,7 +223,7 @@ class RepoInfo:
     deleted_tags: frozenset[str]
     snapshots: tuple[SnapshotInfo, ...]
     status: RepoStatus
-    latest_updates: tuple[Update, ...]
+    latest_updates: tuple[OpsLogEntry, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repo_before_updates: str | None = None
     config: RepositoryConfig | None = None

@@ -35,14 +35,14 @@ class Tree:
         """All nodes by their ids."""
         return {node.id: node for node in self.snapshot.nodes}
 
-    def below(self, path: Path) -> Iterator[NodeSnapshot]:
+    def iter_below(self, path: Path) -> Iterator[NodeSnapshot]:
         """Yield the nodes below a path, without the node there, in the order of paths."""
         first, last = self._range("" if path.is_root else path.value)
         for place in range(first, last):
             if self._paths[place] != "/":
                 yield self._nodes[self._paths[place]]
 
-    def children(self, path: Path) -> Iterator[str]:
+    def iter_children(self, path: Path) -> Iterator[str]:
         """Yield the names of what lies right below a path; the cost does not grow with depth."""
         prefix = "" if path.is_root else path.value
         place, last = self._range(prefix)

@@ -20,8 +20,8 @@ from icefloe.model.ids import ManifestId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ArrayNodeData, ManifestRef
 from icefloe.transaction import overlay
-from icefloe.transaction.array_manifests import NewManifests, extents_of
-from icefloe.transaction.splitting import cell_boxes, split_sizes
+from icefloe.transaction.array_manifests import NewManifests, compute_extents
+from icefloe.transaction.splitting import find_cell_boxes, split_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ class MergeManifests:
                 coords = arrays[part.node.id].coords
                 gone.setdefault(part.node.id, set()).update(part.refs)
                 if len(coords):
-                    ref = ManifestRef(new.id, extents_of(coords))
+                    ref = ManifestRef(new.id, compute_extents(coords))
                     new_refs.setdefault(part.node.id, []).append(ref)
         refs = dict(manifests)
         for node_id, left in gone.items():
@@ -173,7 +173,7 @@ class MergeManifests:
             return alone
         grid = [dimension.num_chunks for dimension in data.shape]
         extents = [ref.extents for ref in refs]
-        cells, ends = cell_boxes(extents, split_sizes(self.rules, node.path, data), grid)
+        cells, ends = find_cell_boxes(extents, split_sizes(self.rules, node.path, data), grid)
         in_one_cell = np.all(ends - cells == 1, axis=1)
         boxes = np.array([one.ranges for one in extents], np.int64)
         lows, highs = boxes[:, :, 0], boxes[:, :, 1]
@@ -242,5 +242,5 @@ def _merged(part: Part, found: Mapping[ManifestId, Manifest]) -> ArrayManifest:
             refs = refs if fits.all() else overlay.select(refs, np.flatnonzero(fits))
         own.append(refs)
     if not own:
-        return overlay.deletions(np.zeros((0, part.ndim), np.uint32))
+        return overlay.mark_deleted(np.zeros((0, part.ndim), np.uint32))
     return overlay.stack(own[::-1])

@@ -2,10 +2,10 @@
 
 from icefloe.refs.creation import create_refs
 from icefloe.refs.interface import Refs, SnapshotSource
-from icefloe.refs.opening import Opened, fetch_spec_version, is_repository, open_refs
+from icefloe.refs.opening import OpenedRefs, fetch_spec_version, is_repository, open_refs
 
 __all__ = [
-    "Opened",
+    "OpenedRefs",
     "Refs",
     "SnapshotSource",
     "create_refs",

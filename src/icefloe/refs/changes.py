@@ -27,13 +27,13 @@ from icefloe.model.repo_info import (
     MetadataChanged,
     NewCommit,
     NewDetachedSnapshot,
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoStatus,
     RepoStatusChanged,
     TagCreated,
     TagDeleted,
-    Update,
     UpdateType,
 )
 from icefloe.refs import problems
@@ -60,10 +60,10 @@ def record(
     would grow past ``max_updates`` entries, it goes on in that backup instead.
     """
     if not info.latest_updates:
-        return replace(info, latest_updates=(Update(kind, now),))
+        return replace(info, latest_updates=(OpsLogEntry(kind, now),))
     former, *older = info.latest_updates
     # Times in the log must ascend, whatever the clocks of the writers say.
-    entry = Update(kind, max(now, former.updated_at + _MICROSECOND))
+    entry = OpsLogEntry(kind, max(now, former.updated_at + _MICROSECOND))
     if len(older) + 2 > max_updates:
         return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
     former = replace(former, backup_path=backup_path)

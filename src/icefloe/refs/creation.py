@@ -18,11 +18,11 @@ from icefloe.format.transaction_log import encode_transaction_log
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId
 from icefloe.model.repo_info import (
+    OpsLogEntry,
     RepoAvailability,
     RepoInfo,
     RepoInitialized,
     RepoStatus,
-    Update,
 )
 from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
 from icefloe.model.transaction_log import TransactionLog
@@ -108,6 +108,6 @@ def _initial_info(snapshot: Snapshot, config: RepositoryConfig | None) -> RepoIn
         deleted_tags=frozenset(),
         snapshots=(snapshot.info(),),
         status=RepoStatus(RepoAvailability.online, snapshot.flushed_at),
-        latest_updates=(Update(RepoInitialized(), snapshot.flushed_at),),
+        latest_updates=(OpsLogEntry(RepoInitialized(), snapshot.flushed_at),),
         config=config,
     )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
+    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.retention import ExpirationPolicy
 
@@ -40,7 +40,7 @@ class Refs(ABC):
     spec_version: int
 
     @abstractmethod
-    def pinned(self) -> Refs:
+    def pin(self) -> Refs:
         """Return references that answer all questions from one moment, where that can be had.
 
         Changes go to what is there by then, and are not seen by pinned references.
@@ -86,7 +86,7 @@ class Refs(ABC):
         """Fetch the persisted configuration, None where there is none."""
 
     @abstractmethod
-    def fetch_ops_log(self) -> Iterator[Update]:
+    def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Fetch what was done to the repository, newest first; version 2 only."""
 
     @abstractmethod

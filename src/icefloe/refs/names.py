@@ -54,12 +54,12 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None
 
 
-def encoded(name: str) -> str:
+def encode_ref_name(name: str) -> str:
     """Percent-encode a name, as Icechunk does on local disks."""
     return quote(name, safe=_SAFE).replace("~", "%7E")  # which Python never encodes
 
 
-def decoded(stored: str) -> str:
+def decode_ref_name(stored: str) -> str:
     """Return the name that stands in a key, percent-encoded or as it is."""
     name = unquote(stored)
-    return name if encoded(name) == stored else stored
+    return name if encode_ref_name(name) == stored else stored

@@ -20,7 +20,7 @@ from icefloe.errors import (
 from icefloe.format.keys import REPO, branch_key
 from icefloe.refs import problems
 from icefloe.refs.problems import MAIN
-from icefloe.refs.ref_files import AtOpening, RefFiles
+from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedRefs:
     """The references of a repository, and what opening read of them.
 
     Parameters
@@ -49,7 +49,7 @@ class Opened:
     at_opening: Refs
 
 
-def open_refs(storage: Storage) -> Opened:
+def open_refs(storage: Storage) -> OpenedRefs:
     """Open the references of the repository at the root of ``storage``.
 
     A file ``repo`` means generation v2, even beside files of v1, which migration leaves behind.
@@ -57,7 +57,7 @@ def open_refs(storage: Storage) -> Opened:
     taken for the present.
     """
     try:
-        at_opening: RepoFile | None = RepoFile(storage).pinned()
+        at_opening: RepoFile | None = RepoFile(storage).pin()
     except RepositoryNotFoundError:
         at_opening = None
     except PermissionDeniedError as denied:
@@ -69,10 +69,10 @@ def open_refs(storage: Storage) -> Opened:
             raise denied from None
     if at_opening is None:
         return _open_ref_files(storage)
-    return Opened(RepoFile(storage), at_opening.fetch_config(), at_opening)
+    return OpenedRefs(RepoFile(storage), at_opening.fetch_config(), at_opening)
 
 
-def _open_ref_files(storage: Storage) -> Opened:
+def _open_ref_files(storage: Storage) -> OpenedRefs:
     refs = RefFiles(storage)
     with ThreadPoolExecutor(1, "icefloe-opening") as pool:
         config = pool.submit(refs.fetch_config)
@@ -80,8 +80,8 @@ def _open_ref_files(storage: Storage) -> Opened:
             main = refs.fetch_branch(MAIN)
         except RefNotFoundError as error:
             raise problems.no_repository(storage.url) from error
-        known = AtOpening(main, config.result())
-    return Opened(refs, known.config, RefFiles(storage, at_opening=known))
+        known = StateAtOpening(main, config.result())
+    return OpenedRefs(refs, known.config, RefFiles(storage, at_opening=known))
 
 
 def is_repository(storage: Storage) -> bool:

@@ -40,7 +40,7 @@ from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import CachingConfig
 from icefloe.refs import own_changes, problems
 from icefloe.refs.interface import Refs
-from icefloe.refs.names import decoded, encoded, is_plain, require_ref_name
+from icefloe.refs.names import decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.problems import MAIN
 from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import FeatureFlag, RepoStatus, Update
+    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
@@ -73,7 +73,7 @@ class _Branch(NamedTuple):
     version: Version
 
 
-class AtOpening(NamedTuple):
+class StateAtOpening(NamedTuple):
     """What opening read: where main pointed, and the configuration."""
 
     main: SnapshotId
@@ -100,13 +100,13 @@ class RefFiles(Refs):
         self,
         storage: Storage,
         assets: SnapshotSource | None = None,
-        at_opening: AtOpening | None = None,
+        at_opening: StateAtOpening | None = None,
     ) -> None:
         self._storage = storage
         self._assets = assets
         self._at_opening = at_opening
 
-    def pinned(self) -> RefFiles:
+    def pin(self) -> RefFiles:
         """Return these: separate files have no common moment."""
         return self
 
@@ -147,7 +147,7 @@ class RefFiles(Refs):
     def fetch_deleted_tags(self) -> frozenset[str]:
         """List the tombstones: one request."""
         names = (tombstone_of(key) for key in self._keys())
-        return frozenset(decoded(name) for name in names if name is not None)
+        return frozenset(decode_ref_name(name) for name in names if name is not None)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
         """Fetch a snapshot file, for what history says of it: one request."""
@@ -181,7 +181,7 @@ class RefFiles(Refs):
         except _ABSENT:
             return None
 
-    def fetch_ops_log(self) -> Iterator[Update]:
+    def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Refuse: this generation keeps no log."""
         raise self._needs_version_2("the ops log")
 
@@ -296,7 +296,7 @@ class RefFiles(Refs):
         released: frozenset[SnapshotId] = frozenset()
         for _ in range(_TRIES):
             branches, tags = fresh.fetch_branches(), fresh.fetch_tags()
-            infos = fresh.fetch_histories({*branches.values(), *tags.values()})
+            infos = fresh.fetch_reachable({*branches.values(), *tags.values()})
             plan = plan_ref_files_expiration(infos, branches, tags, policy)
             released |= plan.released
             if not all(
@@ -319,7 +319,7 @@ class RefFiles(Refs):
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def fetch_histories(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
+    def fetch_reachable(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
         """Fetch what history says of some snapshots and all of their ancestors."""
         infos: dict[SnapshotId, SnapshotInfo] = {}
         for tip in tips:
@@ -422,9 +422,9 @@ class RefFiles(Refs):
 
     def _stored_name(self, name: str, key_of: Callable[[str], str]) -> str:
         """Return a name as it stands in keys: one more request, for unusual names alone."""
-        if is_plain(name) or not self._is_there(key_of(encoded(name))):
+        if is_plain(name) or not self._is_there(key_of(encode_ref_name(name))):
             return name
-        return encoded(name)
+        return encode_ref_name(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
         if not self._is_there(snapshot_key(snapshot_id)):
@@ -446,7 +446,7 @@ class RefFiles(Refs):
         found = {}
         for name in sorted(name for name in names if name is not None):
             with contextlib.suppress(ObjectNotFoundError):  # deleted since it was listed
-                found[decoded(name)] = self._fetch(key_of(name))
+                found[decode_ref_name(name)] = self._fetch(key_of(name))
         return found
 
     def _fetch(self, key: str) -> SnapshotId:

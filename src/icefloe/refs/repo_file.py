@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from icefloe.model.repo_info import FeatureFlag, RepoInfo, RepoStatus, Update, UpdateType
+    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoInfo, RepoStatus, UpdateType
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.changes import Change
     from icefloe.refs.interface import SnapshotSource
@@ -67,7 +67,7 @@ class RepoFile(Refs):
         """Fetch everything at once, as one consistent state."""
         return self._fetch()[0] if self._pinned is None else self._pinned
 
-    def pinned(self) -> RepoFile:
+    def pin(self) -> RepoFile:
         """Fetch ``repo`` once, for any number of questions."""
         return RepoFile(self._storage, self.fetch())
 
@@ -113,7 +113,7 @@ class RepoFile(Refs):
         """Fetch the persisted configuration."""
         return self.fetch().config
 
-    def fetch_ops_log(self) -> Iterator[Update]:
+    def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Follow the log from ``repo`` into its backups; a backup that is gone ends it."""
         info, seen = self.fetch(), set[str]()
         yield from info.latest_updates

@@ -42,12 +42,12 @@ from icefloe.store import IcechunkStore, codec_pipeline
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.change_columns import gather
-from icefloe.transaction.change_set import transaction_log
+from icefloe.transaction.change_set import build_transaction_log
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
 from icefloe.transaction.merge import merge_changes
-from icefloe.transaction.rebase import Theirs, rebase
-from icefloe.transaction.reindex import reindexed, shifted, whole_numbers
+from icefloe.transaction.rebase import OtherCommit, rebase
+from icefloe.transaction.reindex import parse_coordinates, reindex_refs, shift_refs
 from icefloe.types import ChunkType, SessionMode
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Session:
         """Tell where the bytes of a chunk are."""
         path = self.path(array_path)
         self.transaction.require_array(path)
-        indices = whole_numbers(chunk_coordinates, "chunk_coordinates")
+        indices = parse_coordinates(chunk_coordinates, "chunk_coordinates")
         match self.transaction.get_payload(path, indices):
             case None:
                 return ChunkType.uninitialized
@@ -330,9 +330,9 @@ class Session:
         Virtual data is not read. `Repository.dependencies` does it for all of history.
         """
         count = DependencyCount()
-        for node in self.transaction.nodes_below(Path("/")):
+        for node in self.transaction.iter_nodes_below(Path("/")):
             if node.is_array:
-                for part in self.transaction.chunk_refs(node.path):
+                for part in self.transaction.fetch_chunk_refs(node.path):
                     count.add(node.id, part.payloads)
         return count.finish(self.connection.virtual)
 
@@ -362,8 +362,8 @@ class Session:
         Chunks that would leave the array are dropped; places that nothing moves to become empty.
         Only references change: no chunk is read or written.
         """
-        offset = whole_numbers(chunk_offset, "chunk_offset")
-        self._relabel(array_path, lambda refs, grid: shifted(refs, grid, offset))
+        offset = parse_coordinates(chunk_offset, "chunk_offset")
+        self._relabel(array_path, lambda refs, grid: shift_refs(refs, grid, offset))
 
     def reindex_array(
         self,
@@ -381,7 +381,7 @@ class Session:
             Says where what belongs at a place comes from. With it, a chunk whose place nothing
             comes to is deleted; without it, it stays.
         """
-        self._relabel(array_path, lambda refs, grid: reindexed(refs, grid, forward, backward))
+        self._relabel(array_path, lambda refs, grid: reindex_refs(refs, grid, forward, backward))
 
     def merge(
         self,
@@ -413,7 +413,7 @@ class Session:
             self._require_mergeable(fork)
         # Before this session is locked: two that merge each other would wait for ever.
         changes = [fork.transaction.copy_changes() for fork in others]
-        with self.transaction.undone_on_error() if len(others) > 1 else nullcontext():
+        with self.transaction.rollback_on_error() if len(others) > 1 else nullcontext():
             for fork, changed in zip(others, changes, strict=True):
                 self._require_fork_point(fork)
                 fork_point = fork.connection.transaction(fork.transaction.base_id)
@@ -463,7 +463,7 @@ class Session:
         if rebase_with is not None:
             require_solver(rebase_with)
         given = _require_entries(metadata)
-        with self.transaction.sealed():
+        with self.transaction.seal():
             attempts = 0
             while True:
                 own = given if rebase_with is None else _with_rebase_attempts(given, attempts)
@@ -499,14 +499,14 @@ class Session:
         """Commit in place of the branch's last commit, which leaves history (version 2 only)."""
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
-        with self.transaction.sealed():
+        with self.transaction.seal():
             return self._amend(branch, message, _require_entries(metadata), rewrite=False)
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at; it can be opened by its id."""
         self._require_writable()
         base_id = self.transaction.base_id
-        with self.transaction.sealed():
+        with self.transaction.seal():
             own = _require_entries(metadata)
             flushed = self._flush(message, own, parent_id=base_id, durable=True)
             self.connection.refs.add_snapshot(_info(flushed, base_id))
@@ -525,11 +525,11 @@ class Session:
         """
         branch = self._require_branch()
         require_solver(solver)
-        with self.transaction.sealed():
+        with self.transaction.seal():
             self._rebase(branch, solver)
 
     def _rebase(self, branch: str, solver: ConflictSolver) -> None:
-        refs = self.connection.refs.pinned()
+        refs = self.connection.refs.pin()
         newer: list[SnapshotInfo] = []
         tip = refs.fetch_branch(branch)
         for info in refs.fetch_ancestry(tip):
@@ -545,17 +545,19 @@ class Session:
             )
         newer.reverse()
         ids = [log_id for info in newer for log_id in (*info.pruned_ancestor_tx_logs, info.id)]
-        logs = dict(zip(ids, self.connection.assets.all_at_once(self._fetch_log, ids), strict=True))
+        logs = dict(
+            zip(ids, self.connection.assets.run_concurrently(self._fetch_log, ids), strict=True)
+        )
         for info in newer:
             tree = self.connection.assets.fetch_tree(info.id)
             get_payload = self.connection.transaction(info.id).get_payload
             changes = self.transaction.changes
             for log_id in (*info.pruned_ancestor_tx_logs, info.id):
-                theirs = Theirs(logs[log_id], tree, get_payload)
+                theirs = OtherCommit(logs[log_id], tree, get_payload)
                 changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
                 if conflicts:
                     raise _rebase_failed(info, conflicts)
-            self.transaction.rebased(info.id, changes)
+            self.transaction.replace_base(info.id, changes)
 
     def rewrite_manifests(
         self,
@@ -579,7 +581,7 @@ class Session:
         own = _require_entries(metadata)
         own["__icechunk"] = {"splitting_config": self._splitting_rules()}
         base_id = self.transaction.base_id
-        with self.transaction.sealed():
+        with self.transaction.seal():
             if commit_method == "amend":
                 return self._amend(branch, message, own, rewrite=True)
             flushed = self._flush(message, own, parent_id=base_id, rewrite=True)
@@ -706,7 +708,9 @@ class Session:
         transaction = self.transaction
         with transaction.lock:
             chunks = gather(transaction.changes.chunks)
-            log = transaction_log(transaction.base_id, transaction.node_changes(), chunks)
+            log = build_transaction_log(
+                transaction.base_id, transaction.find_node_changes(), chunks
+            )
             adopted = dict(transaction.changes.adopted)
         return complete_log(log, adopted, transaction.assets) if adopted else log
 
@@ -728,8 +732,8 @@ class Session:
         self._require_editable()
         path = self.path(array_path)
         node = self.transaction.require_array(path)
-        grid = self.transaction.regular_grid(path)
-        parts = [part for part in self.transaction.chunk_refs(path) if len(part)]
+        grid = self.transaction.require_regular_grid(path)
+        parts = [part for part in self.transaction.fetch_chunk_refs(path) if len(part)]
         if parts:
             self.transaction.change_chunks(node, relabel(overlay.stack(parts), grid))
 

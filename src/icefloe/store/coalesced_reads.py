@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from icefloe.assets import Assets
     from icefloe.containers.virtual_chunks import VirtualChunks
-    from icefloe.transaction.transaction import Part
+    from icefloe.transaction.transaction import ChunkSlice
 
 
 class _Asked(NamedTuple):
-    part: Part
+    part: ChunkSlice
     answer: asyncio.Future[bytes | memoryview]
 
 
@@ -38,21 +38,21 @@ class CoalescedReads:
         self._waiting: dict[Hashable, list[_Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def fetch(self, part: Part) -> bytes | memoryview:
+    async def fetch(self, part: ChunkSlice) -> bytes | memoryview:
         """Fetch bytes of a chunk, together with what others want of the same object."""
         payload = part.payload
         if isinstance(payload, VirtualChunkRef):
             # A checksum is a condition of the request, so that chunks with another go alone.
             return await self._ask((payload.location, payload.checksum), part)
         is_whole = part.length == payload.length
-        if is_whole and (kept := self._assets.kept_chunk(payload)) is not None:
+        if is_whole and (kept := self._assets.get_cached_chunk(payload)) is not None:
             return kept
         data = await self._ask(payload.id, part)
         if is_whole:
-            self._assets.keep_chunk(payload, data)
+            self._assets.cache_chunk(payload, data)
         return data
 
-    async def _ask(self, where: Hashable, part: Part) -> bytes | memoryview:
+    async def _ask(self, where: Hashable, part: ChunkSlice) -> bytes | memoryview:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes | memoryview] = loop.create_future()
         batch = self._waiting.setdefault(where, [])
@@ -80,7 +80,9 @@ class CoalescedReads:
             else:
                 answer.set_result(data)
 
-    async def _fetch(self, parts: Sequence[Part]) -> Sequence[bytes | memoryview | BaseException]:
+    async def _fetch(
+        self, parts: Sequence[ChunkSlice]
+    ) -> Sequence[bytes | memoryview | BaseException]:
         """Fetch parts of chunks that lie in one object."""
         first = parts[0]
         if isinstance(first.payload, ChunkRef):
@@ -94,7 +96,7 @@ class CoalescedReads:
         ]
         return await self._virtual.fetch_many_async(wanted)
 
-    async def _fetch_native(self, parts: Sequence[Part]) -> Sequence[bytes | memoryview]:
+    async def _fetch_native(self, parts: Sequence[ChunkSlice]) -> Sequence[bytes | memoryview]:
         refs = [part.payload for part in parts if isinstance(part.payload, ChunkRef)]
         if len(parts) == 1:
             part = parts[0]

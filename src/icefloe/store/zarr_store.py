@@ -44,7 +44,7 @@ from icefloe.model.zarr_keys import (
 )
 from icefloe.store.coalesced_reads import CoalescedReads
 from icefloe.transaction import overlay
-from icefloe.transaction.transaction import Part, Transaction
+from icefloe.transaction.transaction import ChunkSlice, Transaction
 from icefloe.types import SessionMode
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class IcechunkStore(Store):
             data = self._read(parsed, wanted)
         else:
             found = await self._locate_async(parsed, wanted)
-            data = await self._fetch_async(found) if isinstance(found, Part) else found
+            data = await self._fetch_async(found) if isinstance(found, ChunkSlice) else found
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def get_sync(
@@ -389,7 +389,7 @@ class IcechunkStore(Store):
         """
         self._check_writable()
         path = self._session.path(array_path)
-        refs = references_of_specs(chunks, self._transaction.grid(path))
+        refs = references_of_specs(chunks, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     def set_virtual_refs_arr(
@@ -438,7 +438,7 @@ class IcechunkStore(Store):
         self._check_writable()
         path = self._session.path(array_path)
         refs = references_of_box(
-            self._transaction.grid(path),
+            self._transaction.get_grid(path),
             chunk_grid_shape,
             first=arr_offset,
             locations=locations,
@@ -491,7 +491,7 @@ class IcechunkStore(Store):
         """
         self._check_writable()
         path = self._session.path(array_path)
-        refs = references_of_table(table, self._transaction.grid(path))
+        refs = references_of_table(table, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     async def array_chunk_iterator(
@@ -514,7 +514,7 @@ class IcechunkStore(Store):
         if batch_size < 1:
             raise InvalidInputError(f"batch_size={batch_size} must be at least 1")
         path = self._session.path(array_path)
-        parts = await self._run(lambda: list(self._transaction.chunk_refs(path)))
+        parts = await self._run(lambda: list(self._transaction.fetch_chunk_refs(path)))
         for part in parts:
             for start in range(0, len(part), batch_size):
                 yield _batch(overlay.select(part, slice(start, start + batch_size)))
@@ -537,11 +537,11 @@ class IcechunkStore(Store):
         if isinstance(key, ChunkKey):
             return self._session.transaction.read(key.path, key.indices, byte_range)
         found = self._locate(key, byte_range)
-        return self._transaction.fetch(found) if isinstance(found, Part) else found
+        return self._transaction.fetch(found) if isinstance(found, ChunkSlice) else found
 
     def _locate(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
-    ) -> bytes | memoryview | Part | None:
+    ) -> bytes | memoryview | ChunkSlice | None:
         match key:
             case ChunkKey(path, indices):
                 return self._transaction.locate(path, indices, byte_range)
@@ -553,14 +553,15 @@ class IcechunkStore(Store):
 
     async def _locate_async(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
-    ) -> bytes | memoryview | Part | None:
+    ) -> bytes | memoryview | ChunkSlice | None:
         if self._answers_at_once or (
-            isinstance(key, ChunkKey) and self._transaction.is_at_hand(key.path, key.indices)
+            isinstance(key, ChunkKey)
+            and self._transaction.is_location_cached(key.path, key.indices)
         ):
             return self._locate(key, byte_range)
         return await asyncio.to_thread(self._locate, key, byte_range)
 
-    async def _fetch_async(self, part: Part) -> bytes | memoryview:
+    async def _fetch_async(self, part: ChunkSlice) -> bytes | memoryview:
         if self._answers_at_once and isinstance(part.payload, ChunkRef):
             return self._transaction.fetch(part)
         loop = asyncio.get_running_loop()
@@ -573,7 +574,7 @@ class IcechunkStore(Store):
 
     async def _prepare(self, path: Path) -> None:
         """Have the array at hand that a chunk is written to."""
-        if not self._transaction.is_open(path):
+        if not self._transaction.is_array_loaded(path):
             await asyncio.to_thread(self._transaction.get_node, path)
 
     def _exists(self, key: str) -> bool:
@@ -591,7 +592,7 @@ class IcechunkStore(Store):
                 node = self._transaction.get_node(path)
                 return None if node is None else len(node.user_data)
             case ChunkKey(path, indices):
-                return self._transaction.chunk_size(path, indices)
+                return self._transaction.get_chunk_size(path, indices)
             case _:
                 return None
 
@@ -626,7 +627,7 @@ class IcechunkStore(Store):
 
     def _nodes_from(self, path: Path) -> Nodes:
         """Return the node at a path and all below it, sorted."""
-        nodes = list(self._transaction.nodes_below(path))
+        nodes = list(self._transaction.iter_nodes_below(path))
         node = self._transaction.get_node(path)
         if node is not None:
             nodes.append(node)
@@ -635,7 +636,7 @@ class IcechunkStore(Store):
     def _chunks_of(self, nodes: Iterable[NodeSnapshot]) -> Iterator[_ChunkKeys]:
         for node in nodes:
             if node.is_array:
-                for refs in self._transaction.chunk_refs(node.path):
+                for refs in self._transaction.fetch_chunk_refs(node.path):
                     yield _ChunkKeys(node.path, refs)
 
     def _chunks_at(self, path: Path) -> Iterator[_ChunkKeys]:
@@ -647,7 +648,7 @@ class IcechunkStore(Store):
             leading = chunk_prefix_indices(path.segments[len(above.segments) :])
             if leading is None:
                 return
-            for refs in self._transaction.chunk_refs(above):
+            for refs in self._transaction.fetch_chunk_refs(above):
                 if len(leading) < refs.coords.shape[1]:
                     rows = (refs.coords[:, : len(leading)] == np.array(leading, np.int64)).all(1)
                     yield _ChunkKeys(above, overlay.select(refs, np.flatnonzero(rows)))
@@ -660,7 +661,7 @@ class IcechunkStore(Store):
         node = self._transaction.get_node(path)
         if node is not None and node.is_array:
             return ["zarr.json", "c"]
-        names = self._transaction.children(path)
+        names = self._transaction.list_children(path)
         if node is not None:
             names = {*names, "zarr.json"}
         if names:
@@ -695,7 +696,7 @@ class IcechunkStore(Store):
         path = node_prefix(prefix)
         if path is None:
             return
-        if self._transaction.get_node(path) is not None or self._transaction.children(path):
+        if self._transaction.get_node(path) is not None or self._transaction.list_children(path):
             self._transaction.delete_node(path)
         else:
             for part in list(self._chunks_at(path)):

@@ -19,7 +19,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ChunkIndexRange, ManifestExtents, ManifestRef
 from icefloe.transaction import overlay, splitting
-from icefloe.transaction.row_order import row_keys
+from icefloe.transaction.row_order import compute_row_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -79,7 +79,7 @@ class NewManifests:
     edited: list[tuple[ManifestFileInfo, EncodedFile]] = field(default_factory=list)
 
 
-def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
+def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
     """Return the manifest that may have all the chunks that change, and would stay as it is else.
 
     If it has them indeed, its file can be edited, and the array's other manifests stay.
@@ -97,8 +97,8 @@ def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRe
         return None
     (found,) = around
     # The rules of today leave it alone: it lies in one cell, and in that alone.
-    low, high = splitting.cell_boxes([found.extents], array.sizes, grid)
-    leaves = _leaving(array, refs, splitting.cells_of(changes.coords, array.sizes))
+    low, high = splitting.find_cell_boxes([found.extents], array.sizes, grid)
+    leaves = _leaving(array, refs, splitting.find_cells(changes.coords, array.sizes))
     is_alone = leaves.sum() == 1 and (high - low == 1).all()
     # Two refs may name one file, with different extents.
     return found if is_alone and sum(ref.id == found.id for ref in refs) == 1 else None
@@ -107,10 +107,10 @@ def editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRe
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
     """Make the manifests of one array, which may be large."""
     num_chunks = array.num_chunks
-    rows = np.flatnonzero(overlay.inside(changes.coords, num_chunks))
+    rows = np.flatnonzero(overlay.is_inside(changes.coords, num_chunks))
     if len(rows) < len(changes):
         changes = overlay.select(changes, rows)
-    changed_cells = splitting.cells_of(changes.coords, array.sizes)
+    changed_cells = splitting.find_cells(changes.coords, array.sizes)
     # If the array had another number of dimensions, none of its chunks has a place any more.
     old = [ref for ref in array.manifests if len(ref.extents.ranges) in {0, len(num_chunks)}]
     leaves = _leaving(array, old, changed_cells)
@@ -121,7 +121,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     for manifest in fetch(gone):
         refs = manifest.array(array.node_id)
         if refs is not None:
-            fits = overlay.inside(refs.coords, num_chunks)
+            fits = overlay.is_inside(refs.coords, num_chunks)
             parts.append(refs if fits.all() else overlay.select(refs, np.flatnonzero(fits)))
     # Of references that overlap, which Icechunk 1 leaves behind, the first manifest's count.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
@@ -129,7 +129,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
         Manifest.of_one(ManifestId.random(), array.node_id, part)
         for part in _cut(overlay.apply(before, changes), array)
     ]
-    new = [ManifestRef(one.id, extents_of(one.indices.matrix(0))) for one in made]
+    new = [ManifestRef(one.id, compute_extents(one.indices.matrix(0))) for one in made]
     return NewManifests({array.node_id: (*kept, *new)}, made)
 
 
@@ -171,7 +171,7 @@ def replace_small_manifests(
     return NewManifests(result, made)
 
 
-def extents_of(coords: NDArray[np.uint32]) -> ManifestExtents:
+def compute_extents(coords: NDArray[np.uint32]) -> ManifestExtents:
     """Return the smallest box around chunks; none for the one chunk of a scalar array."""
     (extents,) = _extents_of_each(coords, np.array([0, len(coords)]))
     return extents
@@ -187,8 +187,8 @@ def _leaving(
     """
     grid = array.num_chunks
     leaves = np.array([array.rewrite or not _fits(ref.extents, grid) for ref in old], bool)
-    lows, highs = splitting.cell_boxes([ref.extents for ref in old], array.sizes, grid)
-    keys, changed_keys = row_keys([lows.astype(np.uint32), changed_cells])
+    lows, highs = splitting.find_cell_boxes([ref.extents for ref in old], array.sizes, grid)
+    keys, changed_keys = compute_row_keys([lows.astype(np.uint32), changed_cells])
     # Nearly every manifest lies in one cell; those that were made by other rules are looked at
     # one by one.
     is_narrow = np.all(highs - lows == 1, axis=1)
@@ -223,7 +223,7 @@ def _cut(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
     if array.has_one_cell:
         yield ArrayManifest(refs.coords, overlay.compact(refs.payloads))
         return
-    (keys,) = row_keys([splitting.cells_of(refs.coords, array.sizes)])
+    (keys,) = compute_row_keys([splitting.find_cells(refs.coords, array.sizes)])
     order = np.argsort(keys, kind="stable")
     bounds = np.flatnonzero(np.diff(keys[order])) + 1
     for rows in np.split(order, bounds):

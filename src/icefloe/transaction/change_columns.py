@@ -14,7 +14,7 @@ import numpy as np
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.transaction.overlay import deletions, without_repeats
+from icefloe.transaction.overlay import deduplicate, mark_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,10 +103,10 @@ def _gather_group(
     if written:
         parts.append(ArrayManifest(_matrix(written, ndim + 1), ChunkPayloads.of(payloads)))
     if deleted:
-        parts.append(deletions(_matrix(deleted, ndim + 1)))
+        parts.append(mark_deleted(_matrix(deleted, ndim + 1)))
     coords = parts[0].coords if len(parts) == 1 else np.concatenate([p.coords for p in parts])
     merged = ChunkPayloads.concatenate([part.payloads for part in parts])
-    return ChangeColumns(tuple(node_ids), without_repeats(coords, merged))
+    return ChangeColumns(tuple(node_ids), deduplicate(coords, merged))
 
 
 def _matrix(rows: list[tuple[int, ...]], width: int) -> NDArray[np.uint32]:

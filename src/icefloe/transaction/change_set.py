@@ -109,7 +109,7 @@ class NodeChanges:
         return sorted(moves, key=lambda move: move.to_path.segments)
 
 
-def node_changes(base: Tree, changes: ChangeSet) -> NodeChanges:
+def compare_nodes(base: Tree, changes: ChangeSet) -> NodeChanges:
     """Compare the touched paths before and after."""
     before = [base.get(path) for path in changes.edits]
     return NodeChanges(
@@ -118,7 +118,7 @@ def node_changes(base: Tree, changes: ChangeSet) -> NodeChanges:
     )
 
 
-def transaction_log(
+def build_transaction_log(
     snapshot_id: SnapshotId, nodes: NodeChanges, chunks: Iterable[ChangeColumns]
 ) -> TransactionLog:
     """Summarise a change set as its commit will; ``chunks`` are all its chunk changes."""

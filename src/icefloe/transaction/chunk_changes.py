@@ -12,7 +12,7 @@ import numpy as np
 
 from icefloe.model.chunk_index_columns import find_row
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.transaction.overlay import DELETED, deletions, stack
+from icefloe.transaction.overlay import DELETED, mark_deleted, stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ class ChunkChanges:
         self._settle()
         if len(self._batches) > 1:
             self._batches = [stack(self._batches)]
-        return self._batches[0] if self._batches else deletions(_matrix([], self.ndim))
+        return self._batches[0] if self._batches else mark_deleted(_matrix([], self.ndim))
 
     def copy(self) -> ChunkChanges:
         """Return changes that go their own way from here; columns are shared."""
@@ -123,7 +123,7 @@ class ChunkChanges:
             self._batches.append(ArrayManifest.of(_matrix(list(written), self.ndim), payloads))
         if len(written) < len(recent):
             deleted = [indices for indices, payload in recent.items() if payload is None]
-            self._batches.append(deletions(_matrix(deleted, self.ndim)))
+            self._batches.append(mark_deleted(_matrix(deleted, self.ndim)))
 
 
 def _matrix(indices: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:

@@ -21,12 +21,12 @@ from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.array_manifests import (
     ChangedArray,
     NewManifests,
-    editable_manifest,
+    find_editable_manifest,
     replace_manifests,
     replace_small_manifests,
 )
 from icefloe.transaction.change_columns import gather
-from icefloe.transaction.change_set import merge_logs, node_changes, transaction_log
+from icefloe.transaction.change_set import build_transaction_log, compare_nodes, merge_logs
 from icefloe.transaction.chunk_changes import ChunkChanges
 from icefloe.transaction.splitting import split_sizes
 
@@ -155,7 +155,7 @@ class Flusher:
         )
         if len(small) < sum(map(bool, changes.chunks.values())):
             columns = gather(changes.chunks)
-        log = transaction_log(snapshot.id, node_changes(base, changes), columns)
+        log = build_transaction_log(snapshot.id, compare_nodes(base, changes), columns)
         if amended is not None:
             log = merge_logs(amended, log)
         if with_log and changes.adopted and self.log_writer is not None:
@@ -165,10 +165,10 @@ class Flusher:
             files.append(self.assets.encode_transaction_log(log))
         snapshot_file = self.assets.encode_snapshot(snapshot)
         if durable:
-            self.assets.all_at_once(self.assets.write, files)
+            self.assets.run_concurrently(self.assets.write, files)
             self.assets.publish(snapshot_file)
         else:
-            self.assets.all_at_once(self.assets.write, [*files, snapshot_file])
+            self.assets.run_concurrently(self.assets.write, [*files, snapshot_file])
         # Only now: manifests whose write failed must be written by the next attempt.
         self._written |= {
             node_id: (source, manifests[node_id]) for node_id, source in planned.items()
@@ -235,7 +235,7 @@ class Flusher:
         infos: Mapping[ManifestId, ManifestFileInfo],
     ) -> NewManifests:
         """Make the manifests of a large array, by editing a file where that is less work."""
-        ref = editable_manifest(array, changes)
+        ref = find_editable_manifest(array, changes)
         if (
             ref is None
             or self.merger is not None
@@ -276,7 +276,7 @@ class Flusher:
         return [one for one in [*made, *new.made] if one.id in used]
 
     def _fetch(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
-        return self.assets.all_at_once(self.assets.fetch_manifest, manifest_ids)
+        return self.assets.run_concurrently(self.assets.fetch_manifest, manifest_ids)
 
 
 def _by_size(

@@ -39,7 +39,7 @@ class ManifestIndex:
         first = int(inside.argmax())
         return self._refs[first].id if inside[first] else None
 
-    def found_in(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def is_found_in(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Say for each chunk whether `find` leads to this manifest.
 
         Extents of two manifests may overlap: Icechunk 1 writes that when rules of splitting change.

@@ -16,8 +16,8 @@ from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
-from icefloe.transaction.row_order import common_rows
-from icefloe.transaction.zarr_metadata import has_other_chunks
+from icefloe.transaction.row_order import find_common_rows
+from icefloe.transaction.zarr_metadata import has_different_chunk_grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,8 +147,10 @@ def _require_places(
 
 def _misfits(written: ArrayManifest, seen: NodeSnapshot, node: NodeSnapshot) -> NDArray[np.int64]:
     """Find the chunks that were written for a grid, ``seen``, and have no place in another."""
-    has_place = overlay.inside(written.coords, _grid(node)) & (not has_other_chunks(seen, node))
-    was_seen = overlay.inside(written.coords, _grid(seen))
+    has_place = overlay.is_inside(written.coords, _grid(node)) & (
+        not has_different_chunk_grid(seen, node)
+    )
+    was_seen = overlay.is_inside(written.coords, _grid(seen))
     return np.flatnonzero(was_seen & ~has_place & (written.payloads.kind != overlay.DELETED))
 
 
@@ -186,7 +188,7 @@ def _plan_chunks(
     if not changed:
         return theirs
     ours = changed.columns()
-    mine, other = common_rows(ours.coords, theirs.coords)
+    mine, other = find_common_rows(ours.coords, theirs.coords)
     refused = []
     for row, their_row in zip(mine.tolist(), other.tolist(), strict=True):
         indices = tuple(ours.coords[row].tolist())

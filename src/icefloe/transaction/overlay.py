@@ -13,7 +13,7 @@ import numpy as np
 from icefloe.model.chunk_index_columns import is_sorted
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
-from icefloe.transaction.row_order import row_keys
+from icefloe.transaction.row_order import compute_row_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ _PLAIN_COLUMNS: Final = (
 )
 
 
-def deletions(coords: NDArray[np.uint32]) -> ArrayManifest:
+def mark_deleted(coords: NDArray[np.uint32]) -> ArrayManifest:
     """Say that chunks are gone."""
     rows = len(coords)
     none = ChunkPayloads.of([])
@@ -60,14 +60,14 @@ def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
     if len(parts) == 1:
         return parts[0]
     coords = np.concatenate([part.coords for part in parts])
-    return without_repeats(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
+    return deduplicate(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
 
 
-def without_repeats(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
+def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
     """Sort rows; of several for the same chunk the last one stays."""
     if is_sorted(coords):
         return ArrayManifest(coords, payloads)
-    (keys,) = row_keys([coords])
+    (keys,) = compute_row_keys([coords])
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     winners = order[np.append(ordered[1:] != ordered[:-1], [True])]
@@ -85,7 +85,7 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
     if not len(base):
         is_kept = changes.payloads.kind != DELETED
         return changes if is_kept.all() else select(changes, np.flatnonzero(is_kept))
-    keys, changed_keys = row_keys([base.coords, changes.coords])
+    keys, changed_keys = compute_row_keys([base.coords, changes.coords])
     places = np.searchsorted(keys, changed_keys)
     is_there = places < len(keys)
     is_there[is_there] = keys[places[is_there]] == changed_keys[is_there]
@@ -119,7 +119,7 @@ def select(refs: ArrayManifest, rows: NDArray[np.int64] | slice) -> ArrayManifes
     return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
 
 
-def inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
+def is_inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
     """Say for each row whether it lies in a grid."""
     if coords.shape[1] != len(num_chunks):
         return np.zeros(len(coords), bool)
@@ -130,7 +130,7 @@ def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[
     """Say for each row whether the other matrix has it too."""
     if coords.shape[1] != others.shape[1]:
         return np.zeros(len(coords), bool)
-    keys, other_keys = row_keys([coords, others])
+    keys, other_keys = compute_row_keys([coords, others])
     return np.isin(keys, other_keys)
 
 

@@ -76,7 +76,7 @@ class Packer:
         with self._lock:
             self._open = None
             waiting = list(self._unwritten.values())
-        self._assets.all_at_once(self._write, waiting)
+        self._assets.run_concurrently(self._write, waiting)
         self._spare = None
 
     def discard(self) -> None:

@@ -18,7 +18,7 @@ from icefloe.model.manifest_config import (
     PreloadTrue,
 )
 from icefloe.model.node import ArrayNodeData
-from icefloe.transaction.splitting import compiled
+from icefloe.transaction.splitting import compile_regex
 
 if TYPE_CHECKING:
     from icefloe.assets import Assets
@@ -61,9 +61,9 @@ def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> b
         case PreloadAnd(conditions=conditions):
             return all(matches(one, path, num_refs) for one in conditions)
         case PreloadPathMatches(regex=regex):
-            return compiled(regex).search(path.value) is not None
+            return compile_regex(regex).search(path.value) is not None
         case PreloadNameMatches(regex=regex):
-            return compiled(regex).search(path.name) is not None
+            return compile_regex(regex).search(path.name) is not None
         case PreloadNumRefs():
             return _above(condition.from_bound, num_refs) and _below(condition.to_bound, num_refs)
         case PreloadTrue():

@@ -15,10 +15,10 @@ import numpy as np
 from icefloe.conflicts import Conflict, ConflictType, VersionSelection
 from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
-from icefloe.transaction.change_set import ChangeSet, node_changes
+from icefloe.transaction.change_set import ChangeSet, compare_nodes
 from icefloe.transaction.chunk_changes import ChunkChanges
-from icefloe.transaction.row_order import common_rows
-from icefloe.transaction.zarr_metadata import has_other_chunks
+from icefloe.transaction.row_order import find_common_rows
+from icefloe.transaction.zarr_metadata import has_different_chunk_grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ _CAN_USE_OURS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
+class OtherCommit:
     """A commit of somebody else: what it changed, and the hierarchy and the chunks after it.
 
     ``get_payload`` is only asked for chunks of theirs that our new grid has no place for.
@@ -54,7 +54,7 @@ class Theirs:
 
 
 def rebase(
-    base: Tree, changes: ChangeSet, theirs: Theirs, solver: ConflictSolver
+    base: Tree, changes: ChangeSet, theirs: OtherCommit, solver: ConflictSolver
 ) -> tuple[ChangeSet, list[Conflict]]:
     """Replay changes on top of one commit.
 
@@ -88,10 +88,10 @@ def rebase(
 
 
 def _conflicts(
-    base: Tree, changes: ChangeSet, theirs: Theirs
+    base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     log, tree = theirs.log, theirs.tree
-    ours = node_changes(base, changes)
+    ours = compare_nodes(base, changes)
     if log.moved_nodes or (ours.moved and _touches_nodes(log)):
         # Paths are how both sides name things; after a move the same path is another node.
         path = log.moved_nodes[0].from_path if log.moved_nodes else ours.moved[0].from_path
@@ -110,7 +110,7 @@ def _new_nodes(
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     for node in ours.new:
         there = tree.get(node.path)
-        is_new_array = node.kind is NodeKind.ARRAY and next(tree.below(node.path), None)
+        is_new_array = node.kind is NodeKind.ARRAY and next(tree.iter_below(node.path), None)
         if (there is not None and there.id not in deleted) or (there is None and is_new_array):
             kind = ConflictType.NewNodeConflictsWithExistingNode
             yield None, Conflict(kind, str(node.path))
@@ -125,7 +125,7 @@ def _new_nodes(
 
 
 def _orphans(
-    deleted: dict[NodeId, NodeSnapshot], theirs: Theirs
+    deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     """Find groups that we delete while they create something inside.
 
@@ -162,7 +162,7 @@ def _metadata(ours: NodeChanges, log: TransactionLog) -> Iterator[tuple[NodeId |
 
 
 def _chunks(
-    base: Tree, changes: ChangeSet, theirs: Theirs
+    base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     log = theirs.log
     # Arrays that this transaction created are not in the base, and nobody else can have touched
@@ -191,7 +191,7 @@ def _chunks(
         chunks: list[list[int]] = []
         if node_id in changed:
             mine = changes.chunks[node_id].columns().coords
-            rows, _ = common_rows(mine, written)
+            rows, _ = find_common_rows(mine, written)
             chunks += mine[rows].tolist()
         for one in changes.adopted.get(node_id, ()):
             # Which chunks of its box a manifest has is not known here: all of them, to be safe.
@@ -202,7 +202,7 @@ def _chunks(
 
 
 def _regridded(
-    base: Tree, changes: ChangeSet, theirs: Theirs
+    base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     """Find arrays whose grid we change so that chunks they wrote have no place in it."""
     for node in changes.edits.values():
@@ -214,9 +214,9 @@ def _regridded(
             continue
         grid = [dimension.num_chunks for dimension in node.node_data.shape]
         written = theirs.log.updated_chunks.matrix(position)
-        outside = written[~overlay.inside(written, grid)].tolist()
+        outside = written[~overlay.is_inside(written, grid)].tolist()
         # What they only deleted goes either way.
-        if has_other_chunks(before, node) or any(
+        if has_different_chunk_grid(before, node) or any(
             theirs.get_payload(before.path, tuple(indices)) is not None for indices in outside
         ):
             kind = ConflictType.ChunksUpdatedInUpdatedArray
@@ -244,7 +244,7 @@ def _touches_nodes(log: TransactionLog) -> bool:
 def _replayed(
     base: Tree, changes: ChangeSet, tree: Tree, dropped: dict[NodeId, Conflict]
 ) -> ChangeSet:
-    ours = node_changes(base, changes)
+    ours = compare_nodes(base, changes)
     updated = {node.id for node in ours.updated}
     edits: dict[Path, NodeSnapshot | None] = {}
     for path, node in changes.edits.items():

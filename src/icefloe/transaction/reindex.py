@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Mapping = Callable[[Iterable[int]], Iterable[int] | None]
 
 
-def shifted(
+def shift_refs(
     refs: ArrayManifest, grid: tuple[int, ...], chunk_offset: Sequence[int]
 ) -> ArrayManifest:
     """Move all chunks by an offset; what leaves the grid is dropped, what is vacated deleted."""
@@ -36,10 +36,10 @@ def shifted(
     rows = np.flatnonzero(fits)
     arrived = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
     vacated = refs.coords[~overlay.is_among(refs.coords, arrived.coords)]
-    return overlay.stack([overlay.deletions(vacated), arrived])
+    return overlay.stack([overlay.mark_deleted(vacated), arrived])
 
 
-def reindexed(
+def reindex_refs(
     refs: ArrayManifest, grid: tuple[int, ...], forward: Mapping, backward: Mapping | None
 ) -> ArrayManifest:
     """Move each chunk to where ``forward`` says; see `Session.reindex_array`."""
@@ -48,20 +48,20 @@ def reindexed(
     for indices, row in present.items():
         target = forward(indices)
         if target is not None:
-            target = whole_numbers(target, "the answer of forward")
+            target = parse_coordinates(target, "the answer of forward")
             targets[_require_inside(target, grid)] = row
     deleted = []
     if backward is not None:
         for indices in present.keys() - targets.keys():
             source = backward(indices)
-            if source is None or whole_numbers(source, "the answer of backward") not in present:
+            if source is None or parse_coordinates(source, "the answer of backward") not in present:
                 deleted.append(indices)
     rows = np.array(list(targets.values()), np.int64)
     arrived = ArrayManifest.of(_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
-    return overlay.stack([overlay.deletions(_matrix(deleted, len(grid))), arrived])
+    return overlay.stack([overlay.mark_deleted(_matrix(deleted, len(grid))), arrived])
 
 
-def whole_numbers(values: Iterable[object], what: str) -> tuple[int, ...]:
+def parse_coordinates(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Read chunk coordinates; fractions and texts are none, whatever they could be rounded to."""
     try:
         if isinstance(values, str | bytes):

@@ -1,7 +1,7 @@
-"""Comparing chunk indices of whole matrices at once: one integer for each row, in the same order.
+"""Integer keys for rows of chunk indices: vectorized comparison of whole matrices.
 
-A ``u4[n, ndim]`` matrix is ordered row by row; numpy searches and merges integers. `row_keys` maps
-rows of one or several matrices to integers that compare as the rows do.
+Rows of ``u4[n, ndim]`` matrices are ordered lexicographically. `compute_row_keys` maps the rows of
+one or several matrices to integers that compare as the rows do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ROOM = 2**62
 
 
-def row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
+def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
     """Return for each matrix an integer for each row; they compare as the rows do, across all."""
     sizes = [len(matrix) for matrix in matrices]
     filled = [matrix for matrix in matrices if len(matrix)]
@@ -41,12 +41,12 @@ def row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
     return keys
 
 
-def common_rows(
+def find_common_rows(
     one: NDArray[np.uint32], other: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the rows that two matrices without repeated rows share: their places in each."""
     if one.shape[1] != other.shape[1]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    keys, other_keys = row_keys([one, other])
+    keys, other_keys = compute_row_keys([one, other])
     _, mine, theirs = np.intersect1d(keys, other_keys, assume_unique=True, return_indices=True)
     return mine, theirs

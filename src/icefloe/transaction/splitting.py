@@ -65,9 +65,9 @@ def matches(condition: ManifestSplitCondition, path: Path) -> bool:
         case SplitAnd(conditions=conditions):
             return all(matches(one, path) for one in conditions)
         case SplitPathMatches(regex=regex):
-            return compiled(regex).search(path.value) is not None
+            return compile_regex(regex).search(path.value) is not None
         case SplitNameMatches(regex=regex):
-            return compiled(regex).search(path.name) is not None
+            return compile_regex(regex).search(path.name) is not None
         case SplitAnyArray():
             return True
         case _:
@@ -82,13 +82,13 @@ def _names(condition: AnySplitDimCondition, axis: int, name: str | None) -> bool
         case ManifestSplitDimCondition.Axis(axis=wanted):
             return wanted == axis
         case ManifestSplitDimCondition.DimensionName(regex=regex):
-            return name is not None and compiled(regex).search(name) is not None
+            return name is not None and compile_regex(regex).search(name) is not None
         case _:
             return True
 
 
 @lru_cache(maxsize=256)
-def compiled(regex: str) -> re.Pattern[str]:
+def compile_regex(regex: str) -> re.Pattern[str]:
     """Compile a regular expression of the configuration.
 
     They come with the repository; paths and names are short, which bounds what one can cost.
@@ -103,12 +103,12 @@ def compiled(regex: str) -> re.Pattern[str]:
         ) from error
 
 
-def cells_of(coords: NDArray[np.uint32], sizes: Sequence[int]) -> NDArray[np.uint32]:
+def find_cells(coords: NDArray[np.uint32], sizes: Sequence[int]) -> NDArray[np.uint32]:
     """Return for each chunk the place of its cell among the cells: a matrix of the same form."""
     return coords // np.array(sizes, np.uint32)
 
 
-def cell_boxes(
+def find_cell_boxes(
     extents: Sequence[ManifestExtents], sizes: Sequence[int], num_chunks: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the cells inside the grid that each of several extents touches: from, to.

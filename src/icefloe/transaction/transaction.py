@@ -31,7 +31,7 @@ from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.model.zarr_keys import METADATA_NAME
 from icefloe.transaction import overlay
-from icefloe.transaction.change_set import ChangeSet, node_changes
+from icefloe.transaction.change_set import ChangeSet, compare_nodes
 from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.manifest_index import ManifestIndex
 from icefloe.transaction.packing import Packer
@@ -66,7 +66,7 @@ class VirtualChunkReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkSlice:
     """Some bytes of one chunk that is not in memory: what a storage has to fetch."""
 
     payload: ChunkRef | VirtualChunkRef
@@ -162,13 +162,13 @@ class Transaction:
                 return True
             if not changes.edits:
                 return False
-            nodes = self.node_changes()
+            nodes = self.find_node_changes()
         return bool(nodes.new or nodes.deleted or nodes.updated or nodes.moved)
 
-    def node_changes(self) -> NodeChanges:
+    def find_node_changes(self) -> NodeChanges:
         """Tell which nodes differ from the base."""
         with self.lock:
-            return node_changes(self.base, self.changes)
+            return compare_nodes(self.base, self.changes)
 
     # -- nodes
 
@@ -192,7 +192,7 @@ class Transaction:
     def _near(self, path: Path) -> str:
         """Say what is there, in the nearest group above that is."""
         above = next((one for one in path.ancestors() if self.get_node(one) is not None), None)
-        names = sorted(self.children(above)) if above is not None else []
+        names = sorted(self.list_children(above)) if above is not None else []
         more = ", …" if len(names) > _MAX_SHOWN else ""
         return f"{above or 'it'} has {', '.join(names[:_MAX_SHOWN]) or 'nothing in it'}{more}"
 
@@ -203,21 +203,21 @@ class Transaction:
             raise InvalidInputError(f"{path} is a group, not an array", kind=ErrorKind.NOT_AN_ARRAY)
         return node
 
-    def nodes_below(self, path: Path) -> Iterator[NodeSnapshot]:
+    def iter_nodes_below(self, path: Path) -> Iterator[NodeSnapshot]:
         """Yield the nodes below a path, as they are now, in no particular order."""
         edits = dict(self.changes.edits)
-        for node in self.base.below(path):
+        for node in self.base.iter_below(path):
             if node.path not in edits:
                 yield node
         yield from (node for at, node in edits.items() if node is not None and at.is_below(path))
 
-    def children(self, path: Path) -> set[str]:
+    def list_children(self, path: Path) -> set[str]:
         """Return the names right below a path, also of groups that only have children."""
         edits = self.changes.edits
         if not edits:
-            return set(self.base.children(path))
+            return set(self.base.iter_children(path))
         depth = len(path.segments)
-        return {node.path.segments[depth] for node in self.nodes_below(path)}
+        return {node.path.segments[depth] for node in self.iter_nodes_below(path)}
 
     def set_metadata(self, path: Path, data: bytes) -> None:
         """Create or update the node at a path from its ``zarr.json``; equal bytes change nothing.
@@ -247,7 +247,7 @@ class Transaction:
     def delete_node(self, path: Path) -> None:
         """Delete a node and everything below it; what is not there is no error."""
         with self.lock:
-            doomed = list(self.nodes_below(path))
+            doomed = list(self.iter_nodes_below(path))
             node = self.get_node(path)
             if node is not None:
                 doomed.append(node)
@@ -295,7 +295,7 @@ class Transaction:
                     f"{source} cannot move to {target}, which is itself or below it",
                     kind=ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
                 )
-            if self.get_node(target) is not None or self.children(target):
+            if self.get_node(target) is not None or self.list_children(target):
                 raise AlreadyExistsError(
                     f"{source} cannot move to {target}: something is there; delete it first",
                     kind=ErrorKind.MOVE_WONT_OVERWRITE,
@@ -313,7 +313,7 @@ class Transaction:
                     f"{source} cannot move to {target}: {above} is an array",
                     kind=ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP,
                 )
-            moving = [node, *self.nodes_below(source)]
+            moving = [node, *self.iter_nodes_below(source)]
             for one in moving:
                 self._edit(one.path, None)
             for one in moving:
@@ -363,13 +363,13 @@ class Transaction:
     def set_payloads(self, path: Path, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> None:
         """Record references to many chunks at once; the last one of a chunk counts."""
         array = self._require_open(path)
-        outside = np.flatnonzero(~overlay.inside(coords, array.num_chunks))
+        outside = np.flatnonzero(~overlay.is_inside(coords, array.num_chunks))
         if len(outside):
             raise self._outside(array, tuple(coords[outside[0]].tolist()))
         empty = np.flatnonzero(payloads.length == 0)
         if len(empty):
             self._require_bytes(path, tuple(coords[empty[0]].tolist()), 0)
-        self.change_chunks(array.node, overlay.without_repeats(coords, payloads))
+        self.change_chunks(array.node, overlay.deduplicate(coords, payloads))
 
     def change_chunks(self, node: NodeSnapshot, columns: ArrayManifest) -> None:
         """Add changes of an array's chunks, deletions among them."""
@@ -406,7 +406,7 @@ class Transaction:
 
     def delete_chunks(self, path: Path, coords: NDArray[np.uint32]) -> None:
         """Delete chunks that are there."""
-        self.change_chunks(self.require_array(path), overlay.deletions(coords))
+        self.change_chunks(self.require_array(path), overlay.mark_deleted(coords))
 
     def get_payload(self, path: Path, indices: tuple[int, ...]) -> ChunkPayload | None:
         """Return where the bytes of a chunk are, None if it was never written."""
@@ -415,16 +415,16 @@ class Transaction:
             return None
         return self._get_payload(array, indices)
 
-    def chunk_size(self, path: Path, indices: tuple[int, ...]) -> int | None:
+    def get_chunk_size(self, path: Path, indices: tuple[int, ...]) -> int | None:
         """Return how many bytes a chunk has, None if it was never written."""
         payload = self.get_payload(path, indices)
         return None if payload is None else _length(payload)
 
-    def grid(self, path: Path) -> tuple[int, ...]:
+    def get_grid(self, path: Path) -> tuple[int, ...]:
         """Return how many chunks an array has along each dimension."""
         return self._require_open(path).num_chunks
 
-    def regular_grid(self, path: Path) -> tuple[int, ...]:
+    def require_regular_grid(self, path: Path) -> tuple[int, ...]:
         """Return the grid of an array whose chunks all have one shape, or raise.
 
         Chunks of other grids fit only where they are.
@@ -436,13 +436,13 @@ class Transaction:
                 f"the chunks of {path} cannot change places: its grid is {grid!r}, not regular",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
-        return self.grid(path)
+        return self.get_grid(path)
 
-    def is_open(self, path: Path) -> bool:
+    def is_array_loaded(self, path: Path) -> bool:
         """Whether an array is at hand without a request."""
         return path.value in self._arrays
 
-    def is_at_hand(self, path: Path, indices: tuple[int, ...]) -> bool:
+    def is_location_cached(self, path: Path, indices: tuple[int, ...]) -> bool:
         """Whether it can be told without a request where a chunk is."""
         array = self._arrays.get(path.value)
         if array is None:
@@ -457,7 +457,7 @@ class Transaction:
 
     def locate(
         self, path: Path, indices: tuple[int, ...], byte_range: ByteRange | None = None
-    ) -> bytes | memoryview | Part | None:
+    ) -> bytes | memoryview | ChunkSlice | None:
         """Return a chunk's bytes where they are in memory, else what has to be fetched.
 
         A range that ends past the chunk ends with it; one that starts there is empty.
@@ -474,7 +474,7 @@ class Transaction:
                 waiting = self._packer.get(payload)
                 if waiting is not None:
                     return waiting[start:stop]
-        return Part(payload, start, stop - start) if start < stop else b""
+        return ChunkSlice(payload, start, stop - start) if start < stop else b""
 
     def read(
         self, path: Path, indices: tuple[int, ...], byte_range: ByteRange | None = None
@@ -485,9 +485,9 @@ class Transaction:
             if isinstance(payload, ChunkRef):  # most chunks, the short way
                 return self.assets.fetch_chunk(payload)
         found = self.locate(path, indices, byte_range)
-        return self.fetch(found) if isinstance(found, Part) else found
+        return self.fetch(found) if isinstance(found, ChunkSlice) else found
 
-    def fetch(self, part: Part) -> bytes | memoryview:
+    def fetch(self, part: ChunkSlice) -> bytes | memoryview:
         """Fetch bytes of a chunk."""
         if isinstance(part.payload, VirtualChunkRef):
             return self._virtual.fetch(part.payload, part.start, part.length)
@@ -495,7 +495,7 @@ class Transaction:
             return self.assets.fetch_chunk(part.payload)
         return self.assets.fetch_chunk_part(part.payload, part.start, part.length)
 
-    def chunk_refs(
+    def fetch_chunk_refs(
         self, path: Path, *, within: ManifestExtents | None = None
     ) -> Iterator[ArrayManifest]:
         """Yield the references of all chunks of an array, part by part, each chunk once.
@@ -514,13 +514,13 @@ class Transaction:
             refs = self.assets.fetch_manifest(manifest_id).array(node.id)
             if refs is None:
                 continue
-            kept = overlay.inside(refs.coords, array.num_chunks)
-            kept &= array.index.found_in(manifest_id, refs.coords)
+            kept = overlay.is_inside(refs.coords, array.num_chunks)
+            kept &= array.index.is_found_in(manifest_id, refs.coords)
             if columns is not None and len(columns):
                 kept &= ~overlay.is_among(refs.coords, columns.coords)
             yield refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
         if columns is not None:
-            kept = overlay.inside(columns.coords, array.num_chunks)
+            kept = overlay.is_inside(columns.coords, array.num_chunks)
             kept &= columns.payloads.kind != overlay.DELETED
             yield overlay.select(columns, np.flatnonzero(kept))
 
@@ -538,7 +538,7 @@ class Transaction:
             return self.changes.copy()
 
     @contextmanager
-    def sealed(self) -> Iterator[None]:
+    def seal(self) -> Iterator[None]:
         """Refuse changes meanwhile, and afterwards too if the transaction is over then.
 
         A change that another thread makes while a commit or a rebase is under way would be in
@@ -553,7 +553,7 @@ class Transaction:
             self._is_sealed = self._is_over
 
     @contextmanager
-    def undone_on_error(self) -> Iterator[None]:
+    def rollback_on_error(self) -> Iterator[None]:
         """Take back all changes made meanwhile if anything raises; other threads wait."""
         with self.lock:
             changes = self.changes
@@ -585,7 +585,7 @@ class Transaction:
             if self._packer is not None:
                 self._packer.discard()
 
-    def rebased(self, snapshot_id: SnapshotId, changes: ChangeSet) -> None:
+    def replace_base(self, snapshot_id: SnapshotId, changes: ChangeSet) -> None:
         """Go on from another snapshot, with these changes on top of it."""
         with self.lock:
             self.base_id = snapshot_id
@@ -597,7 +597,7 @@ class Transaction:
         """Show the snapshot that the changes became, and change no more."""
         with self.lock:
             self._is_over = True
-            self.rebased(snapshot_id, ChangeSet())
+            self.replace_base(snapshot_id, ChangeSet())
 
     # -- inside
 
@@ -693,7 +693,7 @@ class Transaction:
                 raise InvalidInputError(
                     f"{path} would lie inside the array {above}", kind=ErrorKind.NOT_A_GROUP
                 )
-        if is_array and self.children(path):
+        if is_array and self.list_children(path):
             raise InvalidInputError(
                 f"{path} cannot be an array: there are nodes below it", kind=ErrorKind.NOT_A_GROUP
             )

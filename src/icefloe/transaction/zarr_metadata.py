@@ -44,7 +44,7 @@ def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData
             raise _bad(key, f"node_type is {other!r}, neither 'group' nor 'array'")
 
 
-def has_other_chunks(before: NodeSnapshot, after: NodeSnapshot) -> bool:
+def has_different_chunk_grid(before: NodeSnapshot, after: NodeSnapshot) -> bool:
     """Whether an array is cut into chunks in another way than before, however long it is.
 
     What a chunk was written for, the same indices need not mean any more then. The documents are

@@ -80,7 +80,7 @@ def write(
     """
     _require_writable(session)
     base = _group_path(session, group)
-    below = sorted(node.path.value for node in session.transaction.nodes_below(base))
+    below = sorted(node.path.value for node in session.transaction.iter_nodes_below(base))
     node = session.transaction.get_node(base)
     if below or (node is not None and node.is_array):
         there = ", ".join(below[:5]) or f"the array {base}"
@@ -290,7 +290,7 @@ def _stored(session: Session, base: Path, dataset: VirtualDataset) -> VirtualDat
     start = len(base.value) + (not base.is_root)
     groups: dict[str, dict[str, Any]] = {"": {}}
     arrays: dict[str, AnyArray] = {}
-    for node in session.transaction.nodes_below(base):
+    for node in session.transaction.iter_nodes_below(base):
         path = node.path.value[start:]
         document = json.loads(node.user_data)
         if not node.is_array:
@@ -494,7 +494,7 @@ def _find_refs(
         location = (
             payloads.locations[int(payloads.location[0])] if payloads.location[0] >= 0 else ""
         )
-        for part in session.transaction.chunk_refs(_below(base, path)):
+        for part in session.transaction.fetch_chunk_refs(_below(base, path)):
             there = part.payloads
             rows = np.flatnonzero(
                 (there.offset == payloads.offset[0])
@@ -553,12 +553,14 @@ def _refs_at(
     chunk = array.chunk_shape or (1,) * (axis + 1)
     low = place.start // chunk[axis]
     high = low + _chunks_present(array, axis, place)
-    grid = session.transaction.grid(path)
+    grid = session.transaction.get_grid(path)
     ranges = [ChunkIndexRange(0, count) for count in grid]
     ranges[axis] = ChunkIndexRange(low, high)
     parts = [
         _rows_at(part, axis, low, high)
-        for part in session.transaction.chunk_refs(path, within=ManifestExtents(tuple(ranges)))
+        for part in session.transaction.fetch_chunk_refs(
+            path, within=ManifestExtents(tuple(ranges))
+        )
     ]
     none = ArrayManifest(np.zeros((0, len(grid)), np.uint32), _NO_REFS)
     parts = parts or [none]
@@ -647,7 +649,7 @@ def _all_or_nothing(session: Session) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        transaction.rebased(transaction.base_id, before)
+        transaction.replace_base(transaction.base_id, before)
         raise
 
 

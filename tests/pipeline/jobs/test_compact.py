@@ -41,7 +41,7 @@ def write_small(repository: icefloe.Repository, *, value: int = 0) -> None:
 def objects(repository: icefloe.Repository, path: str = "a") -> set[str]:
     """Name the objects that the chunks of an array are in."""
     session = repository.readonly_session("main")
-    parts = session.transaction.chunk_refs(session.path(path))
+    parts = session.transaction.fetch_chunk_refs(session.path(path))
     return {str(one.id) for part in parts for one in part.payloads if hasattr(one, "id")}
 
 
@@ -141,7 +141,7 @@ def manifest_files(repository: icefloe.Repository) -> set[str]:
 def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], object]:
     """List the references of an array."""
     session = repository.readonly_session("main")
-    parts = session.transaction.chunk_refs(session.path(path))
+    parts = session.transaction.fetch_chunk_refs(session.path(path))
     return {
         tuple(row): payload
         for part in parts
@@ -208,7 +208,7 @@ def test_manifests_of_a_good_size_stay(tmp_path: Path) -> None:
 def sizes(repository: icefloe.Repository, path: str) -> list[int]:
     """Count the references in each manifest of an array."""
     session = repository.readonly_session("main")
-    return [len(part) for part in session.transaction.chunk_refs(session.path(path))]
+    return [len(part) for part in session.transaction.fetch_chunk_refs(session.path(path))]
 
 
 def test_manifests_are_put_together_on_top_of_what_others_committed(

@@ -113,7 +113,7 @@ def test_variables_bring_their_coordinates_along(
 def lose_a_chunk(repository: icefloe.Repository, place: Path) -> None:
     """Delete the file of a chunk of ``air``."""
     session = repository.readonly_session("main")
-    (part,) = session.transaction.chunk_refs(session.path("air"))
+    (part,) = session.transaction.fetch_chunk_refs(session.path("air"))
     (place / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
 
 

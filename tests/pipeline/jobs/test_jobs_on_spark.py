@@ -239,7 +239,7 @@ def test_rows_that_cannot_be_read_leave_no_file_and_do_not_block_the_next_try(
 ) -> None:
     write_weather(repository)
     session = repository.readonly_session("main")
-    (part,) = session.transaction.chunk_refs(session.path("air"))
+    (part,) = session.transaction.fetch_chunk_refs(session.path("air"))
     lost = tmp_path / "repo" / "chunks" / str(part.payloads[-1].id)  # type: ignore[union-attr]
     data = lost.read_bytes()
     lost.unlink()

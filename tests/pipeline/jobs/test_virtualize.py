@@ -127,7 +127,7 @@ def test_a_file_with_many_references_becomes_several_manifests(
         assert_disjoint_manifests(repository, path, at_least=6 * 3)
         assert_disjoint_manifests(reference, path, at_least=1)
     session = repository.readonly_session("main")
-    parts = [len(part) for part in session.transaction.chunk_refs(session.path("/t2m"))]
+    parts = [len(part) for part in session.transaction.fetch_chunk_refs(session.path("/t2m"))]
     assert max(parts) <= 5
     assert_same_chunks(repository, reference)
     assert_same(dataset(repository), files_dataset(paths))
@@ -249,7 +249,7 @@ def _used_chunks(repository: icefloe.Repository) -> set[str]:
     session = repository.readonly_session("main")
     found = set()
     for path in arrays(repository):
-        for part in session.transaction.chunk_refs(session.path(path)):
+        for part in session.transaction.fetch_chunk_refs(session.path(path)):
             for row in range(len(part)):
                 ref = part.payloads[row]
                 if hasattr(ref, "id"):

@@ -133,7 +133,7 @@ def test_chunks_are_the_references_of_every_array(lived: Repository) -> None:
     session = lived.readonly_session("main")
     count = 0
     for path in ("/far", "/native", "/small"):
-        for part in session.transaction.chunk_refs(Path(path)):
+        for part in session.transaction.fetch_chunk_refs(Path(path)):
             for indices, payload in zip(part.coords.tolist(), part.payloads, strict=True):
                 count += 1
                 row = found[path, tuple(indices)]

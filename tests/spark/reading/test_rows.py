@@ -261,7 +261,7 @@ def chunk_ids(session: Session, path: str, box: tuple[slice, ...]) -> set[str]:
     node = session.transaction.require_array(Path(path))
     assert isinstance(node.node_data, ArrayNodeData)
     found = set()
-    for part in session.transaction.chunk_refs(Path(path)):
+    for part in session.transaction.fetch_chunk_refs(Path(path)):
         for indices, payload in zip(part.coords.tolist(), part.payloads, strict=True):
             inside = all(
                 place in range(*axis.indices(1000))

@@ -31,7 +31,7 @@ def arrays_below(session: Session, path: str) -> list[ArrayDocument]:
     node = session.transaction.require_node(path_of(path))
     if node.is_array:
         return [ArrayDocument.of(node)]
-    below = session.transaction.nodes_below(node.path)
+    below = session.transaction.iter_nodes_below(node.path)
     found = [ArrayDocument.of(one) for one in below if one.is_array]
     return sorted(found, key=lambda one: one.path)
 
@@ -49,7 +49,7 @@ def require_free(session: Session, path: str) -> Path:
     """Return the path of a node that is to be made, or raise where something is."""
     place = path_of(path)
     transaction = session.transaction
-    if transaction.get_node(place) is not None or transaction.children(place):
+    if transaction.get_node(place) is not None or transaction.list_children(place):
         raise AlreadyExistsError(
             f"{place} is there already: choose another path, or delete it first",
             kind=ErrorKind.NODE_ALREADY_EXISTS,
@@ -90,7 +90,7 @@ def share_array(session: Session, source: ArrayDocument, path: str) -> None:
     """Create an array of the same chunks at another path: references are copied, no bytes are."""
     create_array(session, source.at(path))
     place = path_of(path)
-    for part in session.transaction.chunk_refs(path_of(source.path)):
+    for part in session.transaction.fetch_chunk_refs(path_of(source.path)):
         if len(part):
             session.transaction.set_payloads(place, part.coords, part.payloads)
 
@@ -107,5 +107,5 @@ def copy_group(session: Session, source: str, target: str) -> None:
 
 
 def _groups_below(session: Session, path: Path) -> list[NodeSnapshot]:
-    groups = [node for node in session.transaction.nodes_below(path) if not node.is_array]
+    groups = [node for node in session.transaction.iter_nodes_below(path) if not node.is_array]
     return sorted(groups, key=lambda node: node.path)

@@ -18,7 +18,7 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.transaction.adopted import AdoptedManifest, complete_log
-from icefloe.transaction.array_manifests import extents_of
+from icefloe.transaction.array_manifests import compute_extents
 from icefloe.virtual.contiguous import split_chunks
 from icefloe.virtual.dataset import VirtualArray
 
@@ -133,7 +133,7 @@ class BuildManifests:
         info = self.connection.assets.write_manifest(manifest, self.location_compression)
         return {
             path: Built(
-                AdoptedManifest(ManifestRef(manifest.id, extents_of(refs.coords)), info),
+                AdoptedManifest(ManifestRef(manifest.id, compute_extents(refs.coords)), info),
                 len(refs),
                 int(refs.payloads.length.sum()),
             )

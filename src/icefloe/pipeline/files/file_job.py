@@ -240,7 +240,7 @@ class FileJob:
             node = session.transaction.require_node(place)
         else:
             found = session.transaction.get_node(place)
-            below = sorted(one.path.value for one in session.transaction.nodes_below(place))
+            below = sorted(one.path.value for one in session.transaction.iter_nodes_below(place))
             if below:
                 raise AlreadyExistsError(
                     f"{place} has {', '.join(below[:5])}{', …' if len(below) > 5 else ''}: append "

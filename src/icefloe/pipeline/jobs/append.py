@@ -137,7 +137,7 @@ def holds_virtual_chunks(
         )
     for array in growing:
         # The first manifest tells: an array is written in one way, or materialized from its start.
-        part = next(iter(session.transaction.chunk_refs(path_of(array.path))), None)
+        part = next(iter(session.transaction.fetch_chunk_refs(path_of(array.path))), None)
         if part is not None and bool(np.any(part.payloads.kind == ChunkKind.VIRTUAL)):
             return True
     return False

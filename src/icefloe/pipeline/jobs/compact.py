@@ -307,11 +307,11 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
     paths: list[str] = []
     coords: list[NDArray[np.uint32]] = []
     columns: list[tuple[NDArray[Any], ...]] = []
-    nodes = [node for node in session.transaction.nodes_below(Path("/")) if node.is_array]
+    nodes = [node for node in session.transaction.iter_nodes_below(Path("/")) if node.is_array]
     for node in sorted(nodes, key=lambda one: one.path):
         found = []
         others[node.path.value] = 0
-        for part in session.transaction.chunk_refs(node.path):
+        for part in session.transaction.fetch_chunk_refs(node.path):
             rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
             payloads = part.payloads
             count += len(rows)
@@ -367,5 +367,5 @@ def _loose_manifests(session: Session, merge: MergeManifests) -> Loose:
         base.snapshot.nodes,
         manifests,
         {info.id: info.num_chunk_refs for info in base.snapshot.manifest_files},
-        lambda ids: assets.all_at_once(assets.fetch_manifest, ids),
+        lambda ids: assets.run_concurrently(assets.fetch_manifest, ids),
     )

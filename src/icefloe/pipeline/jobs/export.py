@@ -241,7 +241,7 @@ def _find(
         work.arrays.append(place.strip("/"))
         if changed.document == source.document:
             how = "byte for byte"
-            for part in session.transaction.chunk_refs(path_of(source.path)):
+            for part in session.transaction.fetch_chunk_refs(path_of(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
                 for piece in plan_pieces(source.path, part, rows):
                     value = _Chunks(source.path, changed, piece.value[1])
@@ -253,7 +253,7 @@ def _find(
             how += ", in two passes" if in_two else ""
             _cut(work, copy, is_staged=in_two)
         work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")
-    groups = [node for node in session.transaction.nodes_below(root) if not node.is_array]
+    groups = [node for node in session.transaction.iter_nodes_below(root) if not node.is_array]
     for node in sorted(groups, key=lambda one: one.path, reverse=True):
         place = node.path.value[len(root.value.rstrip("/")) :]
         if variables is None or any(key.startswith(f"{place[1:]}/") for key in work.documents):

@@ -178,7 +178,7 @@ def _find(
     work = _Work([], set())
     chosen = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
     for array in chosen:
-        for part in session.transaction.chunk_refs(path_of(array.path)):
+        for part in session.transaction.fetch_chunk_refs(path_of(array.path)):
             rows = _virtual_rows(session, part.payloads, prefix)
             if not len(rows):
                 continue
@@ -216,9 +216,9 @@ def _virtual_rows(
 def _locations(session: Session) -> set[str]:
     """Return the locations of all virtual chunks that a session sees."""
     found: set[str] = set()
-    for node in session.transaction.nodes_below(Path("/")):
+    for node in session.transaction.iter_nodes_below(Path("/")):
         if node.is_array:
-            for part in session.transaction.chunk_refs(node.path):
+            for part in session.transaction.fetch_chunk_refs(node.path):
                 rows = part.payloads.kind == ChunkKind.VIRTUAL
                 used = np.unique(part.payloads.location[rows])
                 found.update(part.payloads.locations[code] for code in used.tolist())

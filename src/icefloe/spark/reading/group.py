@@ -69,7 +69,9 @@ class Group:
         node = transaction.get_node(place)
         if node is None:
             groups = [
-                one.path.value for one in transaction.nodes_below(Path("/")) if not one.is_array
+                one.path.value
+                for one in transaction.iter_nodes_below(Path("/"))
+                if not one.is_array
             ]
             raise NodeNotFoundError(
                 f"there is no group {path!r} in snapshot {session.snapshot_id} of "
@@ -77,7 +79,9 @@ class Group:
             )
         if node.is_array:
             raise invalid(f"{path!r} is an array: name its group as 'group', and it in 'variables'")
-        nodes = (transaction.get_node(place.child(name)) for name in transaction.children(place))
+        nodes = (
+            transaction.get_node(place.child(name)) for name in transaction.list_children(place)
+        )
         arrays = sorted(
             (one for one in nodes if one is not None and one.is_array), key=lambda one: one.path
         )
@@ -125,7 +129,7 @@ def has_arrays(session: Session, path: str) -> bool:
     """Whether there are arrays right below a path, which need not be there itself."""
     transaction = session.transaction
     place = Path(path)
-    nodes = (transaction.get_node(place.child(name)) for name in transaction.children(place))
+    nodes = (transaction.get_node(place.child(name)) for name in transaction.list_children(place))
     return any(node is not None and node.is_array for node in nodes)
 
 

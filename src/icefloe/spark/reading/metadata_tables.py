@@ -17,7 +17,7 @@ import pyarrow as pa
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.inspection.metadata_file import json_or_bytes
 from icefloe.inspection.repository import resolve_ref
-from icefloe.model.arrow import dictionary_array
+from icefloe.model.arrow import to_dictionary_array
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ManifestId
 from icefloe.model.node import ArrayNodeData
@@ -120,7 +120,7 @@ _OPS_LOG: Final = pa.schema(
 
 
 def _read_snapshots(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
-    refs = source.session().connection.refs.pinned()
+    refs = source.session().connection.refs.pin()
     branches, tags = refs.fetch_branches(), refs.fetch_tags()
     found: dict[Any, Any] = {}
     for start in {*branches.values(), *tags.values()}:
@@ -194,7 +194,7 @@ def _find_snapshot(source: Source, snapshot_id: str) -> SnapshotInfo | None:
 
 
 def _read_refs(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
-    refs = source.session().connection.refs.pinned()
+    refs = source.session().connection.refs.pin()
     named = [("BRANCH", refs.fetch_branches()), ("TAG", refs.fetch_tags())]
     rows = []
     for kind, found in named:
@@ -351,8 +351,8 @@ def _references(
             if refs is None or not len(refs) or not isinstance(data, ArrayNodeData):
                 continue
             index = ManifestIndex(data.manifests, len(data.shape))
-            kept = overlay.inside(refs.coords, tuple(one.num_chunks for one in data.shape))
-            kept &= index.found_in(manifest_id, refs.coords)
+            kept = overlay.is_inside(refs.coords, tuple(one.num_chunks for one in data.shape))
+            kept &= index.is_found_in(manifest_id, refs.coords)
             refs = refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
             yield text, node.path.value, refs
 
@@ -468,7 +468,7 @@ _CHANGES_OF_NODES: Final = {
 
 
 def _read_changes(source: Source, options: ReadOptions, _: Task) -> Iterator[pa.RecordBatch]:
-    refs = source.session().connection.refs.pinned()
+    refs = source.session().connection.refs.pin()
     before, after = (
         str(resolve_ref(refs, name)) for name in (str(options.from_ref), options.to_ref or "main")
     )
@@ -540,7 +540,7 @@ def _manifests_of(node: NodeSnapshot) -> list[ManifestId]:
 def _texts(codes: NDArray[np.int32], table: Any) -> pa.Array:
     if not len(table):
         return pa.nulls(len(codes), pa.string())
-    return dictionary_array(codes, table).dictionary_decode().cast(pa.string())
+    return to_dictionary_array(codes, table).dictionary_decode().cast(pa.string())
 
 
 def _times(seconds: NDArray[np.uint32]) -> pa.Array:

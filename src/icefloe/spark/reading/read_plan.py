@@ -72,7 +72,7 @@ def plan_read(source: Source, options: ReadOptions) -> ReadPlan:
 
 def _with_ends(source: Source, options: ReadOptions) -> ReadOptions:
     """Find the two snapshots that are compared, once and for all."""
-    refs = source.session().connection.refs.pinned()
+    refs = source.session().connection.refs.pin()
     before, after = (
         str(resolve_ref(refs, name)) for name in (str(options.from_ref), options.to_ref or "main")
     )

@@ -209,10 +209,10 @@ def all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
     transaction = session.transaction
     place = Path(group)
     found = {}
-    for name in transaction.children(place):
+    for name in transaction.list_children(place):
         node = transaction.get_node(place.child(name))
         if node is not None and node.is_array:
-            parts = [refs.coords for refs in transaction.chunk_refs(node.path)]
+            parts = [refs.coords for refs in transaction.fetch_chunk_refs(node.path)]
             if any(map(len, parts)):
                 found[node.path.value] = np.concatenate(parts).astype(np.int64)
     return found

@@ -39,7 +39,7 @@ def plan_creation(
 ) -> Intent:
     """Check whether rows can make a group."""
     if not dims:
-        nodes = session.transaction.nodes_below(Path("/"))
+        nodes = session.transaction.iter_nodes_below(Path("/"))
         groups = [one.path.value for one in nodes if not one.is_array]
         raise invalid(
             f"group {options.group!r} has no arrays ({nearest(options.group, groups)}): to make "
@@ -89,7 +89,7 @@ def create(
     """Make the arrays of a group, in place of those that are there, and write the labels."""
     place = Path(options.group)
     transaction = session.transaction
-    for name in sorted(transaction.children(place)):
+    for name in sorted(transaction.list_children(place)):
         node = transaction.get_node(place.child(name))
         if node is not None and node.is_array:
             transaction.delete_node(node.path)
