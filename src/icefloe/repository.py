@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from icefloe import __version__, display
 from icefloe.assets import fetch_file
 from icefloe.compat.async_twins import async_twins
-from icefloe.containers.authorization import warn_about_none
+from icefloe.containers.authorization import warn_about_untyped_access
 from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -201,7 +201,7 @@ class Repository:
         RepositoryNotFoundError
             If there is none.
         """
-        warn_about_none(authorize_virtual_chunk_access)
+        warn_about_untyped_access(authorize_virtual_chunk_access)
         storage = _attributed(storage, attribution)
         _require_config(config)
         opened = open_refs(storage)
@@ -272,7 +272,7 @@ class Repository:
         authorize_virtual_chunk_access: Credentials | None = None,
     ) -> Self:
         """Open the same repository with other settings; what is in memory is shared."""
-        warn_about_none(authorize_virtual_chunk_access)
+        warn_about_untyped_access(authorize_virtual_chunk_access)
         _require_config(config)
         merged = self._connection.config.merge(config or RepositoryConfig())
         credentials = authorize_virtual_chunk_access
@@ -862,7 +862,7 @@ class Repository:
 
     def _names_if_cheap(self) -> tuple[list[str], list[str]] | None:
         """Return branches and tags, unless that takes requests over a network."""
-        if not self.storage.answers_at_once:
+        if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
         return sorted(refs.fetch_branches()), sorted(refs.fetch_tags())

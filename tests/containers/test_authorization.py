@@ -153,7 +153,7 @@ def _place(
 ) -> Place:
     container = VirtualChunkContainer(prefix, store)
     chunks = VirtualChunks([container], {prefix: given}, home)
-    _, fetcher = chunks._opened(VirtualChunkRef(f"{prefix}a", 0, 1), 0, 1)
+    _, fetcher = chunks._open(VirtualChunkRef(f"{prefix}a", 0, 1), 0, 1)
     assert isinstance(fetcher, RemoteFiles)
     return fetcher.storage.place
 
@@ -269,7 +269,7 @@ def test_pickles_carry_secrets_and_reprs_do_not(tmp_path: Path) -> None:
         assert "hush" not in repr(one)
         assert "hush" not in repr(one.__dict__)
         assert "s3://bucket/" in repr(one)
-        _, fetcher = one._opened(ref, 0, 1)
+        _, fetcher = one._open(ref, 0, 1)
         assert isinstance(fetcher, RemoteFiles)
         assert isinstance(fetcher.storage.place, S3Place)
         assert fetcher.storage.place.credentials == STATIC

@@ -155,7 +155,7 @@ def test_names_and_prefixes_are_unique() -> None:
     prefixes = [known.container.url_prefix for known in ContainerTable(twice).known]
     assert prefixes == ["s3://a/", "s3://b/"]
     table = ContainerTable(twice[:2])
-    assert table.named("x") is None
+    assert table.find_by_name("x") is None
     with pytest.raises(InvalidInputError, match="no virtual chunk container is named 'x'"):
         table.find("vcc://x/a")
 

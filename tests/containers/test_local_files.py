@@ -80,7 +80,7 @@ def test_parts_of_chunks(chunks: VirtualChunks, folder: Path) -> None:
         expected = CONTENT[10 + start : 10 + start + length]
         assert chunks.fetch(wanted, start, length) == expected
         assert asyncio.run(chunks.fetch_async(wanted, start, length)) == expected
-    assert chunks.answers_at_once(wanted)
+    assert chunks.is_low_latency(wanted)
     for start, length in ((-1, 2), (0, 21), (20, 1), (5, -1)):
         with pytest.raises(InvalidInputError, match="20 bytes") as error:
             chunks.fetch(wanted, start, length)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import icefloe
 from icefloe.containers.container_table import ContainerTable
 from icefloe.containers.locations import parse_location
-from icefloe.containers.placed_columns import place_locations
+from icefloe.containers.placed_columns import resolve_locations
 from icefloe.containers.well_formed import find_malformed
 from icefloe.errors import InvalidInputError
 from icefloe.model.manifest import NO_CODE
@@ -75,5 +75,5 @@ def test_containers_and_places(locations: list[str]) -> None:
             expected.append((NO_CODE, one))
         else:
             expected.append((TABLE.known.index(file.known), file.location.text))
-    found = place_locations(TABLE, Strings.of(locations))
+    found = resolve_locations(TABLE, Strings.of(locations))
     assert list(zip(found.container.tolist(), found.places, strict=True)) == expected

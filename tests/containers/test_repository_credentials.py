@@ -58,7 +58,7 @@ def _no_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_with(chunks: VirtualChunks, location: str) -> Place:
     """Tell where a chunk would be read from, and with what."""
-    _, fetcher = chunks._opened(VirtualChunkRef(location, 0, 1), 0, 1)
+    _, fetcher = chunks._open(VirtualChunkRef(location, 0, 1), 0, 1)
     assert isinstance(fetcher, RemoteFiles)
     return fetcher.storage.place
 
@@ -256,11 +256,11 @@ def test_clients_are_kept_but_not_without_bound(monkeypatch: pytest.MonkeyPatch)
     """One for each bucket that locations name, until there are too many."""
     monkeypatch.setattr("icefloe.containers.virtual_chunks._MAX_FETCHERS", 3)
     chunks = VirtualChunks(None, None, AWS)
-    seen = [chunks._opened(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)[1] for n in (0, 0, 1, 2)]
+    seen = [chunks._open(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)[1] for n in (0, 0, 1, 2)]
     assert seen[0] is seen[1]
     assert seen[1] is not seen[2]
     for n in range(9):
-        chunks._opened(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)
+        chunks._open(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)
     assert len(chunks._fetchers) == 3
 
 

@@ -96,7 +96,7 @@ def test_reading(s3_server: S3Server, archive: ObjectStorage) -> None:
                 ref = VirtualChunkRef(location, 5, 20)
                 assert bytes(one.fetch(ref, 3, 4)) == CONTENT[8:12]
                 assert bytes(asyncio.run(one.fetch_async(ref, 3, 4))) == CONTENT[8:12]
-        assert not one.answers_at_once(ref)
+        assert not one.is_low_latency(ref)
 
 
 def test_conditions(s3_server: S3Server, archive: ObjectStorage) -> None:

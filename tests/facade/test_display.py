@@ -53,7 +53,7 @@ class FarStorage(CountingStorage):
     """Counts requests as over a network."""
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         return False
 
 

@@ -9,7 +9,7 @@ import pytest
 from icefloe.errors import OutcomeUnknownError
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import MemoryStorage, Overwrite
-from icefloe.storage.interface import Update
+from icefloe.storage.interface import UpdateIfMatch
 from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LossyStorage(MemoryStorage):
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         on_update, self.on_update = self.on_update, None
-        if on_update is None or not isinstance(mode, Update):
+        if on_update is None or not isinstance(mode, UpdateIfMatch):
             self.on_update = on_update
             return super().put(key, data, mode)
         on_update(lambda: super(LossyStorage, self).put(key, data, mode))

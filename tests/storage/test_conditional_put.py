@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
-from icefloe.storage import Create, Update, Version
-from icefloe.storage.backoff import pause_s
+from icefloe.storage import Create, UpdateIfMatch, Version
+from icefloe.storage.backoff import backoff_delay_s
 from icefloe.storage.conditional_put import (
     ConditionRefusedError,
     PresentObject,
     RequestNotSentError,
     ResponseLostError,
-    Tries,
+    RetryPolicy,
+    is_same_version,
     put_conditionally,
-    same_version,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRIES = Tries(most=4, initial_backoff_s=0.1, max_backoff_s=1)
+POLICY = RetryPolicy(max_attempts=4, initial_backoff_s=0.1, max_backoff_s=1)
 
 
 @dataclass
@@ -50,17 +50,21 @@ class LossyServer:
         self.history.append(write_id)
         return self.present.version
 
-    def conditional_write(self, condition: Create | Update, write_id: str | None) -> Version:
+    def conditional_write(self, condition: Create | UpdateIfMatch, write_id: str | None) -> Version:
         match condition:
             case Create() if self.present is None:
                 pass
-            case Update(version) if self.present and same_version(self.present.version, version):
+            case UpdateIfMatch(version) if self.present and is_same_version(
+                self.present.version, version
+            ):
                 pass
             case _:
                 raise ConditionRefusedError
         return self.write(write_id)
 
-    def sender(self, condition: Create | Update, write_id: str | None) -> Callable[[], Version]:
+    def sender(
+        self, condition: Create | UpdateIfMatch, write_id: str | None
+    ) -> Callable[[], Version]:
         def send() -> Version:
             event = self.script.pop(0) if self.script else "ok"
             if event == "unsent":
@@ -82,7 +86,7 @@ class LossyServer:
 
 
 def run(
-    server: LossyServer, condition: Create | Update, write_id: str | None = "ours"
+    server: LossyServer, condition: Create | UpdateIfMatch, write_id: str | None = "ours"
 ) -> tuple[Version, list[float]]:
     pauses: list[float] = []
     version = put_conditionally(
@@ -91,15 +95,15 @@ def run(
         write_id,
         send=server.sender(condition, write_id),
         look=lambda: server.present,
-        tries=TRIES,
+        policy=POLICY,
         sleep=pauses.append,
     )
     return version, pauses
 
 
-def server_with_object(script: list[str]) -> tuple[LossyServer, Update]:
+def server_with_object(script: list[str]) -> tuple[LossyServer, UpdateIfMatch]:
     server = LossyServer(script)
-    return server, Update(server.write("somebody"))
+    return server, UpdateIfMatch(server.write("somebody"))
 
 
 def test_success_needs_no_look() -> None:
@@ -161,7 +165,7 @@ def test_giving_up_says_whether_anything_was_sent() -> None:
     server = LossyServer(["dropped"] * 9)
     with pytest.raises(OutcomeUnknownError):
         run(server, Create())
-    assert len(server.script) == 9 - TRIES.most
+    assert len(server.script) == 9 - POLICY.max_attempts
     server = LossyServer(["unsent"] * 9)
     with pytest.raises(StorageError) as raised:
         run(server, Create())
@@ -183,18 +187,18 @@ def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
                 "ours",
                 send=server.sender(Create(), "ours"),
                 look=no_look,
-                tries=TRIES,
+                policy=POLICY,
             )
 
 
 def test_pauses_grow_and_are_bounded() -> None:
     """Waiting doubles up to the limit, each time between half and all of it."""
-    tries = Tries(most=50, initial_backoff_s=0.1, max_backoff_s=5)
+    policy = RetryPolicy(max_attempts=50, initial_backoff_s=0.1, max_backoff_s=5)
     for failures in range(1, 5000, 7):
         longest = min(5, 0.1 * 2 ** min(failures - 1, 30))
-        assert longest / 2 <= tries.pause_s(failures) <= longest
-        assert longest / 2 <= pause_s(failures, 0.1, 5) <= longest
-    assert len({pause_s(1, 1, 1) for _ in range(100)}) > 1
+        assert longest / 2 <= policy.backoff_delay_s(failures) <= longest
+        assert longest / 2 <= backoff_delay_s(failures, 0.1, 5) <= longest
+    assert len({backoff_delay_s(1, 1, 1) for _ in range(100)}) > 1
 
 
 EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"]
@@ -204,7 +208,7 @@ EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"
 def test_whatever_happens_the_answer_is_true(script: list[str], creates: bool) -> None:  # noqa: FBT001
     """Success means ours landed, refusal means it did not, and ours never lands twice."""
     server = LossyServer(list(script))
-    condition = Create() if creates else Update(server.write("somebody"))
+    condition = Create() if creates else UpdateIfMatch(server.write("somebody"))
     try:
         version, _ = run(server, condition)
     except PreconditionFailedError:

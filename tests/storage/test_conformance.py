@@ -33,7 +33,7 @@ from icefloe.storage import (
     MemoryStorage,
     Overwrite,
     Storage,
-    Update,
+    UpdateIfMatch,
     Version,
 )
 
@@ -193,8 +193,8 @@ def test_fresh_objects_are_replaced_like_others(storage: Storage) -> None:
     version = storage.head("chunks/A").version
     assert answered in {version, Version()}
     with pytest.raises(PreconditionFailedError):
-        storage.put("chunks/A", b"2", Update(Version("0")))
-    storage.put("chunks/A", b"2", Update(version))
+        storage.put("chunks/A", b"2", UpdateIfMatch(Version("0")))
+    storage.put("chunks/A", b"2", UpdateIfMatch(version))
     assert content_of(storage, "chunks/A") == b"2"
 
 
@@ -218,7 +218,7 @@ def test_many_requests_of_one_event_loop(storage: Storage) -> None:
 
 def test_who_answers_at_once(storage: Storage) -> None:
     """Memory and a disk do; a server does not."""
-    assert storage.answers_at_once == isinstance(storage, LocalStorage | MemoryStorage)
+    assert storage.is_low_latency == isinstance(storage, LocalStorage | MemoryStorage)
 
 
 def test_listings_as_icechunk_has_them(storage: Storage) -> None:
@@ -288,11 +288,11 @@ def test_create_happens_once(storage: Storage) -> None:
 def test_update_needs_the_present_version(storage: Storage) -> None:
     """An update succeeds on the version that is there, and on no earlier one."""
     first = storage.put("repo", b"1", Create())
-    second = storage.put("repo", b"2", Update(first))
+    second = storage.put("repo", b"2", UpdateIfMatch(first))
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"3", Update(first))
+        storage.put("repo", b"3", UpdateIfMatch(first))
     assert content_of(storage, "repo") == b"2"
-    third = storage.put("repo", b"3", Update(second))
+    third = storage.put("repo", b"3", UpdateIfMatch(second))
     assert storage.head("repo").version == third
     assert len({first, second, third}) == 3
 
@@ -300,10 +300,10 @@ def test_update_needs_the_present_version(storage: Storage) -> None:
 def test_update_uses_what_was_read(storage: Storage) -> None:
     """The versions that get, head and list tell are the ones that an update checks."""
     storage.put("repo", b"1")
-    storage.put("repo", b"2", Update(storage.get("repo").info.version))
-    storage.put("repo", b"3", Update(storage.head("repo").version))
+    storage.put("repo", b"2", UpdateIfMatch(storage.get("repo").info.version))
+    storage.put("repo", b"3", UpdateIfMatch(storage.head("repo").version))
     (listed,) = storage.list()
-    storage.put("repo", b"4", Update(listed.version))
+    storage.put("repo", b"4", UpdateIfMatch(listed.version))
     assert content_of(storage, "repo") == b"4"
 
 
@@ -311,10 +311,10 @@ def test_update_of_nothing_is_refused(storage: Storage) -> None:
     """An update never creates, not after a deletion either."""
     version = storage.put("repo", b"1")
     with pytest.raises(PreconditionFailedError):
-        storage.put("other", b"2", Update(version))
+        storage.put("other", b"2", UpdateIfMatch(version))
     storage.delete_many(["repo"])
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"2", Update(version))
+        storage.put("repo", b"2", UpdateIfMatch(version))
     assert list(storage.list()) == []
 
 
@@ -323,7 +323,7 @@ def test_update_after_an_overwrite_is_refused(storage: Storage) -> None:
     version = storage.put("repo", b"1", Create())
     storage.put("repo", b"2", Overwrite())
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"3", Update(version))
+        storage.put("repo", b"3", UpdateIfMatch(version))
 
 
 def test_delete_many(storage: Storage) -> None:
@@ -395,7 +395,7 @@ def test_what_is_no_key_is_refused(storage: Storage, key: str) -> None:
         lambda: storage.put(key, b"x", Fresh()),
         lambda: asyncio.run(storage.put_async(key, b"x")),
         lambda: storage.put(key, b"x", Create()),
-        lambda: storage.put(key, b"x", Update(Version("1"))),
+        lambda: storage.put(key, b"x", UpdateIfMatch(Version("1"))),
         lambda: storage.delete_many([key]),
         lambda: storage.head(key),
         lambda: storage.copy(key, "a"),
@@ -460,7 +460,7 @@ def test_threads_update_one_object(storage: Storage) -> None:
             fetched = storage.get("counter")
             following = str(int(bytes(fetched.data)) + 1).encode()
             try:
-                storage.put("counter", following, Update(fetched.info.version))
+                storage.put("counter", following, UpdateIfMatch(fetched.info.version))
             except PreconditionFailedError:
                 refused += 1
             else:

@@ -98,10 +98,10 @@ def test_clients_of_gcs_can_be_made() -> None:
         gcs_storage(bucket="b", prefix="p", bearer_token=SECRET),
         gcs_storage(bucket="b", prefix="p", anonymous=True, config={"allow_http": "true"}),
     ):
-        storage._opened()
+        storage._open_clients()
     bad = gcs_storage(bucket="b", prefix="p", service_account_key=key)
     with pytest.raises(InvalidInputError) as raised:
-        bad._opened()
+        bad._open_clients()
     assert raised.value.kind is ErrorKind.STORAGE_CONFIG
 
 
@@ -244,10 +244,10 @@ def test_checksums_that_cannot_be_sent_are_refused() -> None:
     for algorithm in ChecksumAlgorithm:
         storage = s3_storage(bucket="b", prefix="p", checksum_algorithm=algorithm, anonymous=True)
         if algorithm in {ChecksumAlgorithm.Sha256, ChecksumAlgorithm.Crc64Nvme}:
-            storage._opened()
+            storage._open_clients()
         else:
             with pytest.raises(InvalidInputError, match="use Sha256 or Crc64Nvme"):
-                storage._opened()
+                storage._open_clients()
 
 
 def test_weakly_consistent_tigris_is_read_only() -> None:

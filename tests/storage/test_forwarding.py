@@ -118,9 +118,9 @@ def test_latencies() -> None:
 
 def test_a_pause_is_no_answer_at_once() -> None:
     """An event loop must not be kept waiting for a read that pauses."""
-    assert LatencyStorage(MemoryStorage(), write_latency_ms=1).answers_at_once
-    assert not LatencyStorage(MemoryStorage(), read_latency_ms=1).answers_at_once
-    assert CountingStorage(MemoryStorage()).answers_at_once
+    assert LatencyStorage(MemoryStorage(), write_latency_ms=1).is_low_latency
+    assert not LatencyStorage(MemoryStorage(), read_latency_ms=1).is_low_latency
+    assert CountingStorage(MemoryStorage()).is_low_latency
 
 
 def test_a_slow_storage_is_the_same_place(tmp_path: Path) -> None:

@@ -16,7 +16,15 @@ from icefloe.errors import (
 )
 from icefloe.model.byte_range import Bounded, From, Last, Until
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
-from icefloe.storage import Create, Fresh, HttpStorage, LocalStorage, Update, Version, http_storage
+from icefloe.storage import (
+    Create,
+    Fresh,
+    HttpStorage,
+    LocalStorage,
+    UpdateIfMatch,
+    Version,
+    http_storage,
+)
 from support.web_servers import web_server
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ def test_reading(storage: HttpStorage) -> None:
     assert [bytes(one) for one in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
     assert bytes(storage.get_bytes("chunks/R", 2, 3)) == b"234"
     assert bytes(asyncio.run(storage.get_bytes_async("chunks/R", 2, 3))) == b"234"
-    assert not storage.answers_at_once
+    assert not storage.is_low_latency
     assert bytes(storage.get("empty").data) == b""
     assert bytes(storage.get("chunks/R", Bounded(2, 5), max_bytes=3).data) == b"234"
     with pytest.raises(StorageError, match="10 bytes"):
@@ -95,7 +103,7 @@ def test_writes_are_refused(storage: HttpStorage) -> None:
         lambda: storage.put("repo", b"x", Fresh()),
         lambda: asyncio.run(storage.put_async("repo", b"x")),
         lambda: storage.put("repo", b"x", Create()),
-        lambda: storage.put("repo", b"x", Update(Version("1"))),
+        lambda: storage.put("repo", b"x", UpdateIfMatch(Version("1"))),
         lambda: storage.delete_many(["chunks/R"]),
         lambda: storage.copy("chunks/R", "chunks/S"),
     ):

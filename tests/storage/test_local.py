@@ -27,7 +27,7 @@ from icefloe.storage import (
     LocalStorage,
     Overwrite,
     PutMode,
-    Update,
+    UpdateIfMatch,
     Version,
     write_back,
 )
@@ -54,7 +54,7 @@ def test_opening_and_reading_create_nothing(root: Path, storage: LocalStorage) -
         storage.get("repo")
     storage.delete_many(["repo", "refs/x"])
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"x", Update(Version("1")))
+        storage.put("repo", b"x", UpdateIfMatch(Version("1")))
     assert not root.parent.exists()
     storage.put("repo", b"x")
     assert [path.name for path in root.iterdir()] == ["repo"]
@@ -63,9 +63,9 @@ def test_opening_and_reading_create_nothing(root: Path, storage: LocalStorage) -
 def test_puts_leave_nothing_but_the_objects(root: Path, storage: LocalStorage) -> None:
     """Neither locks nor staged files stay in the directory that others read."""
     version = storage.put("refs/main", b"1", Create())
-    storage.put("refs/main", b"2", Update(version))
+    storage.put("refs/main", b"2", UpdateIfMatch(version))
     storage.put("chunks/A", b"3")
-    for refused in (Create(), Update(version)):
+    for refused in (Create(), UpdateIfMatch(version)):
         with pytest.raises(PreconditionFailedError):
             storage.put("refs/main", b"4", refused)
     storage.copy("chunks/A", "chunks/B")
@@ -80,7 +80,7 @@ def test_versions_never_repeat(storage: LocalStorage, monkeypatch: pytest.Monkey
     versions = [storage.put("repo", b"AB"[i % 2 : i % 2 + 1]) for i in range(50)]
     assert len(set(versions)) == 50
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"A", Update(versions[0]))
+        storage.put("repo", b"A", UpdateIfMatch(versions[0]))
 
 
 def test_deleted_and_created_again_is_another_version(root: Path) -> None:
@@ -168,7 +168,7 @@ def test_locks_where_directories_cannot_be_locked(
                 fetched = storage.get("counter")
                 following = str(int(bytes(fetched.data)) + 1).encode()
                 try:
-                    storage.put("counter", following, Update(fetched.info.version))
+                    storage.put("counter", following, UpdateIfMatch(fetched.info.version))
                     break
                 except PreconditionFailedError:
                     continue
@@ -224,7 +224,7 @@ def test_flush_order(root: Path, events: list[str]) -> None:
     version = storage.put("refs/main", b"x", Create())
     assert events == ["flush all", "flush staged", "link", "flush refs"]
     events.clear()
-    storage.put("refs/main", b"y", Update(version))
+    storage.put("refs/main", b"y", UpdateIfMatch(version))
     assert events == ["flush all", "flush staged", "rename", "flush refs"]
     events.clear()
     storage.put("refs/main", b"z", Overwrite())
@@ -235,7 +235,7 @@ def test_flush_order(root: Path, events: list[str]) -> None:
     assert events == ["flush all", "flush staged", "link", "flush repository"]
     events.clear()
     with pytest.raises(PreconditionFailedError):
-        storage.put("refs/main", b"y", Update(version))
+        storage.put("refs/main", b"y", UpdateIfMatch(version))
     assert events == []
 
 
@@ -343,11 +343,11 @@ def test_commits_flush_no_directories_of_strangers(
 
     monkeypatch.setattr(write_back.WriteBack, "watch", watch_or_refuse)
     version = storage.put("repo", b"1", Create())
-    storage.put("repo", b"2", Update(version))
+    storage.put("repo", b"2", UpdateIfMatch(version))
     assert {"chunks", "lost+found", "repository"} == set(watched)
     watched.clear()
     version = storage.put("refs/main", b"1", Create())
-    LocalStorage(root, follow_symlinks=True).put("refs/main", b"2", Update(version))
+    LocalStorage(root, follow_symlinks=True).put("refs/main", b"2", UpdateIfMatch(version))
     assert watched.count("link") == 1
 
 
@@ -362,7 +362,7 @@ def test_undurable_storages_flush_nothing(root: Path, monkeypatch: pytest.Monkey
     storage = LocalStorage(root, durable=False)
     storage.put("chunks/A", b"x", Fresh())
     version = storage.put("refs/main", b"x", Create())
-    storage.put("refs/main", b"y", Update(version))
+    storage.put("refs/main", b"y", UpdateIfMatch(version))
     storage.delete_many(["refs/main"])
 
 
@@ -500,7 +500,7 @@ def test_a_flush_that_fails_after_the_rename_is_unknown(
 
     monkeypatch.setattr(os, "rename", rename_and_break_the_disk)
     with pytest.raises(OutcomeUnknownError):
-        storage.put("repo", b"2", Update(version))
+        storage.put("repo", b"2", UpdateIfMatch(version))
 
 
 def test_a_full_disk_leaves_the_old_object(
@@ -576,11 +576,11 @@ def test_an_update_of_a_linked_object_replaces_the_link(tmp_path: Path, root: Pa
     assert first == storage.head("repo").version
     with pytest.raises(PreconditionFailedError):
         storage.put("repo", b"2", Create())
-    second = storage.put("repo", b"2", Update(first))
+    second = storage.put("repo", b"2", UpdateIfMatch(first))
     assert storage.get("repo").info.version == second
     assert (tmp_path / "elsewhere").read_bytes() == b"1"
     with pytest.raises(PreconditionFailedError):
-        storage.put("repo", b"3", Update(first))
+        storage.put("repo", b"3", UpdateIfMatch(first))
 
 
 def test_the_root_may_be_a_link(tmp_path: Path, root: Path) -> None:
@@ -606,7 +606,7 @@ def test_objects_and_directories_of_one_name(storage: LocalStorage) -> None:
     storage.put("a/b", b"x")
     with pytest.raises(StorageError, match="shorter key is an object"):
         storage.put("a/b/c", b"x")
-    for mode in (Create(), Update(Version("1"))):
+    for mode in (Create(), UpdateIfMatch(Version("1"))):
         with pytest.raises(StorageError):
             storage.put("a", b"x", mode)
     with pytest.raises(StorageError, match="directory"):

@@ -10,7 +10,7 @@ import pytest
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
-from icefloe.storage import Create, Fresh, ObjectStorage, S3Place, Update
+from icefloe.storage import Create, Fresh, ObjectStorage, S3Place, UpdateIfMatch
 from icefloe.storage.conditional_put import WRITE_ID_ATTRIBUTE
 from support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 
@@ -61,7 +61,7 @@ def test_a_lost_answer_to_a_conditional_put_is_settled(
     version = behind_proxy.put("repo", b"1", Create())
     assert s3.head("repo").version == version
     proxy.faults["PUT"] = [fault, fault]
-    version = behind_proxy.put("repo", b"2", Update(version))
+    version = behind_proxy.put("repo", b"2", UpdateIfMatch(version))
     fetched = s3.get("repo")
     assert bytes(fetched.data) == b"2"
     assert fetched.info.version == version
@@ -104,11 +104,11 @@ def test_conflicts_are_still_conflicts(
 ) -> None:
     """A put that somebody else forestalled is refused, also if the first try never left."""
     version = s3.put("repo", b"1", Create())
-    s3.put("repo", b"theirs", Update(version))
+    s3.put("repo", b"theirs", UpdateIfMatch(version))
     with pytest.raises(PreconditionFailedError):
         behind_proxy.put("repo", b"2", Create())
     with pytest.raises(PreconditionFailedError):
-        behind_proxy.put("repo", b"2", Update(version))
+        behind_proxy.put("repo", b"2", UpdateIfMatch(version))
     assert bytes(s3.get("repo").data) == b"theirs"
     assert proxy.seen == ["PUT", "HEAD", "PUT", "HEAD"]
 
@@ -118,10 +118,10 @@ def test_a_conflict_whose_answer_is_lost_is_no_success(
 ) -> None:
     """Somebody else's object and a lost answer never add up to success, nor to a sure conflict."""
     version = s3.put("repo", b"1", Create())
-    s3.put("repo", b"theirs", Update(version))
+    s3.put("repo", b"theirs", UpdateIfMatch(version))
     proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
     with pytest.raises(OutcomeUnknownError):
-        behind_proxy.put("repo", b"2", Update(version))
+        behind_proxy.put("repo", b"2", UpdateIfMatch(version))
     assert bytes(s3.get("repo").data) == b"theirs"
 
 
@@ -131,9 +131,9 @@ def test_landed_and_replaced_is_not_reported_as_a_conflict(
     """If another builds on our write before we hear of it, saying "conflict" would be wrong."""
     version = s3.put("repo", b"1", Create())
     proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
-    proxy.before_answer = lambda: s3.put("repo", b"2+", Update(s3.head("repo").version))
+    proxy.before_answer = lambda: s3.put("repo", b"2+", UpdateIfMatch(s3.head("repo").version))
     with pytest.raises(OutcomeUnknownError):
-        behind_proxy.put("repo", b"2", Update(version))
+        behind_proxy.put("repo", b"2", UpdateIfMatch(version))
     assert bytes(s3.get("repo").data) == b"2+"
 
 

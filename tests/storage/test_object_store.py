@@ -26,13 +26,13 @@ from icefloe.storage import (
     Create,
     ObjectStorage,
     S3StaticCredentials,
-    Update,
+    UpdateIfMatch,
     Version,
     azure_storage,
     s3_storage,
     storage_from_url,
 )
-from icefloe.storage.object_store.errors import redacted, translated
+from icefloe.storage.object_store.errors import redact_error, translate_error
 from support import SUPPORT
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_who_may_only_read_cannot_write(s3: ObjectStorage, s3_server: S3Server) 
         secret_access_key=s3_server.reader_secret_access_key,
     )
     assert bytes(reader.get("repo").data) == b"x"
-    for mode in (None, Create(), Update(Version("1"))):
+    for mode in (None, Create(), UpdateIfMatch(Version("1"))):
         with pytest.raises(StorageError, match="check the credentials") as raised:
             reader.put("repo", b"y") if mode is None else reader.put("repo", b"y", mode)
         assert not isinstance(raised.value, PreconditionFailedError)
@@ -204,7 +204,7 @@ def test_signed_urls_are_cut_out_of_errors() -> None:
     told = BaseError(
         "GET https://a.org/b?sv=1&sig=hush-hush in 1ms - 403\n\nDebug source:\nhush-hush"
     )
-    for error in (redacted(told), translated(told, "read", "az://b")):
+    for error in (redact_error(told), translate_error(told, "read", "az://b")):
         assert "hush-hush" not in str(error) + repr(error)
         assert "https://a.org/b?... in 1ms - 403" in str(error)
     for quoted in (
@@ -212,7 +212,7 @@ def test_signed_urls_are_cut_out_of_errors() -> None:
         "GET https://a.org/b%3fsv%3D1%26sig%3Dhush-hush in 1ms",
         "GET https://me:hush-hush@a.org/b in 1ms",
     ):
-        shown = str(translated(BaseError(quoted), "read", "az://b"))
+        shown = str(translate_error(BaseError(quoted), "read", "az://b"))
         assert "hush-hush" not in shown
         assert "a.org/b" in shown
         assert "in 1ms" in shown
@@ -276,7 +276,7 @@ def test_conditions_can_be_switched_off(s3: ObjectStorage) -> None:
     )
     s3.put("repo", b"1")
     unsafe.put("repo", b"2", Create())
-    unsafe.put("repo", b"3", Update(Version("nonsense")))
+    unsafe.put("repo", b"3", UpdateIfMatch(Version("nonsense")))
     assert bytes(s3.get("repo").data) == b"3"
 
 
@@ -287,7 +287,7 @@ def test_without_metadata_conditions_still_hold(s3: ObjectStorage) -> None:
     assert s3._look("repo").write_id is None
     with pytest.raises(PreconditionFailedError):
         plain.put("repo", b"2", Create())
-    plain.put("repo", b"2", Update(version))
+    plain.put("repo", b"2", UpdateIfMatch(version))
 
 
 def test_a_missing_object_in_a_batch_does_not_save_the_others(azure_server: AzureServer) -> None:

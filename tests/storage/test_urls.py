@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icefloe.storage.urls import redacted_url, redacted_urls_in
+from icefloe.storage.urls import redact_url, redact_urls
 
 
 @pytest.mark.parametrize(
@@ -31,17 +31,17 @@ from icefloe.storage.urls import redacted_url, redacted_urls_in
 )
 def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
     """Scheme, host, port and path are shown; what cannot be told apart from a secret is not."""
-    assert redacted_url(url) == shown
+    assert redact_url(url) == shown
 
 
 @given(st.text(alphabet="ab/:?#@%3F[]. ", max_size=12), st.text(alphabet="ab/:?#@[]. ", max_size=6))
 def test_no_password_is_shown(before: str, after: str) -> None:
     """Whatever stands around it, the end of a password, which an ``@`` follows, is hidden."""
-    assert "SECRET" not in redacted_url(f"s3://me:{before}SECRET@{after}")
-    assert "SECRET" not in redacted_url(f"https://{after}?{before}SECRET")
+    assert "SECRET" not in redact_url(f"s3://me:{before}SECRET@{after}")
+    assert "SECRET" not in redact_url(f"https://{after}?{before}SECRET")
 
 
 def test_urls_in_texts() -> None:
     """Users, passwords and queries go, the rest of the text stays."""
     text = "GET https://me:SECRET@a.org/b?sig=SECRET, then 'http://c/d%3fsig%3DSECRET' failed"
-    assert redacted_urls_in(text) == "GET https://...@a.org/b?..., then 'http://c/d?...' failed"
+    assert redact_urls(text) == "GET https://...@a.org/b?..., then 'http://c/d?...' failed"

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icefloe.storage import Create, Fresh, LocalStorage, Overwrite, Update, write_back
+from icefloe.storage import Create, Fresh, LocalStorage, Overwrite, UpdateIfMatch, write_back
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -65,14 +65,14 @@ def main(root: Path, kind: str) -> None:
                     storage.put(KEY, NEW, Overwrite())
                 case _:
                     assert version is not None
-                    storage.put(KEY, NEW, Update(version))
+                    storage.put(KEY, NEW, UpdateIfMatch(version))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         survivor = LocalStorage(root)
         listed = [info.key for info in survivor.list()]
         content = bytes(survivor.get(KEY).data) if listed else b""
         if listed:
-            survivor.put(KEY, LATER, Update(survivor.head(KEY).version))
+            survivor.put(KEY, LATER, UpdateIfMatch(survivor.head(KEY).version))
         else:
             survivor.put(KEY, LATER, Create())
         found.append(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icefloe.errors import PreconditionFailedError
-from icefloe.storage import Create, Storage, Update
+from icefloe.storage import Create, Storage, UpdateIfMatch
 from support.racers import race
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def increment(storage: Storage, times: int) -> int:
             fetched = storage.get("counter")
             following = str(int(bytes(fetched.data)) + 1).encode()
             try:
-                storage.put("counter", following, Update(fetched.info.version))
+                storage.put("counter", following, UpdateIfMatch(fetched.info.version))
                 break
             except PreconditionFailedError:
                 refused += 1

@@ -31,7 +31,7 @@ _MAX_SECONDS = 300
 def run(python: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a script as a process and return its exit code and outputs.
 
-    Besides its own folder it can import from that of the tests.
+    It can import from its own folder, and `support` itself.
     """
     command = [str(argument) for argument in arguments]
     parent = _parent(str(python), os.getpid())
@@ -112,7 +112,7 @@ def _become(task: dict[str, object]) -> None:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         case [script, *rest]:
             sys.argv = [script, *rest]
-            sys.path.insert(0, str(Path(script).parent))
+            sys.path[:0] = [str(Path(script).parent), str(Path(__file__).parents[1])]
             runpy.run_path(script, run_name="__main__")
 
 

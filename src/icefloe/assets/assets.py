@@ -279,7 +279,7 @@ class Assets:
         All calls end before this does; the first error in the order of the items is raised.
         """
         listed = list(items)
-        if len(listed) < 2 or self.storage.answers_at_once:
+        if len(listed) < 2 or self.storage.is_low_latency:
             return [function(item) for item in listed]
         with self._pool_lock:
             if self._pool is None:

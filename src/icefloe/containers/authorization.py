@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.containers import ObjectStoreConfig
 from icefloe.storage.credentials import AnyCredential, Credentials
-from icefloe.storage.urls import redacted_url
+from icefloe.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ _CREDENTIALS: Final[Mapping[type, tuple[type, str]]] = {
 """What opens each kind of store, and how that is written."""
 
 
-def authorized_containers(
+def resolve_access(
     table: ContainerTable, credentials: Mapping[str, AnyCredential | None]
 ) -> dict[str, AnyCredential | None]:
     """Tell the credentials of each container that the user opened, by its URL prefix.
@@ -89,11 +89,11 @@ def authorized_containers(
     """
     authorized: dict[str, AnyCredential | None] = {}
     for key, credential in credentials.items():
-        known = table.named(key)
+        known = table.find_by_name(key)
         if known is None:
             raise InvalidInputError(
                 f"authorize_virtual_chunk_access names {key!r}, which is the URL prefix or name of "
-                f"no virtual chunk container; there are: {table.listed()}",
+                f"no virtual chunk container; there are: {table.format_known()}",
                 kind=ErrorKind.INVALID_CREDENTIALS,
             )
         container = known.container
@@ -113,29 +113,29 @@ def authorized_containers(
     return authorized
 
 
-def unauthorized(file: VirtualFile) -> InvalidInputError:
+def unauthorized_error(file: VirtualFile) -> InvalidInputError:
     """Say that the container of a file was not opened, and how it is."""
     container = file.known.container
     return InvalidInputError(
         f"{file.shown}: a virtual chunk in the container {file.known.shown}, which leads to "
         f"{_leads_to(container)}, and which the repository was not opened to read from; if you "
         "trust it, open the repository with "
-        f"authorize_virtual_chunk_access={example_for(container)}, or give commands "
+        f"authorize_virtual_chunk_access={format_authorization(container)}, or give commands "
         f"--container {container.url_prefix}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
     )
 
 
-def example_for(container: VirtualChunkContainer) -> str:
+def format_authorization(container: VirtualChunkContainer) -> str:
     """Write what authorises a container, as a user would."""
     return f"{{{container.url_prefix!r}: {_example(container.store)}}}"
 
 
-def warn_about_none(credentials: Mapping[str, AnyCredential | None] | None) -> None:
+def warn_about_untyped_access(credentials: Mapping[str, AnyCredential | None] | None) -> None:
     """Warn, as Icechunk does, where a container is opened without saying with what."""
     for key in (key for key, credential in (credentials or {}).items() if credential is None):
         warnings.warn(
-            f"None in authorize_virtual_chunk_access, for the container {redacted_url(key)!r}, is "
+            f"None in authorize_virtual_chunk_access, for the container {redact_url(key)!r}, is "
             "deprecated: it may take credentials from your environment; say what is meant, as "
             "Credentials.S3(S3Credentials.FromEnv()), Credentials.S3(S3Credentials.Anonymous()), "
             "Credentials.LocalFileSystemAccess() or Credentials.HttpAccess()",
@@ -163,13 +163,13 @@ def _leads_to(container: VirtualChunkContainer) -> str:
         case ObjectStoreConfig.LocalFileSystem():
             return "files of this machine" + ("" if target is None else f" below {target}")
         case ObjectStoreConfig.Http():
-            return redacted_url(container.url_prefix if target is None else target)
+            return redact_url(container.url_prefix if target is None else target)
         case _:
             endpoint = None
     shown = type(store).__name__
     if endpoint is not None:
-        shown += f" at {redacted_url(endpoint)}"
-    return shown if target is None else f"{redacted_url(target)} on {shown}"
+        shown += f" at {redact_url(endpoint)}"
+    return shown if target is None else f"{redact_url(target)} on {shown}"
 
 
 def _example(store: AnyObjectStoreConfig) -> str:

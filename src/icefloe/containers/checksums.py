@@ -17,7 +17,7 @@ _UNKNOWN_TIME: Final = datetime.fromtimestamp(0, UTC)
 """What is told of files on web servers that do not say when they were changed."""
 
 
-def condition_of(checksum: Checksum) -> ReadCondition:
+def read_condition_for(checksum: Checksum) -> ReadCondition:
     """Tell what to ask a server to check."""
     match checksum:
         case ETag(value) if value.startswith("W/"):
@@ -29,7 +29,7 @@ def condition_of(checksum: Checksum) -> ReadCondition:
             return ReadCondition(if_unmodified_since=datetime.fromtimestamp(seconds, UTC))
 
 
-def holds(checksum: Checksum, etag: str | None, last_modified: datetime) -> bool:
+def matches_checksum(checksum: Checksum, etag: str | None, last_modified: datetime) -> bool:
     """Whether a file is as it was; an unknown time of change does not contradict.
 
     The time is compared in whole seconds, which is what a reference stores.
@@ -41,7 +41,7 @@ def holds(checksum: Checksum, etag: str | None, last_modified: datetime) -> bool
             return int(last_modified.timestamp()) <= seconds
 
 
-def modified(
+def modified_error(
     shown: str, checksum: Checksum, etag: str | None, last_modified: datetime | None
 ) -> StorageError:
     """Say that a file is not the one that was referenced."""

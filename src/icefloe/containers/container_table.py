@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from icefloe.containers.locations import (
     Location,
     is_relative,
-    malformed,
+    malformed_error,
     parse_location,
     parse_prefix,
     require_object,
@@ -26,7 +26,7 @@ from icefloe.model.containers import (
     is_bucket,
     normalize_prefix,
 )
-from icefloe.storage.urls import redacted_url
+from icefloe.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,7 +101,7 @@ class KnownContainer:
             place = _below(self.target, self._rest(location))
             require_object(place, url)
         if not self.root.path and not is_bucket(place.authority):
-            raise malformed(url, "what stands for the bucket cannot be the name of one")
+            raise malformed_error(url, "what stands for the bucket cannot be the name of one")
         return place
 
     def _rest(self, location: Location) -> str:
@@ -112,7 +112,7 @@ class KnownContainer:
     @property
     def shown(self) -> str:
         """The container for people."""
-        prefix = redacted_url(self.container.url_prefix)
+        prefix = redact_url(self.container.url_prefix)
         return prefix if self.container.name is None else f"{prefix} ({self.container.name})"
 
 
@@ -176,12 +176,12 @@ class ContainerTable:
         absolute = parse_location(self.expand(location))
         for known in self.known:
             if known.holds(absolute):
-                place, shown = known.place_of(absolute, location), redacted_url(location)
+                place, shown = known.place_of(absolute, location), redact_url(location)
                 if known.target is not None:
-                    shown = f"{shown} (that is, {redacted_url(place.text)})"
+                    shown = f"{shown} (that is, {redact_url(place.text)})"
                 return VirtualFile(known, place, shown)
         raise self._no_container(
-            f"no virtual chunk container holds {redacted_url(location)}", absolute
+            f"no virtual chunk container holds {redact_url(location)}", absolute
         )
 
     def expand(self, location: str) -> str:
@@ -192,12 +192,12 @@ class ContainerTable:
         known = self.by_name.get(name)
         if known is None:
             raise self._no_container(
-                f"{redacted_url(location)}: no virtual chunk container is named {name!r}", None
+                f"{redact_url(location)}: no virtual chunk container is named {name!r}", None
             )
         prefix = normalize_prefix(known.container.url_prefix)
         return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
-    def named(self, name_or_prefix: str) -> KnownContainer | None:
+    def find_by_name(self, name_or_prefix: str) -> KnownContainer | None:
         """Get a container by its name or its URL prefix, with or without ``/`` at the end."""
         by_name = self.by_name.get(name_or_prefix)
         if by_name is not None:
@@ -209,7 +209,7 @@ class ContainerTable:
                     return one
         return None
 
-    def listed(self) -> str:
+    def format_known(self) -> str:
         """Name the containers that there are, for messages."""
         shown = [known.shown for known in self.known[:_MAX_SHOWN]]
         if len(self.known) > _MAX_SHOWN:
@@ -219,9 +219,9 @@ class ContainerTable:
     def _no_container(self, what: str, location: Location | None) -> InvalidInputError:
         wanted = _SOME_CONTAINER if location is None else _container_for(location)
         return InvalidInputError(
-            f"invalid chunk location: {what}; there are: {self.listed()}; edit the repository "
-            f"configuration, config.set_virtual_chunk_container({wanted}), and open the repository "
-            "with it",
+            f"invalid chunk location: {what}; there are: {self.format_known()}; edit the "
+            f"repository configuration, config.set_virtual_chunk_container({wanted}), and open "
+            "the repository with it",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
@@ -244,7 +244,7 @@ def _container_for(location: Location) -> str:
     if location.scheme == "file":
         folder = location.path.rpartition("/")[0]
         return f"VirtualChunkContainer('file://{folder}/', local_filesystem_store({folder!r}))"
-    prefix = redacted_url(f"{location.scheme}://{location.authority}/")
+    prefix = redact_url(f"{location.scheme}://{location.authority}/")
     store = _STORES.get(location.scheme, "…")
     return f"VirtualChunkContainer({prefix!r}, {store})"
 

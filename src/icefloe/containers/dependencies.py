@@ -269,7 +269,7 @@ class DependencyCount:
         """Say what was counted, file by file and container by container."""
         self._merge()
         found = self._merged
-        placed = virtual.place_many(found.locations)
+        placed = virtual.resolve_many(found.locations)
         files, places = placed.places.unique()
         container = np.full(len(places), NO_CODE, np.int32)
         container[files] = placed.container

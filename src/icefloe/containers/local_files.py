@@ -13,7 +13,7 @@ import stat
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from icefloe.containers.checksums import holds, modified
+from icefloe.containers.checksums import matches_checksum, modified_error
 from icefloe.errors import ErrorKind, StorageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LocalFiles:
         Absolute; it may be a link itself, and the one file of a container that holds no more.
     """
 
-    answers_at_once = True
+    is_low_latency = True
 
     def __init__(self, folder: str) -> None:
         self._folder: Final = folder.rstrip("/")
@@ -134,8 +134,8 @@ def _require_unchanged(
     if checksum is None:
         return
     etag, changed = local_etag(present), datetime.fromtimestamp(present.st_mtime_ns // 10**9, UTC)
-    if not holds(checksum, etag, changed):
-        raise modified(file.shown, checksum, etag, changed)
+    if not matches_checksum(checksum, etag, changed):
+        raise modified_error(file.shown, checksum, etag, changed)
 
 
 def _real_path(fd: int, path: str) -> str:

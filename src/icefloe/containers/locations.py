@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model import containers
 from icefloe.storage.keys import MAX_KEY_BYTES
-from icefloe.storage.urls import redacted_url
+from icefloe.storage.urls import redact_url
 
 RELATIVE_SCHEME: Final = f"{containers.RELATIVE_SCHEME}://"
 """``vcc://name/path`` is the path below the URL prefix of the container with that name."""
@@ -74,7 +74,7 @@ def parse_location(url: str) -> Location:
     """Read an absolute location; raises `InvalidInputError` where it cannot name an object."""
     location = _parse(url)
     if not location.authority and location.scheme != "file":
-        raise malformed(url, "it names no bucket or host")
+        raise malformed_error(url, "it names no bucket or host")
     require_object(location, url)
     return location
 
@@ -83,7 +83,7 @@ def require_object(location: Location, url: str) -> None:
     """Raise `InvalidInputError` where a location, written as ``url``, cannot name an object."""
     problem = _problem_with_path(location)
     if problem is not None:
-        raise malformed(url, problem)
+        raise malformed_error(url, problem)
 
 
 def parse_prefix(url_prefix: str) -> Location:
@@ -96,24 +96,24 @@ def _parse(url: str) -> Location:
         url = f"file://{url[len('file:') :]}"
     parts = _URL.fullmatch(url)
     if parts is None:
-        raise malformed(url, "it has no scheme, as s3:// is one")
+        raise malformed_error(url, "it has no scheme, as s3:// is one")
     scheme, authority, path = parts["scheme"].lower(), parts["authority"], parts["path"]
     if scheme == "file":
         if authority.lower() not in {"", "localhost"}:
-            raise malformed(url, "a file URL has three slashes, as in file:///data/a.nc")
+            raise malformed_error(url, "a file URL has three slashes, as in file:///data/a.nc")
         authority, path = "", _without_dot_segments(path)
     elif not authority and path:
-        raise malformed(url, "it names no bucket or host")
+        raise malformed_error(url, "it names no bucket or host")
     try:
         return Location(scheme, unquote(authority, errors="strict"), unquote(path, errors="strict"))
     except UnicodeDecodeError as error:
-        raise malformed(url, "its percent-encoding is no UTF-8") from error
+        raise malformed_error(url, "its percent-encoding is no UTF-8") from error
 
 
-def malformed(url: str, problem: str) -> InvalidInputError:
+def malformed_error(url: str, problem: str) -> InvalidInputError:
     """Say what is wrong with a location."""
     return InvalidInputError(
-        f"error parsing virtual ref URL {redacted_url(url)!r}: {problem}",
+        f"error parsing virtual ref URL {redact_url(url)!r}: {problem}",
         kind=ErrorKind.INVALID_VIRTUAL_REF,
     )
 

@@ -29,7 +29,7 @@ _ENDS_PATH: Final = np.zeros(256, np.bool_)
 _ENDS_PATH[list(b"?#")] = True
 
 
-class PlacedLocations(NamedTuple):
+class ResolvedLocations(NamedTuple):
     """Where locations lead.
 
     Attributes
@@ -45,11 +45,11 @@ class PlacedLocations(NamedTuple):
     places: Strings
 
 
-def place_locations(table: ContainerTable, locations: Strings) -> PlacedLocations:
+def resolve_locations(table: ContainerTable, locations: Strings) -> ResolvedLocations:
     """Find where each location leads."""
     container = np.full(len(locations), NO_CODE, np.int32)
     if not len(locations):
-        return PlacedLocations(container, locations)
+        return ResolvedLocations(container, locations)
     data = np.ascontiguousarray(locations.data)
     starts, ends = locations.offsets[:-1], locations.offsets[1:]
     names = _name_starts(data, starts, ends)
@@ -80,7 +80,7 @@ def place_locations(table: ContainerTable, locations: Strings) -> PlacedLocation
         for row, place in moved.items():
             spelled[row] = place
         locations = Strings.of(spelled)
-    return PlacedLocations(container, locations)
+    return ResolvedLocations(container, locations)
 
 
 def _find(table: ContainerTable, location: str) -> tuple[int, str]:

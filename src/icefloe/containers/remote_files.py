@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from icefloe.containers.checksums import condition_of, holds, modified
+from icefloe.containers.checksums import matches_checksum, modified_error, read_condition_for
 from icefloe.containers.request_plan import plan_requests
 from icefloe.errors import (
     ErrorKind,
@@ -39,7 +39,7 @@ class RemoteFiles:
         Its settings say into how many requests a large chunk is split.
     """
 
-    answers_at_once = False
+    is_low_latency = False
 
     def __init__(self, storage: ObjectStorage) -> None:
         self.storage: Final = storage
@@ -64,7 +64,7 @@ class RemoteFiles:
         except (StorageError, InvalidInputError) as error:
             failure = error
             found = self._look(file) if isinstance(error, PreconditionFailedError) else None
-        raise _explained(file, checksum, failure, found) from failure
+        raise _explain_error(file, checksum, failure, found) from failure
 
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
@@ -90,7 +90,7 @@ class RemoteFiles:
                 if isinstance(error, PreconditionFailedError)
                 else None
             )
-        raise _explained(file, checksum, failure, found) from failure
+        raise _explain_error(file, checksum, failure, found) from failure
 
     async def fetch_many_async(
         self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
@@ -102,7 +102,9 @@ class RemoteFiles:
         ranges may be empty.
         """
         plan = coalesce(ranges, max_request_bytes=self._ideal_bytes)
-        found = await asyncio.gather(*(self._fetched(file, one, checksum) for one in plan.requests))
+        found = await asyncio.gather(
+            *(self._fetch_or_error(file, one, checksum) for one in plan.requests)
+        )
         # A range that reaches past the end of the file fails for its neighbours as well: those are
         # asked for again, by themselves. Other errors would only come again.
         alone = [
@@ -111,14 +113,14 @@ class RemoteFiles:
             if _is_too_short(found[part.request]) and plan.requests[part.request] != ranges[number]
         ]
         again = await asyncio.gather(
-            *(self._fetched(file, ranges[number], checksum) for number in alone)
+            *(self._fetch_or_error(file, ranges[number], checksum) for number in alone)
         )
         answers = [_part(found[part.request], part) for part in plan.slices]
         for number, answer in zip(alone, again, strict=True):
             answers[number] = answer
         return answers
 
-    async def _fetched(
+    async def _fetch_or_error(
         self, file: VirtualFile, wanted: Bounded, checksum: Checksum | None
     ) -> bytes | memoryview | Exception:
         try:
@@ -143,7 +145,9 @@ class RemoteFiles:
         key = file.location.key
         if checksum is None:
             return self.storage.get_bytes(key, part.start, part.end - part.start)
-        return _checked(file, self.storage.get_if(key, part, condition_of(checksum)), checksum)
+        return _verify_checksum(
+            file, self.storage.get_if(key, part, read_condition_for(checksum)), checksum
+        )
 
     async def _fetch_part_async(
         self, file: VirtualFile, part: Bounded, checksum: Checksum | None
@@ -151,8 +155,8 @@ class RemoteFiles:
         key = file.location.key
         if checksum is None:
             return await self.storage.get_bytes_async(key, part.start, part.end - part.start)
-        fetched = await self.storage.get_if_async(key, part, condition_of(checksum))
-        return _checked(file, fetched, checksum)
+        fetched = await self.storage.get_if_async(key, part, read_condition_for(checksum))
+        return _verify_checksum(file, fetched, checksum)
 
     def _look(self, file: VirtualFile) -> ObjectInfo | None:
         try:
@@ -173,22 +177,22 @@ def _part(answer: bytes | memoryview | Exception, part: Slice) -> bytes | memory
     return memoryview(answer)[part.start : part.end]
 
 
-def _checked(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
+def _verify_checksum(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
     etag, changed = fetched.info.version.etag, fetched.info.last_modified
-    if not holds(checksum, etag, changed):
-        raise modified(file.shown, checksum, etag, changed)
+    if not matches_checksum(checksum, etag, changed):
+        raise modified_error(file.shown, checksum, etag, changed)
     return fetched.data
 
 
-def _explained(
+def _explain_error(
     file: VirtualFile, checksum: Checksum | None, error: Exception, found: ObjectInfo | None
 ) -> Exception:
     """Say what an error of a storage means for a virtual chunk."""
     match error:
         case PreconditionFailedError() if checksum is not None:
             if found is None:
-                return modified(file.shown, checksum, None, None)
-            return modified(file.shown, checksum, found.version.etag, found.last_modified)
+                return modified_error(file.shown, checksum, None, None)
+            return modified_error(file.shown, checksum, found.version.etag, found.last_modified)
         case StorageError(kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED):
             return error
         case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):

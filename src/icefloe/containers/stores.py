@@ -46,7 +46,7 @@ _SAYS_NOTHING_ABOUT_THE_PLACE: Final = frozenset({"user_agent"})
 _SOME_BUCKET: Final = Location("s3", "bucket", "/")
 
 
-def home_of(repository: Storage) -> tuple[Place | None, StorageSettings]:
+def find_repository_place(repository: Storage) -> tuple[Place | None, StorageSettings]:
     """Tell where a repository is, if that is an object store, and the settings for requests."""
     while isinstance(repository, ForwardingStorage):
         repository = repository.inner
@@ -55,7 +55,7 @@ def home_of(repository: Storage) -> tuple[Place | None, StorageSettings]:
     return None, OBJECT_STORE_DEFAULTS
 
 
-def is_at_home(store: AnyObjectStoreConfig, home: Place | None) -> bool:
+def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -> bool:
     """Whether requests to a store go nowhere but where those for the repository go.
 
     The same endpoint of the same platform, addressed alike, over connections that are no less
@@ -68,7 +68,7 @@ def is_at_home(store: AnyObjectStoreConfig, home: Place | None) -> bool:
         case ObjectStoreConfig.InMemory():
             return False
     try:
-        place = _unsigned(store, _SOME_BUCKET, home).place
+        place = _make_unsigned(store, _SOME_BUCKET, home).place
     except InvalidInputError:
         return False  # options that do not fit: said when somebody reads, not when one opens
     match place, home:
@@ -99,18 +99,20 @@ def open_store(
     ``access`` is what the container is read with, ``home`` where the repository is, and
     ``location`` a file in it, which names the bucket where the container has many.
     """
-    made = _unsigned(known.container.store, known.root if location is None else location, home)
+    made = _make_unsigned(known.container.store, known.root if location is None else location, home)
     match made.place:
         case S3Place() as place:
-            made = ObjectStorage(_signed_s3(place, access, home))
+            made = ObjectStorage(_sign_s3(place, access, home))
         case GcsPlace() as place:
-            made = ObjectStorage(_signed_gcs(place, access, home))
+            made = ObjectStorage(_sign_gcs(place, access, home))
         case AzurePlace() as place:
-            made = ObjectStorage(_signed_azure(place, access, home))
+            made = ObjectStorage(_sign_azure(place, access, home))
     return made.with_settings(settings)
 
 
-def _unsigned(store: AnyObjectStoreConfig, location: Location, home: Place | None) -> ObjectStorage:
+def _make_unsigned(
+    store: AnyObjectStoreConfig, location: Location, home: Place | None
+) -> ObjectStorage:
     """Make the storage of a container before anything is said about credentials."""
     bucket = bucket_in(store, location.authority)
     match store:
@@ -169,7 +171,7 @@ def _in_region(made: ObjectStorage, home: Place | None) -> ObjectStorage:
     return ObjectStorage(place)
 
 
-def _signed_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
+def _sign_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
     if isinstance(access, Credentials.S3):
         return replace(place, credentials=access.credentials)
     if isinstance(place.credentials, S3Credentials.Anonymous):  # the container is public
@@ -183,7 +185,7 @@ def _signed_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
     return replace(place, credentials=own.credentials)
 
 
-def _signed_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace:
+def _sign_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace:
     if isinstance(access, Credentials.Gcs):
         return replace(place, credentials=access.credentials)
     own = home if isinstance(home, GcsPlace) and _says(home.config) == _says(place.config) else None
@@ -194,7 +196,7 @@ def _signed_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace
     )
 
 
-def _signed_azure(place: AzurePlace, access: Access, home: Place | None) -> AzurePlace:
+def _sign_azure(place: AzurePlace, access: Access, home: Place | None) -> AzurePlace:
     if isinstance(access, Credentials.Azure):
         return replace(place, credentials=access.credentials)
     own = home if isinstance(home, AzurePlace) and home.account == place.account else None

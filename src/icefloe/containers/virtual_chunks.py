@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from icefloe.containers.authorization import (
     AsRepository,
     ContainerAccess,
-    authorized_containers,
-    example_for,
-    unauthorized,
+    format_authorization,
+    resolve_access,
+    unauthorized_error,
 )
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
 from icefloe.containers.default_containers import default_containers
 from icefloe.containers.local_files import LocalFiles
 from icefloe.containers.location_columns import find_held
-from icefloe.containers.placed_columns import place_locations
+from icefloe.containers.placed_columns import resolve_locations
 from icefloe.containers.remote_files import RemoteFiles
-from icefloe.containers.stores import home_of, is_at_home, open_store
+from icefloe.containers.stores import find_repository_place, is_on_repository_platform, open_store
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.byte_range import Bounded
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.containers.authorization import Access
-    from icefloe.containers.placed_columns import PlacedLocations
+    from icefloe.containers.placed_columns import ResolvedLocations
     from icefloe.model.chunk_payload import VirtualChunkRef
     from icefloe.model.containers import VirtualChunkContainer
     from icefloe.model.storage_settings import StorageSettings
@@ -92,16 +92,16 @@ class VirtualChunks:
         credentials: Mapping[str, AnyCredential | None] | None,
         repository: Storage,
     ) -> None:
-        self._home, self._settings = home_of(repository)
+        self._home, self._settings = find_repository_place(repository)
         self._has_defaults = containers is None
         if containers is None:
             containers = default_containers(self._home)
         self._containers = tuple(containers)
         table = ContainerTable(self._containers)
-        self._access: dict[str, Access] = dict(authorized_containers(table, credentials or {}))
+        self._access: dict[str, Access] = dict(resolve_access(table, credentials or {}))
         if credentials is None or credentials:
             for known in table.known:
-                if is_at_home(known.container.store, self._home):
+                if is_on_repository_platform(known.container.store, self._home):
                     self._access.setdefault(known.container.url_prefix, AsRepository())
         self._start(table)
 
@@ -121,7 +121,7 @@ class VirtualChunks:
         self._start(ContainerTable(self._containers))
 
     def __repr__(self) -> str:
-        return f"<VirtualChunks: {self._table.listed()}; {len(self._access)} authorised>"
+        return f"<VirtualChunks: {self._table.format_known()}; {len(self._access)} authorised>"
 
     @property
     def authorized_prefixes(self) -> set[str]:
@@ -143,7 +143,7 @@ class VirtualChunks:
                 uses_repository_credentials=isinstance(
                     self._access.get(known.container.url_prefix), AsRepository
                 ),
-                authorization=example_for(known.container),
+                authorization=format_authorization(known.container),
             )
             for known in self._table.known
         ]
@@ -170,17 +170,17 @@ class VirtualChunks:
         except InvalidInputError:
             return None
 
-    def place_many(self, locations: Strings) -> PlacedLocations:
+    def resolve_many(self, locations: Strings) -> ResolvedLocations:
         """Tell of each location which of `containers` holds it, and which file it is."""
-        return place_locations(self._table, locations)
+        return resolve_locations(self._table, locations)
 
-    def container_number(self, name_or_prefix: str) -> int:
+    def find_container(self, name_or_prefix: str) -> int:
         """Find one of `containers` by its name or its URL prefix."""
-        known = self._table.named(name_or_prefix)
+        known = self._table.find_by_name(name_or_prefix)
         if known is None:
             raise InvalidInputError(
                 f"{name_or_prefix!r} is the URL prefix or name of no virtual chunk container; "
-                f"there are: {self._table.listed()}",
+                f"there are: {self._table.format_known()}",
                 kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
             )
         return next(number for number, one in enumerate(self._table.known) if one is known)
@@ -204,7 +204,7 @@ class VirtualChunks:
             ``INVALID_OBJECT_SIZE`` if it ends before the chunk does, ``VIRTUAL_CHUNK_FETCH`` if it
             is not there or cannot be read.
         """
-        file, fetcher = self._opened(ref, start, length)
+        file, fetcher = self._open(ref, start, length)
         if not length:
             return b""
         return fetcher.fetch(file, ref.offset + start, length, ref.checksum)
@@ -216,7 +216,7 @@ class VirtualChunks:
 
         Files of this machine are read at once: handing them to a thread would take longer.
         """
-        file, fetcher = self._opened(ref, start, length)
+        file, fetcher = self._open(ref, start, length)
         if not length:
             return b""
         return await fetcher.fetch_async(file, ref.offset + start, length, ref.checksum)
@@ -233,7 +233,7 @@ class VirtualChunks:
         wanted: list[tuple[int, Bounded]] = []
         for number, (ref, start, length) in enumerate(parts):
             try:
-                file, fetcher = self._opened(ref, start, length)
+                file, fetcher = self._open(ref, start, length)
             except InvalidInputError as error:
                 answers[number] = error
                 continue
@@ -248,18 +248,18 @@ class VirtualChunks:
         return answers
 
     @property
-    def reads_remotely(self) -> bool:
+    def has_remote_access(self) -> bool:
         """Whether any container that may be read lies behind a network."""
         return any(
             known.container.url_prefix in self._access and not is_local(known.container.store)
             for known in self._table.known
         )
 
-    def answers_at_once(self, ref: VirtualChunkRef) -> bool:
+    def is_low_latency(self, ref: VirtualChunkRef) -> bool:
         """Whether a chunk comes from a file of this machine, so that `fetch` hardly waits."""
         return is_local(self._find(ref.location).known.container.store)
 
-    def _opened(
+    def _open(
         self, ref: VirtualChunkRef, start: int, length: int
     ) -> tuple[VirtualFile, LocalFiles | RemoteFiles]:
         if not 0 <= start <= start + length <= ref.length:
@@ -270,7 +270,7 @@ class VirtualChunks:
         file = self._find(ref.location)
         prefix = file.known.container.url_prefix
         if prefix not in self._access:
-            raise unauthorized(file)
+            raise unauthorized_error(file)
         key = (prefix, file.location.authority)
         fetcher = self._fetchers.get(key)
         if fetcher is None:
@@ -279,10 +279,10 @@ class VirtualChunks:
                 if fetcher is None:
                     if len(self._fetchers) >= _MAX_FETCHERS:
                         self._fetchers.pop(next(iter(self._fetchers)))
-                    fetcher = self._fetchers[key] = self._made(file)
+                    fetcher = self._fetchers[key] = self._open_fetcher(file)
         return file, fetcher
 
-    def _made(self, file: VirtualFile) -> LocalFiles | RemoteFiles:
+    def _open_fetcher(self, file: VirtualFile) -> LocalFiles | RemoteFiles:
         container = file.known.container
         if is_local(container.store):
             return LocalFiles(file.known.root.path)

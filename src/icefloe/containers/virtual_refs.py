@@ -130,7 +130,7 @@ def list_refs(
     unknown, which spares looking them up where the query does not need them.
     """
     tests = query.location_tests()
-    wanted = None if query.container is None else virtual.container_number(query.container)
+    wanted = None if query.container is None else virtual.find_container(query.container)
     for path in _arrays(transaction, query.array_path):
         for part in transaction.fetch_chunk_refs(path):
             is_virtual = part.payloads.kind == ChunkKind.VIRTUAL
@@ -141,7 +141,7 @@ def list_refs(
                 unknown = np.full(len(refs.payloads.locations), NO_CODE, np.int32)
                 yield RefsPart(path, refs, unknown)
                 continue
-            placed = virtual.place_many(refs.payloads.locations)
+            placed = virtual.resolve_many(refs.payloads.locations)
             kept = np.ones(len(placed.container), bool)
             if wanted is not None:
                 kept &= placed.container == wanted
@@ -155,7 +155,7 @@ def list_refs(
             yield RefsPart(path, refs, placed.container)
 
 
-def single_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[VirtualRef]:
+def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[VirtualRef]:
     """Yield references one by one; ``prefixes`` are those of the containers."""
     holders: list[str | None] = [*prefixes, None]  # NO_CODE is the last
     for path, refs, container_of_location in parts:

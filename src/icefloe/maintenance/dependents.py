@@ -144,7 +144,7 @@ class _Asked:
         """Find the arrays of a manifest that refer to it."""
         payloads = manifest.payloads
         matches = self._matches(payloads.locations)
-        places = virtual.place_many(payloads.locations).places
+        places = virtual.resolve_many(payloads.locations).places
         if places is not payloads.locations:
             matches |= self._matches(places)
         if not matches.any():

@@ -65,7 +65,7 @@ class RepositoryReader:
         self._assets = Assets(storage, spec_version, _KEEP_NONE)
         self._has_parents = spec_version == 1
         self._limits = limits or ReadLimits()
-        self._one_by_one = storage.answers_at_once
+        self._one_by_one = storage.is_low_latency
         self._progress = progress
         self._read = {Phase.READ_SNAPSHOTS: 0, Phase.READ_MANIFESTS: 0}
 

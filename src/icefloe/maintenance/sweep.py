@@ -13,7 +13,7 @@ from icefloe.errors import ErrorKind, StorageError
 from icefloe.maintenance.bounded import require_positive
 from icefloe.maintenance.id_columns import format_names
 from icefloe.maintenance.progress import Phase, Step, unwatched
-from icefloe.storage.backoff import pause_s
+from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +145,7 @@ class Sweeper:
                         kind=ErrorKind.GC_DELETES_FAILING,
                     ) from error
 
-        workers = 1 if self._storage.answers_at_once else self._limits.max_concurrent_deletes
+        workers = 1 if self._storage.is_low_latency else self._limits.max_concurrent_deletes
         if workers == 1 or len(batches) < 2:
             for batch in batches:
                 delete_batch(batch)
@@ -188,6 +188,6 @@ class Sweeper:
                     return error
                 with self._lock:
                     self._throttled += 1
-                time.sleep(pause_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                time.sleep(backoff_delay_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
             else:
                 return None

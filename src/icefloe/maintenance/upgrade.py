@@ -121,7 +121,7 @@ def upgrade_storage(
 ) -> RepoInfo:
     """Do as `upgrade_icechunk_repository` with the repository at a place; returns what it wrote."""
     require_positive(prefetch_concurrency=prefetch_concurrency)
-    workers = 1 if storage.answers_at_once else prefetch_concurrency or _PREFETCH
+    workers = 1 if storage.is_low_latency else prefetch_concurrency or _PREFETCH
     for _ in range(_TRIES):
         before = _fetch_state(storage)
         infos = _fetch_histories(storage, before, workers, progress)

@@ -26,7 +26,7 @@ from icefloe.storage import (
     storage_from_url,
 )
 from icefloe.storage.forwarding import ForwardingStorage
-from icefloe.storage.urls import redacted_url, require_no_secrets, require_shareable, split_url
+from icefloe.storage.urls import redact_url, require_no_secrets, require_shareable, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -175,7 +175,7 @@ def _store_for(prefix: str) -> AnyObjectStoreConfig:
             return ObjectStoreConfig.Http()
         case scheme:
             raise InvalidInputError(
-                f"{redacted_url(prefix)!r}: no container is made for the scheme {scheme!r}; use "
+                f"{redact_url(prefix)!r}: no container is made for the scheme {scheme!r}; use "
                 "file, s3, gs, az or https, or add a VirtualChunkContainer to the repository's "
                 "configuration",
                 kind=ErrorKind.CANNOT_PARSE_URL,

@@ -43,8 +43,7 @@ from icefloe.refs.interface import Refs
 from icefloe.refs.names import decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.problems import MAIN
 from icefloe.refs.retention import plan_ref_files_expiration
-from icefloe.storage.interface import Create
-from icefloe.storage.interface import Update as IfUnchanged
+from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -340,7 +339,7 @@ class RefFiles(Refs):
             return False
         data = encode_snapshot(replace(snapshot, parent_id=root), spec_version=self.spec_version)
         try:
-            self._storage.put(key, data, IfUnchanged(fetched.info.version))
+            self._storage.put(key, data, UpdateIfMatch(fetched.info.version))
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:
@@ -354,7 +353,7 @@ class RefFiles(Refs):
         try:
             fetched = self._fetch_config()
             present: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
-            mode: Create | IfUnchanged = IfUnchanged(fetched.info.version)
+            mode: Create | UpdateIfMatch = UpdateIfMatch(fetched.info.version)
         except ObjectNotFoundError:
             present, mode = None, Create()
         if present != expected:
@@ -397,7 +396,7 @@ class RefFiles(Refs):
                 break
             try:
                 own_changes.note()
-                self._storage.put(found.key, encode_ref(target), IfUnchanged(found.version))
+                self._storage.put(found.key, encode_ref(target), UpdateIfMatch(found.version))
             except PreconditionFailedError:
                 continue  # it moved: the next look says where, and whether that matters
             return

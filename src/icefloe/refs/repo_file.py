@@ -31,8 +31,8 @@ from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan
 from icefloe.refs import changes, own_changes, problems, retention
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import require_ref_name
-from icefloe.storage.backoff import pause_s
-from icefloe.storage.interface import Update as IfUnchanged
+from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.interface import UpdateIfMatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -274,7 +274,7 @@ class RepoFile(Refs):
             if attempt >= _IMMEDIATE_TRIES:
                 initial_s = retries.effective_initial_backoff_ms / 1000
                 most_s = retries.effective_max_backoff_ms / 1000
-                time.sleep(pause_s(attempt - _IMMEDIATE_TRIES + 1, initial_s, most_s))
+                time.sleep(backoff_delay_s(attempt - _IMMEDIATE_TRIES + 1, initial_s, most_s))
         raise ConflictError(
             f"{self._storage.url}: others changed the repository {attempt} times in a row before "
             "this change could be made; try again, or raise repo_update_retries",
@@ -295,7 +295,7 @@ class RepoFile(Refs):
         self._storage.copy(REPO, OVERWRITTEN + backup)
         try:
             own_changes.note()
-            self._storage.put(REPO, data, IfUnchanged(version))
+            self._storage.put(REPO, data, UpdateIfMatch(version))
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:

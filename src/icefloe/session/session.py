@@ -16,10 +16,10 @@ from icefloe.containers.dependencies import DependencyCount
 from icefloe.containers.virtual_refs import (
     RefsQuery,
     distinct_locations,
+    iter_refs,
     list_refs,
     record_batches,
     refs_table,
-    single_refs,
 )
 from icefloe.errors import (
     ConflictError,
@@ -37,7 +37,7 @@ from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
 from icefloe.model.path import Path
-from icefloe.storage.backoff import pause_s
+from icefloe.storage.backoff import backoff_delay_s
 from icefloe.store import IcechunkStore, codec_pipeline
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
@@ -275,7 +275,7 @@ class Session:
             The name or the URL prefix of the container that holds it.
         """
         query = RefsQuery(array_path, prefix, glob, regex, container)
-        return single_refs(self._list_refs(query), self._container_prefixes)
+        return iter_refs(self._list_refs(query), self._container_prefixes)
 
     def virtual_refs_batches(
         self,
@@ -486,7 +486,7 @@ class Session:
                     return self._become_reader(flushed)
                 attempts += 1
                 if attempts > 1:
-                    time.sleep(pause_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                    time.sleep(backoff_delay_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
                 self._rebase(branch, rebase_with)
 
     def amend(

@@ -69,7 +69,7 @@ from icefloe.storage.interface import (
     PutMode,
     Storage,
     StorageObjectInfo,
-    Update,
+    UpdateIfMatch,
     Version,
 )
 from icefloe.storage.latency import LatencyStorage
@@ -139,7 +139,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
-    "Update",
+    "UpdateIfMatch",
     "Version",
     "azure_anonymous_credentials",
     "azure_credentials",

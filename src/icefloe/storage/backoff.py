@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 
-def pause_s(failures: int, initial_s: float, most_s: float) -> float:
+def backoff_delay_s(failures: int, initial_s: float, most_s: float) -> float:
     """Tell how long to wait after so many failures, the first being 1.
 
     The longest pause doubles with every failure, up to ``most_s``; the answer lies anywhere between

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
-from icefloe.storage.backoff import pause_s
-from icefloe.storage.interface import Create, Update, Version
+from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.interface import Create, UpdateIfMatch, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,19 +58,19 @@ class PresentObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Tries:
+class RetryPolicy:
     """How often to send, and how long to wait in between."""
 
-    most: int
+    max_attempts: int
     initial_backoff_s: float
     max_backoff_s: float
 
-    def pause_s(self, failures: int) -> float:
+    def backoff_delay_s(self, failures: int) -> float:
         """Tell how long to wait after so many failures; see `backoff`."""
-        return pause_s(failures, self.initial_backoff_s, self.max_backoff_s)
+        return backoff_delay_s(failures, self.initial_backoff_s, self.max_backoff_s)
 
 
-def same_version(one: Version, other: Version) -> bool:
+def is_same_version(one: Version, other: Version) -> bool:
     """Whether two versions are the same; a generation, where both have it, says more."""
     if one.generation is not None and other.generation is not None:
         return one.generation == other.generation
@@ -79,12 +79,12 @@ def same_version(one: Version, other: Version) -> bool:
 
 def put_conditionally(
     where: str,
-    condition: Create | Update,
+    condition: Create | UpdateIfMatch,
     write_id: str | None,
     *,
     send: Callable[[], Version],
     look: Callable[[], PresentObject | None],
-    tries: Tries,
+    policy: RetryPolicy,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Version:
     """Send a conditional put until its outcome is known.
@@ -102,7 +102,7 @@ def put_conditionally(
         Sends once. Raises the three errors of this module, or a `StorageError` that is final.
     look
         Tells what is there now, None for nothing; may repeat its request, which changes nothing.
-    tries
+    policy
         Bounds the whole.
     sleep
         Waits.
@@ -113,9 +113,9 @@ def put_conditionally(
     """
     response_was_lost = False
     failure: Exception | None = None
-    for attempt in range(tries.most):
+    for attempt in range(policy.max_attempts):
         if attempt > 0:
-            sleep(tries.pause_s(attempt))
+            sleep(policy.backoff_delay_s(attempt))
         try:
             return send()
         except RequestNotSentError as error:
@@ -143,25 +143,25 @@ def put_conditionally(
                 f"{where}: not written, {_refusal(condition)}"
             ) from failure
     if response_was_lost:
-        raise _unknown(where, f"{tries.most} requests were sent") from failure
+        raise _unknown(where, f"{policy.max_attempts} requests were sent") from failure
     raise StorageError(
-        f"{where}: not written, {tries.most} requests failed: {failure}"
+        f"{where}: not written, {policy.max_attempts} requests failed: {failure}"
     ) from failure
 
 
-def _holds(condition: Create | Update, present: PresentObject | None) -> bool:
+def _holds(condition: Create | UpdateIfMatch, present: PresentObject | None) -> bool:
     match condition:
         case Create():
             return present is None
-        case Update(version):
-            return present is not None and same_version(present.version, version)
+        case UpdateIfMatch(version):
+            return present is not None and is_same_version(present.version, version)
 
 
-def _refusal(condition: Create | Update) -> str:
+def _refusal(condition: Create | UpdateIfMatch) -> str:
     match condition:
         case Create():
             return "it is there already"
-        case Update():
+        case UpdateIfMatch():
             return "it changed since it was read"
 
 

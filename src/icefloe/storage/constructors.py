@@ -18,7 +18,7 @@ from icefloe.storage.credentials import (
     gcs_credentials,
     s3_credentials,
 )
-from icefloe.storage.keys import problem_with_key
+from icefloe.storage.keys import find_key_problem
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
@@ -29,7 +29,7 @@ from icefloe.storage.places import (
     HttpPlace,
     S3Place,
 )
-from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
+from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def local_filesystem_storage(
         Whether links below the directory are followed; see `LocalStorage`.
     """
     if "://" in os.fspath(path):
-        shown = redacted_url(os.fspath(path))
+        shown = redact_url(os.fspath(path))
         raise _invalid(f"{shown!r} is a URL: give a path, or use storage_from_url")
     if not os.fspath(path):
         raise _invalid("the path of a local storage is empty: use '.' for the current directory")
@@ -459,7 +459,7 @@ def http_storage(
     parts = split_url(base_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise _invalid(
-            f"{redacted_url(base_url)!r} is no web address: it must start with http:// or https://"
+            f"{redact_url(base_url)!r} is no web address: it must start with http:// or https://"
         )
     require_no_secrets(
         parts, "send what it says as headers of http_storage, such as an Authorization header"
@@ -501,7 +501,7 @@ def storage_from_url(url: str) -> Storage:
         case "file":
             if parts.netloc not in {"", "localhost"}:
                 raise _invalid(
-                    f"{redacted_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
+                    f"{redact_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
                 )
             return local_filesystem_storage(unquote(parts.path))
         case "memory":
@@ -514,7 +514,7 @@ def storage_from_url(url: str) -> Storage:
             return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
         case _:
             raise InvalidInputError(
-                f"{redacted_url(url)!r}: no storage has the scheme {parts.scheme!r}; use a path or "
+                f"{redact_url(url)!r}: no storage has the scheme {parts.scheme!r}; use a path or "
                 "one of file, s3, gs, az, http, https, memory",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
@@ -533,13 +533,13 @@ def _may_be_plain(endpoint: str | None) -> bool:
 def _bucket(name: str) -> str:
     # A ':' or '@' is what is left of a user and password before the name.
     if not name or any(one in name for one in "/:@"):
-        raise _invalid(f"{redacted_url(name)!r} is no bucket or container: give its bare name")
+        raise _invalid(f"{redact_url(name)!r} is no bucket or container: give its bare name")
     return name
 
 
 def _prefix(prefix: str | None) -> str:
     stripped = (prefix or "").strip("/")
-    problem = problem_with_key(stripped) if stripped else None
+    problem = find_key_problem(stripped) if stripped else None
     if problem is not None:
         raise InvalidInputError(f"{prefix!r} is no prefix: {problem}", kind=ErrorKind.BAD_PREFIX)
     return stripped
@@ -549,7 +549,7 @@ def _endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
     if endpoint_url is None:
         return None
     parts = split_url(endpoint_url)
-    shown = redacted_url(endpoint_url)
+    shown = redact_url(endpoint_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise _invalid(f"{shown!r} is no endpoint: it must start with https:// or http://")
     require_no_secrets(parts, "give credentials as the arguments for them")

@@ -301,7 +301,7 @@ def s3_refreshable_credentials(
         not ask for credentials at the same moment.
     """
     current = get_credentials() if scatter_initial_credentials else None
-    return S3Credentials.Refreshable(_pickled(get_credentials), current)
+    return S3Credentials.Refreshable(_pickle_function(get_credentials), current)
 
 
 def s3_static_credentials(
@@ -412,7 +412,7 @@ def gcs_refreshable_credentials(
 ) -> GcsCredentials.Refreshable:
     """Make GCS credentials that a function renews; see `s3_refreshable_credentials`."""
     current = get_credentials() if scatter_initial_credentials else None
-    return GcsCredentials.Refreshable(_pickled(get_credentials), current)
+    return GcsCredentials.Refreshable(_pickle_function(get_credentials), current)
 
 
 def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
@@ -491,7 +491,7 @@ def azure_refreshable_credentials(
 ) -> AzureCredentials.Refreshable:
     """Make Azure credentials that a function renews; see `s3_refreshable_credentials`."""
     current = get_credentials() if scatter_initial_credentials else None
-    return AzureCredentials.Refreshable(_pickled(get_credentials), current)
+    return AzureCredentials.Refreshable(_pickle_function(get_credentials), current)
 
 
 def azure_from_env_credentials() -> AzureCredentials.FromEnv:
@@ -591,7 +591,7 @@ def _for_container(prefix: str, credential: object) -> AnyCredential | None:
             )
 
 
-def _pickled(function: Callable[[], object]) -> bytes:
+def _pickle_function(function: Callable[[], object]) -> bytes:
     try:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_FILE_NAME: Final = "lock#0"
-"""Where directories cannot be locked: a name that listings leave out (see `staged_files`)."""
+"""Where directories cannot be hold_lock: a name that listings leave out (see `staged_files`)."""
 
 # NFS turns flock into a byte-range lock, which wants a file opened for writing, and which is held
 # by the process instead of the open file: threads have to be kept apart by a lock of their own.
@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_forget_lock_of_parent)
 
 
 @contextmanager
-def locked(directory_fd: int, directory: str) -> Iterator[None]:
+def hold_lock(directory_fd: int, directory: str) -> Iterator[None]:
     """Hold the lock of an open directory; waits for whoever holds it.
 
     Every call needs a descriptor of its own: two threads that share one share the lock.

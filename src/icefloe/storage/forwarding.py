@@ -67,9 +67,9 @@ class ForwardingStorage(Storage):
         return self._inner.read_only
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         """Whether reads come at once."""
-        return self._inner.answers_at_once
+        return self._inner.is_low_latency
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"

@@ -73,7 +73,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateIfMatch:
     """Put only if what is there still has this version."""
 
     version: Version
@@ -90,7 +90,7 @@ class Fresh:
     """
 
 
-PutMode: TypeAlias = Overwrite | Create | Update | Fresh
+PutMode: TypeAlias = Overwrite | Create | UpdateIfMatch | Fresh
 
 
 class Storage(ABC):
@@ -120,7 +120,7 @@ class Storage(ABC):
         return False
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         """Whether reads come from memory or a disk of this machine.
 
         An event loop may then call `get_bytes` without leaving its thread, which costs more than

@@ -27,7 +27,7 @@ def is_plain_key(key: str) -> bool:
 
 def validate_key(key: str) -> None:
     """Raise `InvalidInputError` unless ``key`` names an object on every storage."""
-    problem = problem_with_key(key)
+    problem = find_key_problem(key)
     if problem is not None:
         raise InvalidInputError(f"{key!r} is no storage key: {problem}", kind=ErrorKind.INVALID_KEY)
 
@@ -41,14 +41,14 @@ def validate_list_prefix(prefix: str) -> None:
             f"{prefix!r} is no prefix to list: it must be empty or end in '/'",
             kind=ErrorKind.BAD_PREFIX,
         )
-    problem = problem_with_key(prefix[:-1])
+    problem = find_key_problem(prefix[:-1])
     if problem is not None:
         raise InvalidInputError(
             f"{prefix!r} is no prefix to list: {problem}", kind=ErrorKind.BAD_PREFIX
         )
 
 
-def problem_with_key(key: str) -> str | None:
+def find_key_problem(key: str) -> str | None:
     """Say why a string is not a key, or None where it is one."""
     if is_plain_key(key):
         return None

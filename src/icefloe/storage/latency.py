@@ -59,9 +59,9 @@ class LatencyStorage(ForwardingStorage):
         self._read_latency_ms = _latency(value)
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         """Whether reads come at once: those that pause would keep an event loop waiting."""
-        return self._read_latency_ms == 0 and super().answers_at_once
+        return self._read_latency_ms == 0 and super().is_low_latency
 
     def _around(self, request: Request, run: Callable[[], T]) -> T:
         time.sleep(self._pause_s(request))

@@ -55,7 +55,7 @@ from icefloe.errors import (
 )
 from icefloe.model.byte_range import Bounded, resolve
 from icefloe.model.storage_settings import LOCAL_FILE_SYSTEM_DEFAULTS, StorageSettings
-from icefloe.storage.directory_lock import LOCK_FILE_NAME, locked
+from icefloe.storage.directory_lock import LOCK_FILE_NAME, hold_lock
 from icefloe.storage.interface import (
     Create,
     Fetched,
@@ -64,12 +64,12 @@ from icefloe.storage.interface import (
     Overwrite,
     PutMode,
     Storage,
-    Update,
+    UpdateIfMatch,
     Version,
 )
-from icefloe.storage.keys import is_plain_key, problem_with_key, validate_key, validate_list_prefix
+from icefloe.storage.keys import find_key_problem, is_plain_key, validate_key, validate_list_prefix
 from icefloe.storage.size_limit import require_at_most
-from icefloe.storage.staged_files import StagedFile, flush, is_staged_name, staged, write_all
+from icefloe.storage.staged_files import StagedFile, flush, is_staged_name, stage_file, write_all
 from icefloe.storage.write_back import WriteBack
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class LocalStorage(Storage):
         return make, ()
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         """Always: a read takes microseconds, or as long as the disk does."""
         return True
 
@@ -176,7 +176,7 @@ class LocalStorage(Storage):
     ) -> Fetched:
         """Fetch an object or a range of it: open, look, read."""
         path = self._path(key)
-        with _translated("read", key), self._opened(path, key) as (fd, present):
+        with _translate_errors("read", key), self._open_object(path, key) as (fd, present):
             wanted = resolve(byte_range, present.st_size)
             require_at_most(max_bytes, wanted, key)
             return Fetched(_read(fd, wanted, key), _info(key, present))
@@ -184,7 +184,7 @@ class LocalStorage(Storage):
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         """Fetch several ranges of one version of an object."""
         path = self._path(key)
-        with _translated("read", key), self._opened(path, key) as (fd, present):
+        with _translate_errors("read", key), self._open_object(path, key) as (fd, present):
             wanted = [resolve(one, present.st_size) for one in ranges]
             return [_read(fd, one, key) for one in wanted]
 
@@ -215,13 +215,13 @@ class LocalStorage(Storage):
             return self._put_fresh(key, data)
         path = self._path(key)
         directory = os.path.dirname(path)
-        with _translated("write", key):
+        with _translate_errors("write", key):
             # An update that cannot succeed should not first write and flush.
-            if isinstance(mode, Update):
+            if isinstance(mode, UpdateIfMatch):
                 self._check_condition(key, mode, self._stat_object_or_none(path))
             if self._durable:
                 self._flush_all_written()
-            with self._staged(directory, data) as new:
+            with self._stage(directory, data) as new:
                 if isinstance(mode, Create):
                     return self._create(key, path, directory, new)
                 return self._replace(key, path, directory, new, mode)
@@ -232,12 +232,12 @@ class LocalStorage(Storage):
         for directory, group in groupby(paths, key=lambda item: os.path.dirname(item[0])):
             with (
                 suppress(FileNotFoundError, NotADirectoryError),
-                _opened_directory(directory) as fd,
+                _open_directory(directory) as fd,
             ):
                 for path, key in group:
                     # The lock keeps a deletion from falling between the look and the rename of
                     # an update, which would bring the object back.
-                    with _translated("delete", key), locked(fd, directory):
+                    with _translate_errors("delete", key), hold_lock(fd, directory):
                         _unlink(path)
                 if self._durable:
                     flush(fd)
@@ -252,7 +252,7 @@ class LocalStorage(Storage):
     def head(self, key: str) -> ObjectInfo:
         """Tell what is known of one object."""
         path = self._path(key)
-        with _translated("read", key):
+        with _translate_errors("read", key):
             present = os.stat(path, follow_symlinks=self._follow_symlinks)
             _require_file(present, key)
             return _info(key, present)
@@ -278,7 +278,7 @@ class LocalStorage(Storage):
                 if not is_staged_name(name) or name == LOCK_FILE_NAME:
                     continue
                 path = f"{directory}/{name}"
-                with _translated("delete", path):
+                with _translate_errors("delete", path):
                     present = _stat_or_none(path)
                     if present is not None and _time(present) < before:
                         _unlink(path)
@@ -315,7 +315,7 @@ class LocalStorage(Storage):
         return _stat_or_none(path, follow_symlinks=self._follow_symlinks)
 
     @contextmanager
-    def _opened(self, path: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
+    def _open_object(self, path: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
         fd = os.open(path, self._read_flags)
         try:
             present = os.fstat(fd)
@@ -327,7 +327,7 @@ class LocalStorage(Storage):
     def _put_fresh(self, key: str, data: bytes | memoryview) -> Version:
         path = self._path(key)
         try:
-            fd = self._opened_fresh(path)
+            fd = self._open_fresh(path)
             try:
                 try:
                     write_all(fd, data)
@@ -338,12 +338,12 @@ class LocalStorage(Storage):
                     os.unlink(path)
                 raise
         except FileExistsError as error:
-            raise self._refused_create(key, path) from error
+            raise self._raise_create_refused(key, path) from error
         except OSError as error:
             raise _storage_error("write", key, error) from error
         return _UNKNOWN_VERSION
 
-    def _opened_fresh(self, path: str) -> int:
+    def _open_fresh(self, path: str) -> int:
         directory = path[: path.rindex("/")]
         if directory in self._directories_for_fresh:
             with suppress(FileNotFoundError):  # somebody removed the directory
@@ -357,11 +357,11 @@ class LocalStorage(Storage):
         return fd
 
     @contextmanager
-    def _staged(self, directory: str, data: bytes | memoryview) -> Iterator[StagedFile]:
+    def _stage(self, directory: str, data: bytes | memoryview) -> Iterator[StagedFile]:
         while True:
             entered = False
             try:
-                with staged(directory, data, durable=self._durable) as new:
+                with stage_file(directory, data, durable=self._durable) as new:
                     entered = True
                     yield new
             except FileNotFoundError:
@@ -385,29 +385,29 @@ class LocalStorage(Storage):
         try:
             os.link(new.path, path)
         except FileExistsError as error:
-            raise self._refused_create(key, path) from error
+            raise self._raise_create_refused(key, path) from error
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
             # Without hard links, looking and renaming under the lock excludes all writers that
             # take it, which is every icefloe; it cannot exclude another implementation.
-            with _opened_directory(directory) as fd, locked(fd, directory):
+            with _open_directory(directory) as fd, hold_lock(fd, directory):
                 if _stat_or_none(path) is not None:
-                    raise self._refused_create(key, path) from error
+                    raise self._raise_create_refused(key, path) from error
                 os.rename(new.path, path)
         self._flush_published(directory, key)
         return version
 
-    def _refused_create(self, key: str, path: str) -> StorageError:
+    def _raise_create_refused(self, key: str, path: str) -> StorageError:
         if os.path.isdir(path):
             return _directory_at(key)
         return PreconditionFailedError(f"{key}: not created in {self.url}, it is there already")
 
     def _replace(
-        self, key: str, path: str, directory: str, new: StagedFile, mode: Overwrite | Update
+        self, key: str, path: str, directory: str, new: StagedFile, mode: Overwrite | UpdateIfMatch
     ) -> Version:
         # Nothing is flushed while the lock is held: it excludes others for microseconds.
-        with _opened_directory(directory) as fd, locked(fd, directory):
+        with _open_directory(directory) as fd, hold_lock(fd, directory):
             present = self._stat_object_or_none(path)
             self._check_condition(key, mode, present)
             if present is not None:
@@ -418,9 +418,11 @@ class LocalStorage(Storage):
         return version
 
     def _check_condition(
-        self, key: str, mode: Overwrite | Update, present: os.stat_result | None
+        self, key: str, mode: Overwrite | UpdateIfMatch, present: os.stat_result | None
     ) -> None:
-        if isinstance(mode, Update) and (present is None or version_of(present) != mode.version):
+        if isinstance(mode, UpdateIfMatch) and (
+            present is None or version_of(present) != mode.version
+        ):
             raise PreconditionFailedError(
                 f"{key}: not updated in {self.url}, it changed since it was read"
             )
@@ -479,7 +481,7 @@ class LocalStorage(Storage):
     def _may_be_listed(self, entry: os.DirEntry[str], prefix: str) -> bool:
         # What could not be fetched is no object: uploads in progress, and names that are no keys.
         # A directory is no upload, whatever its name: branches may be called `a#1`.
-        if problem_with_key(prefix + entry.name) is not None:
+        if find_key_problem(prefix + entry.name) is not None:
             return False
         if entry.is_symlink() and not self._follow_symlinks:
             raise _link_at(prefix + entry.name)
@@ -545,7 +547,7 @@ def _refuse_to_skip(error: OSError) -> None:
 
 
 @contextmanager
-def _opened_directory(directory: str) -> Iterator[int]:
+def _open_directory(directory: str) -> Iterator[int]:
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -554,7 +556,7 @@ def _opened_directory(directory: str) -> Iterator[int]:
 
 
 def _flush_directory(directory: str) -> None:
-    with _opened_directory(directory) as fd:
+    with _open_directory(directory) as fd:
         try:
             flush(fd)
         except OSError as error:
@@ -565,7 +567,7 @@ def _flush_directory(directory: str) -> None:
 
 
 @contextmanager
-def _translated(doing: str, key: str) -> Iterator[None]:
+def _translate_errors(doing: str, key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

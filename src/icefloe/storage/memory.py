@@ -22,7 +22,7 @@ from icefloe.storage.interface import (
     Overwrite,
     PutMode,
     Storage,
-    Update,
+    UpdateIfMatch,
     Version,
 )
 from icefloe.storage.keys import validate_key, validate_list_prefix
@@ -64,7 +64,7 @@ class MemoryStorage(Storage):
         )
 
     @property
-    def answers_at_once(self) -> bool:
+    def is_low_latency(self) -> bool:
         """Always."""
         return True
 
@@ -76,7 +76,7 @@ class MemoryStorage(Storage):
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
         """Fetch an object or a range of it, without copying."""
-        stored = self._stored(key)
+        stored = self._require(key)
         wanted = resolve(byte_range, len(stored.data))
         require_at_most(max_bytes, wanted, key)
         if wanted.end - wanted.start == len(stored.data):
@@ -85,13 +85,13 @@ class MemoryStorage(Storage):
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         """Fetch several ranges of one object, without copying."""
-        data = self._stored(key).data
+        data = self._require(key).data
         resolved = [resolve(one, len(data)) for one in ranges]
         return [memoryview(data)[one.start : one.end] for one in resolved]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
         """Fetch the bytes of one range, without copying."""
-        data = self._stored(key).data
+        data = self._require(key).data
         end = start + length
         if start == 0 and end == len(data):
             return data
@@ -107,7 +107,7 @@ class MemoryStorage(Storage):
             match mode:
                 case Create() if present is not None:
                     raise PreconditionFailedError(f"{key}: created, but it is there already")
-                case Update(version) if present is None or present.info.version != version:
+                case UpdateIfMatch(version) if present is None or present.info.version != version:
                     raise PreconditionFailedError(
                         f"{key}: updated, but it changed since it was read"
                     )
@@ -132,16 +132,16 @@ class MemoryStorage(Storage):
 
     def head(self, key: str) -> ObjectInfo:
         """Tell what is known of one object."""
-        return self._stored(key).info
+        return self._require(key).info
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object, replacing what is at ``target``."""
         validate_key(target)
-        data = self._stored(source).data
+        data = self._require(source).data
         with self._lock:
             self._store(target, data)
 
-    def _stored(self, key: str) -> _StoredObject:
+    def _require(self, key: str) -> _StoredObject:
         validate_key(key)
         with self._lock:
             stored = self._objects.get(key)

@@ -62,7 +62,7 @@ class S3Place:
     @property
     def url(self) -> str:
         """The place for people, without endpoint and credentials."""
-        return _joined(f"{self.scheme}://{self.bucket}", self.prefix)
+        return _join(f"{self.scheme}://{self.bucket}", self.prefix)
 
     @property
     def lists_in_key_order(self) -> bool:
@@ -83,7 +83,7 @@ class GcsPlace:
     @property
     def url(self) -> str:
         """The place for people, without credentials."""
-        return _joined(f"gs://{self.bucket}", self.prefix)
+        return _join(f"gs://{self.bucket}", self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class AzurePlace:
     @property
     def url(self) -> str:
         """The place for people, without credentials."""
-        return _joined(f"az://{self.container}", self.prefix)
+        return _join(f"az://{self.container}", self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,5 +132,5 @@ def with_user_agent(place: Place, user_agent: str) -> Place:
             return replace(place, config={**place.config, "user_agent": user_agent})
 
 
-def _joined(base: str, prefix: str) -> str:
+def _join(base: str, prefix: str) -> str:
     return f"{base}/{prefix}" if prefix else base

@@ -22,7 +22,7 @@ from icefloe.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
-from icefloe.storage.urls import redacted_url, split_url
+from icefloe.storage.urls import redact_url, split_url
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -42,7 +42,7 @@ def redirect_storage(base_url: str) -> ObjectStorage:
     """
     if not _is_web_address(base_url):
         raise InvalidInputError(
-            f"{redacted_url(base_url)!r} is no web address: it must start with http:// or "
+            f"{redact_url(base_url)!r} is no web address: it must start with http:// or "
             "https://, without a user or password",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
@@ -52,28 +52,27 @@ def redirect_storage(base_url: str) -> ObjectStorage:
         if not _is_web_address(url):
             return storage_from_redirect(url)
     raise _bad(
-        f"{redacted_url(base_url)}: more than {MAX_REDIRECTS} redirects, and none names a "
-        "repository"
+        f"{redact_url(base_url)}: more than {MAX_REDIRECTS} redirects, and none names a repository"
     )
 
 
 def storage_from_redirect(url: str) -> ObjectStorage:
     """Make the storage that the target of a redirect names, with anonymous credentials."""
     try:
-        return _named_storage(url)
+        return _open_target(url)
     except InvalidInputError as error:
         # What is wrong comes from the server, and not from the caller.
         raise _bad(f"the target of a redirect cannot be opened: {error}") from error
 
 
-def _named_storage(url: str) -> ObjectStorage:
+def _open_target(url: str) -> ObjectStorage:
     parts = split_url(url)
     prefix = parts.path.strip("/")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     match parts.scheme:
         case "s3":
             if "region" not in query:
-                raise _bad(f"{redacted_url(url)}: a redirect to S3 must say ?region=")
+                raise _bad(f"{redact_url(url)}: a redirect to S3 must say ?region=")
             return s3_storage(
                 bucket=parts.netloc, prefix=prefix, region=query["region"], anonymous=True
             )
@@ -99,7 +98,7 @@ def _named_storage(url: str) -> ObjectStorage:
             plain = parts.scheme.partition("+")[0]
             return http_storage(f"{plain}://{parts.netloc}{parts.path}")
         case _:
-            raise _bad(f"{redacted_url(url)}: a redirect here names no place that can be opened")
+            raise _bad(f"{redact_url(url)}: a redirect here names no place that can be opened")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -131,12 +130,12 @@ def _target(url: str) -> str:
         target = urljoin(url, location)
         split_url(target)
         return target
-    raise _bad(f"{redacted_url(url)}: redirects to what is no URL: {redacted_url(location)!r}")
+    raise _bad(f"{redact_url(url)}: redirects to what is no URL: {redact_url(location)!r}")
 
 
 def _location(url: str) -> str:
     opener = urllib.request.build_opener(_NoRedirects)
-    shown = redacted_url(url)
+    shown = redact_url(url)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
             raise _bad(f"{shown}: answered {response.status} instead of a redirect")

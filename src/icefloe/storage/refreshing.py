@@ -64,11 +64,11 @@ class RefreshingCredential(Generic[C]):
             if self._current is None or (
                 self._renew_at is not None and datetime.now(UTC) >= self._renew_at
             ):
-                self._current = self._ask()
+                self._current = self._refresh()
                 self._renew_at = _renewal_time(self._current)
             return self._current
 
-    def _ask(self) -> C:
+    def _refresh(self) -> C:
         if self._function is None:
             self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class
         try:
@@ -76,7 +76,7 @@ class RefreshingCredential(Generic[C]):
         except Exception as error:  # noqa: BLE001 - it is the user's function
             kind_of_error = type(error).__name__
         else:
-            return self._checked(answer)
+            return self._require_kind(answer)
         # Only the type, and raised outside of the handler: the text of somebody else's error may
         # quote what it was given, and a traceback shows the texts of causes and contexts too.
         raise StorageError(
@@ -85,7 +85,7 @@ class RefreshingCredential(Generic[C]):
             kind=ErrorKind.INVALID_CREDENTIALS,
         ) from None
 
-    def _checked(self, answer: object) -> C:
+    def _require_kind(self, answer: object) -> C:
         if isinstance(answer, self._kinds):
             return answer
         wanted = " or ".join(kind.__qualname__ for kind in self._kinds)

@@ -63,7 +63,7 @@ class StagedFile:
 
 
 @contextmanager
-def staged(directory: str, data: bytes | memoryview, *, durable: bool) -> Iterator[StagedFile]:
+def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> Iterator[StagedFile]:
     """Write ``data`` to a staged file, which is gone at the end unless it was renamed away."""
     path = f"{directory}/staged#{secrets.randbits(63)}"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)

@@ -40,7 +40,7 @@ _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
 
 
-def redacted_url(url: str) -> str:
+def redact_url(url: str) -> str:
     """Show where a URL leads, without user, password, query and fragment."""
     shown = _SHOWN.fullmatch(url)
     if shown is None:
@@ -49,7 +49,7 @@ def redacted_url(url: str) -> str:
     return (shown["scheme"] or "") + _QUERY.sub(_HIDDEN, shown["place"])
 
 
-def redacted_urls_in(text: str) -> str:
+def redact_urls(text: str) -> str:
     """Take users, passwords and queries out of the URLs in a text of somebody else's."""
     return _USER_INFO.sub(f"{_HIDDEN}@", _QUERY.sub(f"?{_HIDDEN}", text))
 
@@ -59,7 +59,7 @@ def split_url(url: str) -> SplitResult:
     with suppress(ValueError):  # whose text quotes the URL, so it must not become the context
         return urlsplit(url)
     raise InvalidInputError(
-        f"{redacted_url(url)!r} is no URL: its host cannot be made out",
+        f"{redact_url(url)!r} is no URL: its host cannot be made out",
         kind=ErrorKind.CANNOT_PARSE_URL,
     )
 
@@ -76,7 +76,7 @@ def require_no_secrets(parts: SplitResult, advice: str) -> None:
     else:
         return
     raise InvalidInputError(
-        f"{redacted_url(parts.geturl())}: {problem}; {advice}", kind=ErrorKind.STORAGE_CONFIG
+        f"{redact_url(parts.geturl())}: {problem}; {advice}", kind=ErrorKind.STORAGE_CONFIG
     )
 
 
@@ -99,7 +99,7 @@ def require_shareable(url: str) -> None:
     else:
         return
     raise InvalidInputError(
-        f"{redacted_url(url)}: the name of this file has {problem} in it, and would stay in the "
+        f"{redact_url(url)}: the name of this file has {problem} in it, and would stay in the "
         "repository for all to see; name it without, and give credentials in the environment, or "
         "headers and credentials to a virtual chunk container for it",
         kind=ErrorKind.CANNOT_PARSE_URL,

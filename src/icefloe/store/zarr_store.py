@@ -109,9 +109,9 @@ class IcechunkStore(Store):
     def __init__(self, session: Session, read_only: bool | None = None) -> None:  # noqa: FBT001
         super().__init__(read_only=session.read_only if read_only is None else read_only)
         self._session = session
-        self._answers_at_once = session.connection.storage.answers_at_once
+        self._is_low_latency = session.connection.storage.is_low_latency
         # A repository on this machine can have its chunks behind a network: those are awaited.
-        self._may_wait = not self._answers_at_once or session.connection.virtual.reads_remotely
+        self._may_wait = not self._is_low_latency or session.connection.virtual.has_remote_access
         self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, CoalescedReads] = (
             WeakKeyDictionary()
         )
@@ -271,7 +271,7 @@ class IcechunkStore(Store):
         self._require_buffer(value)
         self._check_writable()
         parsed = parse_key(key)
-        if self._answers_at_once:
+        if self._is_low_latency:
             self._set(parsed, value)
         elif isinstance(parsed, ChunkKey):
             await self._prepare(parsed.path)
@@ -527,7 +527,7 @@ class IcechunkStore(Store):
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may wait for the storage."""
-        if self._answers_at_once:
+        if self._is_low_latency:
             return function(*args, **kwargs)
         return await asyncio.to_thread(function, *args, **kwargs)
 
@@ -554,7 +554,7 @@ class IcechunkStore(Store):
     async def _locate_async(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
     ) -> bytes | memoryview | ChunkSlice | None:
-        if self._answers_at_once or (
+        if self._is_low_latency or (
             isinstance(key, ChunkKey)
             and self._transaction.is_location_cached(key.path, key.indices)
         ):
@@ -562,7 +562,7 @@ class IcechunkStore(Store):
         return await asyncio.to_thread(self._locate, key, byte_range)
 
     async def _fetch_async(self, part: ChunkSlice) -> bytes | memoryview:
-        if self._answers_at_once and isinstance(part.payload, ChunkRef):
+        if self._is_low_latency and isinstance(part.payload, ChunkRef):
             return self._transaction.fetch(part)
         loop = asyncio.get_running_loop()
         reads = self._reads.get(loop)

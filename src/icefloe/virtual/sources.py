@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from icefloe.containers.authorization import authorized_containers
+from icefloe.containers.authorization import resolve_access
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
 from icefloe.containers.locations import parse_location
 from icefloe.containers.stores import open_store
@@ -24,7 +24,7 @@ from icefloe.model.byte_range import Bounded
 from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import storage_from_url
 from icefloe.storage.local import LocalStorage
-from icefloe.storage.urls import redacted_url, require_shareable
+from icefloe.storage.urls import redact_url, require_shareable
 from icefloe.virtual.dataset import SourceFile, changed_at
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Sources:
         credentials: Mapping[str, AnyCredential | None] | None = None,
     ) -> None:
         self._table = ContainerTable(containers)
-        self._access: Mapping[str, Access] = authorized_containers(self._table, credentials or {})
+        self._access: Mapping[str, Access] = resolve_access(self._table, credentials or {})
         self._usable: Container[str] = {one.url_prefix for one in containers}
         self._home: Place | None = None
         self._settings = OBJECT_STORE_DEFAULTS
@@ -198,7 +198,7 @@ class Sources:
         beside = f"{owner.url.rpartition('/')[0]}/"
         if not parse_location(url).text.startswith(unquote(beside)):
             raise InvalidInputError(
-                f"{redacted_url(owner.url)} refers to {redacted_url(url)}, which lies elsewhere "
+                f"{redact_url(owner.url)} refers to {redact_url(url)}, which lies elsewhere "
                 "and would have to be read; if you trust it, pass "
                 "containers=[VirtualChunkContainer(…)] for that place, or loadable_variables=() to "
                 "load nothing",
@@ -315,7 +315,7 @@ def fetch_ranges(source: OpenSource, starts: list[int], lengths: list[int]) -> l
 def missing(url: str) -> ObjectNotFoundError:
     """Say that there is no such file."""
     return ObjectNotFoundError(
-        f"{redacted_url(url)}: there is no such file or folder", kind=ErrorKind.OBJECT_NOT_FOUND
+        f"{redact_url(url)}: there is no such file or folder", kind=ErrorKind.OBJECT_NOT_FOUND
     )
 
 
@@ -326,4 +326,4 @@ def _local(url: str, path: str) -> OpenSource:
 
 def _unreadable(url: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error)
-    return StorageError(f"{redacted_url(url)}: cannot be read: {reason}", kind=ErrorKind.IO)
+    return StorageError(f"{redact_url(url)}: cannot be read: {reason}", kind=ErrorKind.IO)

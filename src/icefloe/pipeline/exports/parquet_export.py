@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.engine.progress import run_watched
-from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
+from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -205,7 +205,7 @@ def _require_local(target: str) -> Path:
     local = _local(target)
     if local is None:
         raise _bad(
-            f"{redacted_url(target)}: without Spark, rows go to a directory of this machine: give "
+            f"{redact_url(target)}: without Spark, rows go to a directory of this machine: give "
             "one, or pass a session (leave --no-spark out)"
         )
     return local.absolute()

@@ -40,7 +40,7 @@ from icefloe.pipeline.files.static_arrays import (
 )
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
-from icefloe.storage.backoff import pause_s
+from icefloe.storage.backoff import backoff_delay_s
 from icefloe.virtual.agreement import raise_disagreements
 from icefloe.virtual.combining import combine, require_dims
 from icefloe.virtual.dataset import LoadedArray, find_coordinate
@@ -217,7 +217,7 @@ class FileJob:
             except RebaseFailedError:
                 if not self.append or attempt + 1 == _TRIES:
                     raise
-                time.sleep(pause_s(attempt, 0.05, 5.0))
+                time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         raise AssertionError("the last try raises or returns")
 
     def _start(self) -> JobRun:

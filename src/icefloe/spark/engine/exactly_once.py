@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
-from icefloe.storage.backoff import pause_s
+from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +140,7 @@ def commit_once(
         else:
             return Committed(made, is_new=True)
         if attempt:
-            time.sleep(pause_s(attempt, 0.05, 5.0))
+            time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
             session.rebase(solver or ConflictDetector())
         except ConflictError:

@@ -16,7 +16,7 @@ from icefloe.storage.credentials import (
     S3Credentials,
     containers_credentials,
 )
-from icefloe.storage.urls import redacted_url, require_no_secrets, split_url
+from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ def _storage(place: Mapping[str, str]) -> Storage:
         )
     if asked:
         raise invalid(
-            f"option {next(iter(asked))!r} is for s3:// URLs, and this is {redacted_url(url)!r}"
+            f"option {next(iter(asked))!r} is for s3:// URLs, and this is {redact_url(url)!r}"
         )
     match parts.scheme:
         case "gs" | "gcs":
@@ -137,7 +137,7 @@ def _storage(place: Mapping[str, str]) -> Storage:
         case _:
             raise invalid(
                 f"options 'anonymous' and 'from_env' are for s3://, gs:// and az:// URLs, and this "
-                f"is {redacted_url(url)!r}"
+                f"is {redact_url(url)!r}"
             )
 
 
@@ -172,6 +172,6 @@ def _container(prefix: str, kind: object) -> Any:
         case _:
             # Not shown: it may be a secret that somebody tried to pass this way.
             raise invalid(
-                f"option 'authorize_virtual_chunk_access': {redacted_url(prefix)!r} is opened "
+                f"option 'authorize_virtual_chunk_access': {redact_url(prefix)!r} is opened "
                 "with null, or on s3://, gs:// and az:// with 'anonymous' or 'from_env'"
             )

@@ -16,7 +16,7 @@ from icefloe.spark.engine.exactly_once import find_committed
 from icefloe.spark.reading.read_options import invalid
 from icefloe.spark.writing.sink import WriteJob, Written
 from icefloe.spark.writing.write_plan import plan_write, prepare
-from icefloe.storage.backoff import pause_s
+from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def write_until_landed(
     conflict: RebaseFailedError | None = None
     for attempt in range(_TRIES):
         if attempt:
-            time.sleep(pause_s(attempt, 0.05, 5.0))
+            time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
             return _try(repository, options, rows, looks, overwrite=overwrite)
         except RebaseFailedError as error:

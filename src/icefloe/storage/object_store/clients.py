@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.storage_settings import StorageSettings
 
-from icefloe.storage.object_store.errors import OBSTORE_ERRORS, redacted, short_text
+from icefloe.storage.object_store.errors import OBSTORE_ERRORS, redact_error, short_text
 
 _DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
 """Enough for a part of 100 MiB over a slow line; a stalled one is noticed by the read timeout."""
@@ -84,7 +84,7 @@ def open_clients(place: Place, settings: StorageSettings) -> Clients:
         failure = error
     raise InvalidInputError(
         f"{place.url}: the options do not fit: {short_text(failure)}", kind=ErrorKind.STORAGE_CONFIG
-    ) from redacted(failure)
+    ) from redact_error(failure)
 
 
 def _open_unchecked(place: Place, settings: StorageSettings) -> Clients:

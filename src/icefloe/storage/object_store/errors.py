@@ -27,7 +27,7 @@ from icefloe.storage.conditional_put import (
     RequestNotSentError,
     ResponseLostError,
 )
-from icefloe.storage.urls import redacted_urls_in
+from icefloe.storage.urls import redact_urls
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
@@ -50,16 +50,16 @@ def _status(error: BaseException) -> int | None:
 
 def short_text(error: BaseException) -> str:
     """Say what obstore said, without its debug output and without secrets in URLs."""
-    return redacted_urls_in(str(error).partition("\n\nDebug source")[0])
+    return redact_urls(str(error).partition("\n\nDebug source")[0])
 
 
-def redacted(error: BaseException) -> BaseException:
+def redact_error(error: BaseException) -> BaseException:
     """Copy an error of obstore without what could be a secret, to be the cause of ours."""
     kind = type(error) if isinstance(error, BaseError) else BaseError
     return kind(short_text(error))
 
 
-def translated(error: BaseException, doing: str, where: str) -> IcefloeError:
+def translate_error(error: BaseException, doing: str, where: str) -> IcefloeError:
     """Turn an error of obstore into ours; ``doing`` is the verb, ``where`` the object."""
     text = short_text(error)
     match error:
@@ -86,20 +86,20 @@ def translated(error: BaseException, doing: str, where: str) -> IcefloeError:
             )
 
 
-def outcome_of_put(error: BaseException, where: str) -> Exception:
+def classify_put_failure(error: BaseException, where: str) -> Exception:
     """Tell what a failed conditional put says about whether it was carried out."""
     text, status = short_text(error), _status(error)
     if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
         return ConditionRefusedError(text)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
-        return translated(error, "write", where)
+        return translate_error(error, "write", where)
     if status is not None:
         # 429 is sent instead of an answer. A 5xx can come from a gateway that lost the answer.
         if status == 429:
             return RequestNotSentError(text)
-        return ResponseLostError(text) if status >= 500 else translated(error, "write", where)
+        return ResponseLostError(text) if status >= 500 else translate_error(error, "write", where)
     if "kind: Connect," in str(error):
         return RequestNotSentError(text)
     if "HTTP error" in text and "builder error" not in text:
         return ResponseLostError(text)
-    return translated(error, "write", where)
+    return translate_error(error, "write", where)

@@ -41,7 +41,7 @@ from icefloe.storage.coalescing import coalesce
 from icefloe.storage.conditional_put import (
     WRITE_ID_ATTRIBUTE,
     PresentObject,
-    Tries,
+    RetryPolicy,
     put_conditionally,
 )
 from icefloe.storage.interface import (
@@ -51,7 +51,7 @@ from icefloe.storage.interface import (
     Overwrite,
     PutMode,
     Storage,
-    Update,
+    UpdateIfMatch,
     Version,
 )
 from icefloe.storage.keys import validate_key, validate_list_prefix
@@ -60,9 +60,9 @@ from icefloe.storage.object_store.errors import (
     OBSTORE_ERRORS,
     RangeIgnoredError,
     RangeUnsatisfiableError,
-    outcome_of_put,
-    redacted,
-    translated,
+    classify_put_failure,
+    redact_error,
+    translate_error,
 )
 from icefloe.storage.places import (
     AzurePlace,
@@ -163,7 +163,7 @@ class ObjectStorage(Storage):
         return f"{type(self).__name__}({self.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), self._place, self._settings)
+        return _rebuild, (type(self), self._place, self._settings)
 
     def default_settings(self) -> StorageSettings:
         """Tell the defaults of object stores."""
@@ -309,7 +309,7 @@ class ObjectStorage(Storage):
         match mode:
             case Create() if self._settings.effective_unsafe_use_conditional_create:
                 return self._put_conditionally(key, data, mode)
-            case Update() if self._settings.effective_unsafe_use_conditional_update:
+            case UpdateIfMatch() if self._settings.effective_unsafe_use_conditional_update:
                 return self._put_conditionally(key, data, mode)
             case _:
                 return self._overwrite(key, data)
@@ -357,10 +357,10 @@ class ObjectStorage(Storage):
         validate_list_prefix(prefix)
         match self._place:
             case S3Place(lists_in_key_order=True) | GcsPlace():
-                return self._checked_order(prefix, self._listed(prefix))
+                return self._check_order(prefix, self._list_pages(prefix))
             case _:
                 # Code points compare like their UTF-8 bytes.
-                return iter(sorted(self._listed(prefix), key=lambda info: info.key))
+                return iter(sorted(self._list_pages(prefix), key=lambda info: info.key))
 
     def head(self, key: str) -> ObjectInfo:
         """Tell what is known of one object; one request."""
@@ -376,13 +376,13 @@ class ObjectStorage(Storage):
 
     @property
     def _reader(self) -> ObjectStore:
-        return self._opened().reader
+        return self._open_clients().reader
 
     @property
     def _writer(self) -> ObjectStore:
-        return self._opened().writer
+        return self._open_clients().writer
 
-    def _opened(self) -> Clients:
+    def _open_clients(self) -> Clients:
         if _runtime.lost_by_fork:
             raise StorageError(
                 f"{self.url}: this process was forked from one that had used an object store, and "
@@ -415,7 +415,7 @@ class ObjectStorage(Storage):
             failure = error
         # Raised outside of the handler: obstore's own text, which can quote a signed URL, must
         # not come along as the context of the new error.
-        raise translated(failure, doing, self._where(key)) from redacted(failure)
+        raise translate_error(failure, doing, self._where(key)) from redact_error(failure)
 
     async def _call_async(self, doing: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -424,7 +424,7 @@ class ObjectStorage(Storage):
             if isinstance(error, IcefloeError):
                 raise
             failure = error
-        raise translated(failure, doing, self._where(key)) from redacted(failure)
+        raise translate_error(failure, doing, self._where(key)) from redact_error(failure)
 
     def _fetch(
         self,
@@ -491,7 +491,7 @@ class ObjectStorage(Storage):
         )
 
     def _put_conditionally(
-        self, key: str, data: bytes | memoryview, condition: Create | Update
+        self, key: str, data: bytes | memoryview, condition: Create | UpdateIfMatch
     ) -> Version:
         uses_metadata = self._settings.effective_unsafe_use_metadata
         write_id = str(uuid.uuid4()) if uses_metadata else None
@@ -501,14 +501,14 @@ class ObjectStorage(Storage):
         where, mode, content = self._where(key), _mode(condition), _as_bytes(data)
 
         def send() -> Version:
-            client = self._opened().conditional
+            client = self._open_clients().conditional
             try:
                 return _put_version(
                     obstore.put(client, key, content, attributes=attributes, mode=mode)
                 )
             except OBSTORE_ERRORS as error:
                 failure = error
-            raise outcome_of_put(failure, where) from redacted(failure)
+            raise classify_put_failure(failure, where) from redact_error(failure)
 
         def look() -> PresentObject | None:
             try:
@@ -517,12 +517,12 @@ class ObjectStorage(Storage):
                 return None
 
         retries = self._settings.effective_retries
-        tries = Tries(
-            most=retries.effective_max_tries,
+        policy = RetryPolicy(
+            max_attempts=retries.effective_max_tries,
             initial_backoff_s=retries.effective_initial_backoff_ms / 1000,
             max_backoff_s=retries.effective_max_backoff_ms / 1000,
         )
-        return put_conditionally(where, condition, write_id, send=send, look=look, tries=tries)
+        return put_conditionally(where, condition, write_id, send=send, look=look, policy=policy)
 
     def _look(self, key: str) -> PresentObject:
         result = obstore.get(self._reader, key, options={"head": True})
@@ -546,7 +546,7 @@ class ObjectStorage(Storage):
         except ObjectNotFoundError:
             return
 
-    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _list_pages(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._call(
             "list",
             prefix,
@@ -556,7 +556,7 @@ class ObjectStorage(Storage):
             for meta in page:
                 yield _info(meta["path"], meta)
 
-    def _checked_order(self, prefix: str, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    def _check_order(self, prefix: str, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         last = ""
         for info in infos:
             if info.key <= last:
@@ -589,7 +589,7 @@ class HttpStorage(ObjectStorage):
             ) from error
 
 
-def _rebuilt(kind: type[ObjectStorage], place: Place, settings: StorageSettings) -> ObjectStorage:
+def _rebuild(kind: type[ObjectStorage], place: Place, settings: StorageSettings) -> ObjectStorage:
     return kind(place, settings=settings)
 
 
@@ -635,11 +635,11 @@ def _condition_options(condition: ReadCondition) -> GetOptions:
     return options
 
 
-def _mode(condition: Create | Update) -> ObstorePutMode:
+def _mode(condition: Create | UpdateIfMatch) -> ObstorePutMode:
     match condition:
         case Create():
             return "create"
-        case Update(Version(etag, generation)):
+        case UpdateIfMatch(Version(etag, generation)):
             mode: UpdateVersion = {}
             if etag is not None:
                 mode["e_tag"] = etag

@@ -21,7 +21,7 @@ from icefloe.model.chunk_payload import ChunkKind, ETag, LastModified
 from icefloe.model.columns import constant
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
-from icefloe.storage.urls import redacted_url, require_shareable
+from icefloe.storage.urls import redact_url, require_shareable
 from icefloe.virtual.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, below_group, read_nodes
 
@@ -142,7 +142,7 @@ class _Locations:
             location = location.replace(f"{{{{{name}}}}}", str(value))
         if "{{" in location:
             raise InvalidInputError(
-                f"{self._url}: the location {redacted_url(location)!r} has a template that is not "
+                f"{self._url}: the location {redact_url(location)!r} has a template that is not "
                 "explained; expand it with fsspec's ReferenceFileSystem",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
