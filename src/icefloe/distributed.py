@@ -55,7 +55,7 @@ def merge_sessions(*sessions: Forks) -> ForkSession:
         raise TypeError("merge_sessions needs at least one fork")
     while len(forks) > 1:
         pairs = [forks[start : start + 2] for start in range(0, len(forks), 2)]
-        forks = [_merged(*pair) for pair in pairs]
+        forks = [_merge_pair(*pair) for pair in pairs]
     return forks[0]
 
 
@@ -72,7 +72,7 @@ def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
             )
 
 
-def _merged(fork: ForkSession, *others: ForkSession) -> ForkSession:
+def _merge_pair(fork: ForkSession, *others: ForkSession) -> ForkSession:
     if not others:
         return fork
     # A fork that tasks on other threads still write to must not change under them.

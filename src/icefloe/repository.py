@@ -26,9 +26,9 @@ from icefloe.format.keys import CONFIG, REPO, manifest_key, snapshot_key, transa
 from icefloe.format.metadata import encode_metadata
 from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
-from icefloe.maintenance.bounded import ReadLimits, require_positive
-from icefloe.maintenance.collection import collect_garbage
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
+from icefloe.maintenance.garbage_collection import collect_garbage
+from icefloe.maintenance.limits import ReadLimits, require_positive
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.maintenance.times import require_time_zone
@@ -175,7 +175,7 @@ class Repository:
         AlreadyExistsError
             If there is a repository, or something else.
         """
-        place = _attributed(storage, attribution)
+        place = _with_attribution(storage, attribution)
         _require_config(config)
         if check_clean_root:
             _require_clean(place)
@@ -202,7 +202,7 @@ class Repository:
             If there is none.
         """
         warn_about_untyped_access(authorize_virtual_chunk_access)
-        storage = _attributed(storage, attribution)
+        storage = _with_attribution(storage, attribution)
         _require_config(config)
         opened = open_refs(storage)
         merged = RepositoryConfig(storage=storage.default_settings())
@@ -229,7 +229,7 @@ class Repository:
         attribution: Attribution | None = None,
     ) -> Self:
         """Open the repository at a place, or create one; of several who create, one does."""
-        place = _attributed(storage, attribution)
+        place = _with_attribution(storage, attribution)
         if not cls.exists(place):
             try:
                 return cls.create(
@@ -333,7 +333,7 @@ class Repository:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_at_opening": None}  # it is long ago where this arrives
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         prefixes = sorted(self.authorized_virtual_container_prefixes)
         return display.repository_html(
@@ -936,7 +936,7 @@ def _require_config(config: object) -> None:
         )
 
 
-def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
+def _with_attribution(storage: Storage, attribution: Attribution | None) -> Storage:
     _require_storage(storage)
     if attribution is None:
         return storage

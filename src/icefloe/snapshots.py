@@ -33,10 +33,10 @@ class SnapshotInfo:
         return cls(str(info.id), parent, info.flushed_at, info.message, dict(info.metadata))
 
     def __repr__(self) -> str:
-        when = display.short_time(self.written_at)
-        return f"<SnapshotInfo {self.id}, {when} UTC: {display.one_line(self.message)!r}>"
+        when = display.format_time(self.written_at)
+        return f"<SnapshotInfo {self.id}, {when} UTC: {display.first_line(self.message)!r}>"
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.history_html([self])
 
@@ -49,7 +49,7 @@ class History(tuple[SnapshotInfo, ...]):
     def __repr__(self) -> str:
         return "\n".join(map(repr, self)) or "<History: no commits>"
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.history_html(self)
 
@@ -90,7 +90,7 @@ class Diff:
     def __str__(self) -> str:
         return display.diff_text(self)
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.diff_html(self)
 

@@ -25,7 +25,7 @@ from icefloe import (
     VirtualChunkContainer,
     in_memory_storage,
 )
-from icefloe.display import never_raising, one_line, printable
+from icefloe.display import escape_unsafe, first_line, with_repr_fallback
 from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_html_never_raises(repository: Repository, monkeypatch: pytest.MonkeyPat
         def __repr__(self) -> str:
             raise ValueError
 
-        @never_raising
+        @with_repr_fallback
         def _repr_html_(self) -> str:
             raise ValueError
 
@@ -181,11 +181,11 @@ def test_a_configuration_shows_what_is_set_and_folds_what_applies() -> None:
         virtual_chunk_containers={"gs://b/": VirtualChunkContainer("gs://b/", store)},
     )
     html = config._repr_html_()
-    on_top, folded = html.split("<details", 1)
+    on_top, fold = html.split("<details", 1)
     assert "inline_chunk_threshold_bytes" in on_top
     assert "manifest.max_concurrent_manifest_fetches_during_commit" in on_top
     assert "compression.level" not in on_top
-    assert "compression.level" in folded
+    assert "compression.level" in fold
     assert "s3cret" not in html
     assert "nothing is set" in RepositoryConfig()._repr_html_()
 
@@ -210,7 +210,7 @@ def test_a_long_history_is_cut(repository: Repository) -> None:
 )
 def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
     """As its number."""
-    assert printable(text) == shown
+    assert escape_unsafe(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -219,4 +219,4 @@ def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
 )
 def test_one_line(text: str, shown: str) -> None:
     """The first, cut to the width that it takes."""
-    assert one_line(text, 6) == shown
+    assert first_line(text, 6) == shown

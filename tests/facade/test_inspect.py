@@ -16,9 +16,8 @@ from icefloe import (
     Update,
     local_filesystem_storage,
 )
-from support import warm_python
+from support import SUPPORT, warm_python
 from support.golden_repositories import Golden, every_golden
-from support.later_python import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 _answers: dict[str, dict[str, Any]] = {}
 
 
-def icechunk_says(python: Path, golden: Golden) -> dict[str, Any]:
+def inspect_with_icechunk(python: Path, golden: Golden) -> dict[str, Any]:
     if golden.name not in _answers:
-        script = ROOT / "tests/api/icechunk_inspector.py"
+        script = SUPPORT / "icechunk_inspector.py"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ICECHUNK_LOG", "error")
             done = warm_python.run(python, script, golden.repository)
@@ -37,14 +36,14 @@ def icechunk_says(python: Path, golden: Golden) -> dict[str, Any]:
     return _answers[golden.name]
 
 
-def opened(golden: Golden) -> Repository:
+def open_golden(golden: Golden) -> Repository:
     return Repository.open(local_filesystem_storage(golden.repository))
 
 
 @every_golden
 def test_snapshots_and_logs(golden: Golden, icechunk2: Path) -> None:
     """All keys and values are Icechunk's, chunks sorted."""
-    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    expected, repository = inspect_with_icechunk(icechunk2, golden), open_golden(golden)
     for id_, snapshot in expected["snapshots"].items():
         assert repository.inspect_snapshot(id_) == snapshot
     for id_, log in expected["logs"].items():
@@ -56,7 +55,7 @@ def test_snapshots_and_logs(golden: Golden, icechunk2: Path) -> None:
 @every_golden
 def test_manifests(golden: Golden, icechunk2: Path) -> None:
     """All but how locations are compressed, which Icechunk tells wrongly of version 1."""
-    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    expected, repository = inspect_with_icechunk(icechunk2, golden), open_golden(golden)
     assert expected["manifests"]
     for id_, manifest in expected["manifests"].items():
         compression = manifest.pop("compression")
@@ -68,7 +67,7 @@ def test_manifests(golden: Golden, icechunk2: Path) -> None:
 def test_repo_info_and_the_ops_log(icechunk2: Path) -> None:
     """The repo info, and every entry of the log with its fields as text."""
     golden = Golden("v2-by-2.3.0")
-    expected, repository = icechunk_says(icechunk2, golden), opened(golden)
+    expected, repository = inspect_with_icechunk(icechunk2, golden), open_golden(golden)
     assert repository.inspect_repo_info() == expected["repo_info"]
     assert [shown(update) for update in repository.ops_log()] == expected["ops"]
 
@@ -88,13 +87,13 @@ def test_the_graph_has_icechunks_commits(golden: Golden, icechunk2: Path) -> Non
         words = (word for line in text.splitlines() for word in line.split())
         return {word for word in words if len(word) == 8 and word.isalnum() and word.isupper()}
 
-    theirs = ids(icechunk_says(icechunk2, golden)["graph"])
-    assert theirs <= ids(str(opened(golden).ancestry_graph(plain=True)))
+    theirs = ids(inspect_with_icechunk(icechunk2, golden)["graph"])
+    assert theirs <= ids(str(open_golden(golden).ancestry_graph(plain=True)))
 
 
 def test_version_1_has_neither_repo_info_nor_ops_log() -> None:
     """And says so as Icechunk does."""
-    repository = opened(Golden("v1-by-1.1.21"))
+    repository = open_golden(Golden("v1-by-1.1.21"))
     for ask in (repository.inspect_repo_info, lambda: list(repository.ops_log())):
         with pytest.raises(FormatError) as raised:
             ask()
@@ -103,7 +102,7 @@ def test_version_1_has_neither_repo_info_nor_ops_log() -> None:
 
 def test_what_is_not_there() -> None:
     """A file that is not there is told by its key, and an id that is none is refused."""
-    repository = opened(Golden("v2-by-2.3.0"))
+    repository = open_golden(Golden("v2-by-2.3.0"))
     with pytest.raises(StorageError, match="manifests/1CECHNKREP0F1RSTCMTG") as raised:
         repository.inspect_manifest("1CECHNKREP0F1RSTCMTG")
     assert raised.value.kind == "object-not-found"
@@ -113,7 +112,7 @@ def test_what_is_not_there() -> None:
 
 def test_async_twins() -> None:
     """Every question can be asked from an event loop."""
-    repository: Any = opened(Golden("v2-by-2.3.0"))
+    repository: Any = open_golden(Golden("v2-by-2.3.0"))
     tip = repository.lookup_branch("main")
 
     async def ask() -> None:

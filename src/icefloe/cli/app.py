@@ -21,8 +21,8 @@ from rich.tree import Tree
 from icefloe import __version__
 from icefloe.cli import pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
-from icefloe.cli.output import print_json, print_out, print_rows, printable
-from icefloe.display import container_name, sized
+from icefloe.cli.output import escape_unsafe, print_json, print_out, print_rows
+from icefloe.display import container_name, format_size
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection import (
     describe_file,
@@ -71,7 +71,7 @@ def run() -> None:
 
 
 def _fail(message: str) -> None:
-    lines = "\n".join(map(printable, message.split("\n")))
+    lines = "\n".join(map(escape_unsafe, message.split("\n")))
     Console(stderr=True).print(
         f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
     )
@@ -142,13 +142,13 @@ def history(
     for column in ("snapshot", "written at (UTC)", "refs", "message"):
         table.add_column(column)
     for entry in entries:
-        names = [Text(printable(name), "green") for name in entry.branches]
-        names += [Text(printable(name), "yellow") for name in entry.tags]
+        names = [Text(escape_unsafe(name), "green") for name in entry.branches]
+        names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(printable(entry.info.message)),
+            Text(escape_unsafe(entry.info.message)),
         )
     print_out(table)
 
@@ -161,16 +161,18 @@ def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = Fa
     if as_json:
         print_json(describe_node(node) for node in snapshot.nodes)
         return
-    root = Tree(Text(printable(f"{repository} at {ref}"), "bold"))
+    root = Tree(Text(escape_unsafe(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in snapshot.nodes:
         if node.path.is_root:
             continue
         # A hierarchy may lack the groups in between: then a node hangs from what there is.
         above = branches.get(str(node.path.parent), root)
-        label = Text(printable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else "")
+        label = Text(
+            escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
+        )
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {printable(node_summary(node))}", "dim")
+            label.append(f"  {escape_unsafe(node_summary(node))}", "dim")
         branches[str(node.path)] = above.add(label)
     if not snapshot.nodes:
         root.add(Text("(nothing in it yet)", "dim"))
@@ -230,9 +232,9 @@ def dependencies(
     table.add_column("")
     for one in found.containers:
         table.add_row(
-            Text(printable(container_name(one)), "cyan" if one.url_prefix else "dim"),
+            Text(escape_unsafe(container_name(one)), "cyan" if one.url_prefix else "dim"),
             *(f"{count:,}" for count in (one.num_files, one.num_chunks, one.num_arrays)),
-            sized(one.num_bytes),
+            format_size(one.num_bytes),
             Text("" if one.is_authorized or one.url_prefix is None else "not authorised", "yellow"),
         )
     if found.containers:
@@ -275,7 +277,7 @@ def dependents(
             }
         )
     elif found.may_delete:
-        print_out(Text(f"nobody refers to {printable(location)}"))
+        print_out(Text(f"nobody refers to {escape_unsafe(location)}"))
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in ("snapshot", "written at (UTC)", "refs", "message", "arrays"):
@@ -284,9 +286,9 @@ def dependents(
             table.add_row(
                 Text(one.id, "cyan"),
                 f"{one.written_at:%Y-%m-%d %H:%M:%S}",
-                Text(printable(" ".join([*one.branches, *one.tags])), "green"),
-                Text(printable(one.message)),
-                Text(printable(", ".join(one.arrays))),
+                Text(escape_unsafe(" ".join([*one.branches, *one.tags])), "green"),
+                Text(escape_unsafe(one.message)),
+                Text(escape_unsafe(", ".join(one.arrays))),
             )
         print_out(table)
     if not found.may_delete:
@@ -335,7 +337,7 @@ def locations(
         print_json(map(_described_ref, session.virtual_refs(**query)))
         return
     for location in sorted(session.virtual_locations(**query)):
-        sys.stdout.write(printable(location) + "\n")
+        sys.stdout.write(escape_unsafe(location) + "\n")
 
 
 def _split(file: str) -> tuple[Storage, str]:

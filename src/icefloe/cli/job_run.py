@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from icefloe.cli.output import print_json, printable
+from icefloe.cli.output import escape_unsafe, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def run_job(
         print_json(done.to_json())
         return
     for line in str(done).split("\n"):
-        sys.stdout.write(printable(line) + "\n")
+        sys.stdout.write(escape_unsafe(line) + "\n")
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def shown_progress() -> Iterator[Listener]:
 
 def _list_failures(error: JobFailedError, *, as_json: bool) -> None:
     text = error.in_full().replace('on_error="skip"', "--on-error skip")
-    lines = "\n".join(map(printable, text.split("\n")))
+    lines = "\n".join(map(escape_unsafe, text.split("\n")))
     Console(stderr=True).print(
         f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
     )

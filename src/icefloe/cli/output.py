@@ -19,7 +19,7 @@ def print_rows(headers: Iterable[str], rows: Iterable[Iterable[object]]) -> None
     """Print one line for each row: there may be millions, which no table could be laid out for."""
     sys.stdout.write("\t".join(headers) + "\n")
     for row in rows:
-        sys.stdout.write("\t".join(printable(str(cell)) for cell in row) + "\n")
+        sys.stdout.write("\t".join(escape_unsafe(str(cell)) for cell in row) + "\n")
 
 
 def print_out(renderable: RenderableType) -> None:
@@ -39,7 +39,7 @@ def print_json(value: object) -> None:
     sys.stdout.write("\n")
 
 
-def printable(text: str) -> str:
+def escape_unsafe(text: str) -> str:
     """Spell out control characters: a commit message must not steer the terminal."""
     if text.isprintable():
         return text

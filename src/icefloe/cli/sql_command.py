@@ -21,7 +21,7 @@ from icefloe.cli.arguments import (
     read_json,
 )
 from icefloe.cli.job_run import Engine, shown_progress
-from icefloe.cli.output import print_json, print_out, printable
+from icefloe.cli.output import escape_unsafe, print_json, print_out
 from icefloe.errors import InvalidInputError
 
 commands = typer.Typer(rich_markup_mode="rich")
@@ -83,9 +83,11 @@ def sql(
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in names:
-            table.add_column(Text(printable(name)))
+            table.add_column(Text(escape_unsafe(name)))
         for row in rows[:limit]:
-            table.add_row(*(Text("NULL" if cell is None else printable(str(cell))) for cell in row))
+            table.add_row(
+                *(Text("NULL" if cell is None else escape_unsafe(str(cell))) for cell in row)
+            )
         print_out(table)
     if len(rows) > limit:
         Console(stderr=True).print(f"[dim]the first {limit} rows; more with --limit[/]")

@@ -168,7 +168,7 @@ class Dependencies:
     def __str__(self) -> str:
         return display.dependencies_text(self)
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.dependencies_html(self)
 
@@ -240,7 +240,7 @@ class Dependents:
     def __str__(self) -> str:
         return display.dependents_text(self)
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.dependents_html(self)
 

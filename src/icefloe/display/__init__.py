@@ -1,8 +1,8 @@
-"""How things look: text for terminals, HTML and SVG for notebooks. Pure: values in, text out.
+"""Text for terminals, HTML and SVG for notebooks. Pure: values in, text out.
 
-Names and messages come from whoever wrote the repository: everything is escaped, and control
-characters, which a terminal would obey, are shown as their numbers. HTML and SVG bring no style
-sheet, no script and nothing from the network, and read in light and dark.
+Names and messages in a repository are untrusted: everything is escaped, and control characters are
+shown as escape sequences. HTML and SVG contain no style sheet and no script, load nothing, and
+suit light and dark pages.
 """
 
 from icefloe.display.commit_graph import Commit, CommitGraph, lay_out
@@ -15,16 +15,16 @@ from icefloe.display.dependencies import (
     dependents_html,
     dependents_summary,
     dependents_text,
-    sized,
+    format_size,
 )
 from icefloe.display.diff import diff_html, diff_summary, diff_text
 from icefloe.display.graph_svg import graph_svg
 from icefloe.display.graph_text import graph_text
 from icefloe.display.history import history_html
-from icefloe.display.html import never_raising, panel
+from icefloe.display.html import panel, with_repr_fallback
 from icefloe.display.repository import repository_html
 from icefloe.display.session import session_html
-from icefloe.display.text import one_line, printable, short_time
+from icefloe.display.text import escape_unsafe, first_line, format_time
 
 __all__ = [
     "Commit",
@@ -40,16 +40,16 @@ __all__ = [
     "diff_html",
     "diff_summary",
     "diff_text",
+    "escape_unsafe",
+    "first_line",
+    "format_size",
+    "format_time",
     "graph_svg",
     "graph_text",
     "history_html",
     "lay_out",
-    "never_raising",
-    "one_line",
     "panel",
-    "printable",
     "repository_html",
     "session_html",
-    "short_time",
-    "sized",
+    "with_repr_fallback",
 ]

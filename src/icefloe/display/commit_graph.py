@@ -1,6 +1,6 @@
-"""Where each commit of a history stands when it is drawn: one row each, and a lane.
+"""Layout of a commit graph: one row and one lane for each commit. Pure.
 
-A commit has one parent, so the history is a tree: lanes join going down, and never part. Pure.
+A commit has one parent, so the history is a tree: going down, lanes join and never split.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit, with the branches and tags that point at it."""
+    """A commit, with the branches and tags that point at it."""
 
     id: str
     parent_id: str | None
@@ -28,21 +28,20 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One commit and what is drawn beside it.
+    """A commit and the lines drawn beside it.
 
     Attributes
     ----------
     lane
-        The column of the commit.
+        Column of the commit.
     line
-        Which line the commit is on; a line keeps its number, and so its colour, from its first
-        commit to the one where it joins another.
+        Line of the commit; a line keeps its number, and its colour, until it joins another.
     passing
-        The lanes that go past, with their lines.
+        Lanes that pass this row, with their lines.
     joining
-        The lanes that end here, with their lines: their last commit has this one as its parent.
+        Lanes that end at this commit, with their lines: it is the parent of their last commit.
     continues
-        Whether the line goes on below.
+        Whether the line continues below.
     """
 
     commit: Commit
@@ -55,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CommitGraph:
-    """The rows of a history, top to bottom, and how many lanes they take."""
+    """The rows of a history, top to bottom, and the number of lanes."""
 
     rows: tuple[Row, ...]
     num_lanes: int
@@ -65,11 +64,11 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
     """Place commits: newest first, parents below their children, ``first_branch`` on the left."""
     ordered = _newest_first({commit.id: commit for commit in commits})
     known = {commit.id for commit in ordered}
-    favourite = next((one.id for one in ordered if first_branch in one.branches), None)
-    # What each lane waits for, and which line it carries. A reserved lane has no line yet.
-    waiting: list[str | None] = [favourite] if favourite else []
-    lines: list[int | None] = [None] if favourite else []
-    next_line = int(favourite is not None)
+    first = next((commit.id for commit in ordered if first_branch in commit.branches), None)
+    # The commit that each lane leads to, and its line. A reserved lane has no line yet.
+    waiting: list[str | None] = [first] if first else []
+    lines: list[int | None] = [None] if first else []
+    next_line = int(first is not None)
     rows = []
     for commit in ordered:
         lanes = [lane for lane, expected in enumerate(waiting) if expected == commit.id]
@@ -82,7 +81,7 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
             next_line += 1
         lane = lanes[0]
         line = lines[lane]
-        if line is None:  # the lane that was kept for the first branch
+        if line is None:  # the lane reserved for the first branch
             line = 0
         joining = {other: found for other in lanes[1:] if (found := lines[other]) is not None}
         for other in lanes[1:]:
@@ -98,16 +97,16 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
 
 
 def _newest_first(commits: Mapping[str, Commit]) -> Sequence[Commit]:
-    """Sort so that no commit stands above its children, whatever the clocks of writers said."""
+    """Sort commits after their children, even where the clocks of writers disagree."""
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():
         if commit.parent_id in children:
             children[commit.parent_id] += 1
 
-    def place(commit: Commit) -> tuple[float, str]:
+    def sort_key(commit: Commit) -> tuple[float, str]:
         return -commit.written_at.timestamp(), commit.id
 
-    ready = [place(commit) for commit in commits.values() if not children[commit.id]]
+    ready = [sort_key(commit) for commit in commits.values() if not children[commit.id]]
     heapq.heapify(ready)
     ordered = []
     while ready:
@@ -117,5 +116,5 @@ def _newest_first(commits: Mapping[str, Commit]) -> Sequence[Commit]:
         if parent is not None:
             children[parent.id] -= 1
             if not children[parent.id]:
-                heapq.heappush(ready, place(parent))
+                heapq.heappush(ready, sort_key(parent))
     return ordered

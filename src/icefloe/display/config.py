@@ -1,4 +1,4 @@
-"""A configuration: what is set, and folded away what applies where nothing is."""
+"""HTML of a configuration: the values that are set and, collapsed, all effective values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.html import Html, code, faint, folded, panel, table
-from icefloe.display.text import one_line
+from icefloe.display.html import Html, code, faint, fold, panel, table
+from icefloe.display.text import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,19 +18,13 @@ Row = tuple[str, Any]
 
 
 def config_html(section: Any) -> str:
-    """Show a section of the configuration; nothing that a repr hides is shown."""
-    set_here = table(_rows(section, effective=False))
-    applying = table(_rows(section, effective=True))
-    nothing = faint("nothing is set; the defaults apply")
+    """Format a section of the configuration, without the fields that its repr hides."""
+    explicit = list(_rows(section, effective=False))
     return panel(
         type(section).__name__,
-        set_here if _has_rows(section) else nothing,
-        folded("all values that apply", applying),
+        table(explicit) if explicit else faint("nothing is set; the defaults apply"),
+        fold("effective values", table(_rows(section, effective=True))),
     )
-
-
-def _has_rows(section: Any) -> bool:
-    return next(_rows(section, effective=False), None) is not None
 
 
 def _rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
@@ -44,7 +38,7 @@ def _rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
         if value is None:
             continue
         name = f"{prefix}{item.name}"
-        if is_dataclass(value) and hasattr(value, "merge"):  # a section of its own
+        if is_dataclass(value) and hasattr(value, "merge"):  # a nested section
             yield from _rows(value, effective=effective, prefix=f"{name}.")
         elif effective and not is_set:
             yield name, Html(f"{_value(value)} {faint('default')}")
@@ -53,4 +47,4 @@ def _rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
 
 
 def _value(value: Any) -> Html:
-    return code(value.name if isinstance(value, Enum) else one_line(repr(value), _MAX_COLUMNS))
+    return code(value.name if isinstance(value, Enum) else first_line(repr(value), _MAX_COLUMNS))

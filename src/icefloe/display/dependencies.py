@@ -1,11 +1,11 @@
-"""What a repository depends on, and who depends on a file."""
+"""Text and HTML of `Dependencies` and `Dependents`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.display.html import code, faint, label, panel, table
-from icefloe.display.text import counted, one_line, printable, short_time
+from icefloe.display.text import escape_unsafe, first_line, format_count, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,27 +14,27 @@ _MAX_SHOWN: Final = 10
 
 
 def dependencies_summary(found: Any) -> str:
-    """Say in one line what a repository depends on."""
+    """Summarize the dependencies of a repository in one line."""
     if not found.num_files:
         return "no virtual chunks"
-    held = sum(one.url_prefix is not None for one in found.containers)
-    summary = (
-        f"{counted(found.num_files, 'file')} in {counted(held, 'container')}, {_counts(found)}"
-    )
+    containers = sum(container.url_prefix is not None for container in found.containers)
+    files = format_count(found.num_files, "file")
+    summary = f"{files} in {format_count(containers, 'container')}, {_counts(found)}"
     if found.unauthorized:
-        summary += f"; {counted(len(found.unauthorized), 'container')} not authorised"
+        summary += f"; {format_count(len(found.unauthorized), 'container')} not authorised"
     if found.num_files_without_container:
-        summary += f"; {counted(found.num_files_without_container, 'file')} in no container"
+        summary += f"; {format_count(found.num_files_without_container, 'file')} in no container"
     return summary
 
 
 def dependencies_text(found: Any) -> str:
-    """Show the containers, one line each."""
+    """List the containers, one line each."""
     lines = [dependencies_summary(found)]
-    for one in found.containers[:_MAX_SHOWN]:
-        state = "" if one.is_authorized else f", {_state(one)}"
-        files = counted(one.num_files, "file")
-        lines.append(f"  {printable(container_name(one))}: {files}, {_counts(one)}{state}")
+    for container in found.containers[:_MAX_SHOWN]:
+        state = "" if container.is_authorized else f", {_state(container)}"
+        files = format_count(container.num_files, "file")
+        name = escape_unsafe(container_name(container))
+        lines.append(f"  {name}: {files}, {_counts(container)}{state}")
     lines += _more(found.containers, "container")
     return "\n".join(lines)
 
@@ -43,14 +43,14 @@ def dependencies_html(found: Any) -> str:
     """Show the containers as a table."""
     rows = [
         (
-            code(container_name(one)) if one.url_prefix else faint(container_name(one)),
-            f"{one.num_files:,}",
-            f"{one.num_chunks:,}",
-            f"{one.num_arrays:,}",
-            sized(one.num_bytes),
-            "authorised" if one.is_authorized else faint(_state(one)),
+            (code if container.url_prefix else faint)(container_name(container)),
+            f"{container.num_files:,}",
+            f"{container.num_chunks:,}",
+            f"{container.num_arrays:,}",
+            format_size(container.num_bytes),
+            "authorised" if container.is_authorized else faint(_state(container)),
         )
-        for one in found.containers[:_MAX_SHOWN]
+        for container in found.containers[:_MAX_SHOWN]
     ]
     headers = ("container", "files", "chunks", "arrays", "bytes", "")
     content = [table(rows, headers)] if rows else []
@@ -59,22 +59,26 @@ def dependencies_html(found: Any) -> str:
 
 
 def dependents_summary(found: Any) -> str:
-    """Say in one line who refers to a file."""
-    location = printable(found.location)
+    """Summarize the references to a file in one line."""
+    location = escape_unsafe(found.location)
     if found.may_delete:
-        return f"{location}: nobody, it may be deleted"
-    snapshots = counted(len(found.snapshots), "snapshot")
-    return f"{location}: {snapshots}, {counted(len(found.arrays), 'array')}"
+        return f"{location}: no references, it may be deleted"
+    snapshots = format_count(len(found.snapshots), "snapshot")
+    return f"{location}: {snapshots}, {format_count(len(found.arrays), 'array')}"
 
 
 def dependents_text(found: Any) -> str:
-    """Show the snapshots that refer to a file, one line each."""
+    """List the snapshots that refer to a file, one line each."""
     lines = [dependents_summary(found)]
-    for one in found.snapshots[:_MAX_SHOWN]:
-        names = "".join(f" [{printable(name)}]" for name in (*one.branches, *one.tags))
-        arrays = ", ".join(map(printable, one.arrays[:3])) + (", …" if len(one.arrays) > 3 else "")
-        message = one_line(one.message, 40)
-        lines.append(f"  {one.id} {short_time(one.written_at)}{names} {message}: {arrays}")
+    for snapshot in found.snapshots[:_MAX_SHOWN]:
+        names = "".join(
+            f" [{escape_unsafe(name)}]" for name in (*snapshot.branches, *snapshot.tags)
+        )
+        arrays = escape_unsafe(_first_arrays(snapshot))
+        message = first_line(snapshot.message, 40)
+        lines.append(
+            f"  {snapshot.id} {format_time(snapshot.written_at)}{names} {message}: {arrays}"
+        )
     lines += _more(found.snapshots, "snapshot")
     return "\n".join(lines)
 
@@ -83,13 +87,13 @@ def dependents_html(found: Any) -> str:
     """Show the snapshots that refer to a file as a table."""
     rows = [
         (
-            code(one.id),
-            short_time(one.written_at),
-            " ".join([*one.branches, *one.tags]) and label(" ".join([*one.branches, *one.tags])),
-            one_line(one.message),
-            ", ".join(one.arrays[:3]) + (", …" if len(one.arrays) > 3 else ""),
+            code(snapshot.id),
+            format_time(snapshot.written_at),
+            label(names) if (names := " ".join([*snapshot.branches, *snapshot.tags])) else "",
+            first_line(snapshot.message),
+            _first_arrays(snapshot),
         )
-        for one in found.snapshots[:_MAX_SHOWN]
+        for snapshot in found.snapshots[:_MAX_SHOWN]
     ]
     content = [table(rows, ("snapshot", "written at (UTC)", "refs", "message", "arrays"))]
     content += [faint(line) for line in _more(found.snapshots, "snapshot")]
@@ -97,7 +101,7 @@ def dependents_html(found: Any) -> str:
 
 
 def container_name(container: Any) -> str:
-    """Name a container: its prefix, and its name if it has one."""
+    """Return the prefix of a container, and its name if it has one."""
     if container.url_prefix is None:
         return "in no container"
     if container.name is None:
@@ -105,8 +109,8 @@ def container_name(container: Any) -> str:
     return f"{container.url_prefix} ({container.name})"
 
 
-def sized(num_bytes: int) -> str:
-    """Show an amount of bytes."""
+def format_size(num_bytes: int) -> str:
+    """Format a number of bytes."""
     amount = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if amount < 1000:
@@ -115,9 +119,14 @@ def sized(num_bytes: int) -> str:
     return f"{amount:,.1f} PB"
 
 
-def _counts(one: Any) -> str:
-    chunks, arrays = counted(one.num_chunks, "chunk"), counted(one.num_arrays, "array")
-    return f"{chunks} of {arrays}, {sized(one.num_bytes)}"
+def _first_arrays(snapshot: Any) -> str:
+    return ", ".join(snapshot.arrays[:3]) + (", …" if len(snapshot.arrays) > 3 else "")
+
+
+def _counts(found: Any) -> str:
+    chunks = format_count(found.num_chunks, "chunk")
+    arrays = format_count(found.num_arrays, "array")
+    return f"{chunks} of {arrays}, {format_size(found.num_bytes)}"
 
 
 def _state(container: Any) -> str:

@@ -1,11 +1,11 @@
-"""A history as a picture that scales."""
+"""A commit graph as SVG."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
-from icefloe.display.text import columns, one_line, printable, short_time
+from icefloe.display.text import count_columns, escape_unsafe, first_line, format_time
 
 if TYPE_CHECKING:
     from icefloe.display.commit_graph import Commit, CommitGraph, Row
@@ -17,8 +17,8 @@ _LANE: Final = 18
 _MARGIN: Final = 14
 _RADIUS: Final = 5
 _CHARACTER: Final = 7.9
-# A notebook may show the picture as an image, which knows nothing of the page around it: one grey
-# that reads on white and on black, and colours that carry white letters.
+# A notebook may embed the SVG as an image, which does not inherit colours of the page: the grey
+# contrasts with white and with black, the other colours with white text.
 _GREY: Final = "#767676"
 _COLOURS: Final = ("#2f7d4f", "#8a4fbf", "#1a76b5", "#b3541e", "#a3376b", "#4b5bb8")
 _PLAIN: Final = "currentColor"
@@ -26,7 +26,7 @@ _TAG: Final = "#5c6670"
 
 
 def graph_svg(graph: CommitGraph, *, plain: bool = False) -> str:
-    """Draw commits top to bottom; of very many the newest. In one colour if ``plain``."""
+    """Draw the newest commits, top to bottom; in one colour if ``plain``."""
     rows = graph.rows[:_MAX_ROWS]
     left = _MARGIN * 2 + (graph.num_lanes - 1) * _LANE + 6
     texts: list[str] = []
@@ -57,16 +57,16 @@ def graph_svg(graph: CommitGraph, *, plain: bool = False) -> str:
 
 
 def _lines(rows: tuple[Row, ...], *, plain: bool) -> list[str]:
-    """Draw each row's way to the next, and the curves where lines join."""
+    """Draw the lines between rows, and the curves where they join."""
     drawn = []
     for number, row in enumerate(rows):
         top, bottom = _y(number), _y(number + 1)
         if number + 1 < len(rows):
-            going_on = dict(row.passing)
+            continuing = dict(row.passing)
             if row.continues:
-                going_on[row.lane] = row.line
+                continuing[row.lane] = row.line
             joining = rows[number + 1].joining
-            for lane, line in going_on.items():
+            for lane, line in continuing.items():
                 if lane in joining:
                     half = _ROW / 2
                     target = _x(rows[number + 1].lane)
@@ -85,21 +85,23 @@ def _lines(rows: tuple[Row, ...], *, plain: bool) -> list[str]:
 
 def _text(row: Row, number: int, left: float, *, plain: bool) -> tuple[str, float]:
     commit, baseline = row.commit, _y(number) + 4.5
-    head = f"{commit.id[:_SHORT_ID]} {short_time(commit.written_at)}"
+    head = f"{commit.id[:_SHORT_ID]} {format_time(commit.written_at)}"
     pieces = [_at(left, baseline, _grey(plain=plain), head)]
-    x = left + (columns(head) + 1) * _CHARACTER
+    x = left + (count_columns(head) + 1) * _CHARACTER
     for name, colour in _labels(commit, _colour(row.line, plain=plain), plain=plain):
-        shown = one_line(name, 40)
-        width = columns(shown) * _CHARACTER + 10
+        shown = first_line(name, 40)
+        width = count_columns(shown) * _CHARACTER + 10
         outline = f'fill="none" stroke="{colour}"' if plain else f'fill="{colour}"'
         pieces.append(
             f'<rect x="{x:g}" y="{_y(number) - 9}" width="{width:g}" height="18" rx="4" {outline}/>'
         )
         pieces.append(_at(x + 5, baseline, _PLAIN if plain else "#fff", shown))
         x += width + 6
-    message = one_line(commit.message)
-    pieces.append(_at(x, baseline, _grey(plain=plain), message, title=printable(commit.message)))
-    return "\n".join(pieces), x + columns(message) * _CHARACTER
+    message = first_line(commit.message)
+    pieces.append(
+        _at(x, baseline, _grey(plain=plain), message, title=escape_unsafe(commit.message))
+    )
+    return "\n".join(pieces), x + count_columns(message) * _CHARACTER
 
 
 def _labels(commit: Commit, colour: str, *, plain: bool) -> list[tuple[str, str]]:

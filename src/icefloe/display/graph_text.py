@@ -1,25 +1,25 @@
-"""A history as text, one line for each commit."""
+"""A commit graph as text, one line for each commit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from icefloe.display.text import one_line, printable, short_time
+from icefloe.display.text import escape_unsafe, first_line, format_time
 
 if TYPE_CHECKING:
     from icefloe.display.commit_graph import CommitGraph, Row
 
 _SHORT_ID: Final = 8
-# Colours that terminals have had for ever, and that read on black and on white.
+# ANSI colours that every terminal has, legible on black and on white.
 _COLOURS: Final = (32, 35, 36, 34, 33, 31)
 
 
 def graph_text(graph: CommitGraph, *, plain: bool = False) -> str:
     """Draw commits top to bottom; without colours if ``plain``."""
-    return "\n".join(_drawn(row, graph.num_lanes, plain=plain) for row in graph.rows)
+    return "\n".join(_draw_row(row, graph.num_lanes, plain=plain) for row in graph.rows)
 
 
-def _drawn(row: Row, num_lanes: int, *, plain: bool) -> str:
+def _draw_row(row: Row, num_lanes: int, *, plain: bool) -> str:
     last_join = max(row.joining, default=row.lane)
     cells = []
     for lane in range(num_lanes):
@@ -33,16 +33,16 @@ def _drawn(row: Row, num_lanes: int, *, plain: bool) -> str:
         else:
             mark, line = ("─" if crossed else " "), row.line
         gap = "─" if row.lane <= lane < last_join else " "
-        cells.append(_coloured(mark, line, plain=plain) + gap)
+        cells.append(_colorize(mark, line, plain=plain) + gap)
     commit = row.commit
-    names = [_coloured(printable(name), row.line, plain=plain) for name in commit.branches]
-    names += [f"tag: {printable(name)}" for name in commit.tags]
+    names = [_colorize(escape_unsafe(name), row.line, plain=plain) for name in commit.branches]
+    names += [f"tag: {escape_unsafe(name)}" for name in commit.tags]
     refs = f" ({', '.join(names)})" if names else ""
-    shown = f"{commit.id[:_SHORT_ID]} {short_time(commit.written_at)}{refs}"
-    return f"{''.join(cells)}{shown} {one_line(commit.message)}".rstrip()
+    shown = f"{commit.id[:_SHORT_ID]} {format_time(commit.written_at)}{refs}"
+    return f"{''.join(cells)}{shown} {first_line(commit.message)}".rstrip()
 
 
-def _coloured(text: str, line: int, *, plain: bool) -> str:
+def _colorize(text: str, line: int, *, plain: bool) -> str:
     if plain or not text.strip():
         return text
     return f"\x1b[{_COLOURS[line % len(_COLOURS)]}m{text}\x1b[0m"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.html import code, faint, folded, panel, table, unbroken
-from icefloe.display.text import counted, one_line, short_time
+from icefloe.display.html import code, faint, fold, panel, table, unbroken
+from icefloe.display.text import first_line, format_count, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,26 +16,26 @@ _MAX_COMMITS: Final = 100
 
 
 def history_html(commits: Sequence[SnapshotInfo]) -> str:
-    """Show commits, one row each, and of very many the first."""
+    """Show the first commits, commit row each."""
     rows = [
         (
-            code(one.id),
-            unbroken(short_time(one.written_at)),
-            one_line(one.message),
-            _metadata(one.metadata),
+            code(commit.id),
+            unbroken(format_time(commit.written_at)),
+            first_line(commit.message),
+            _metadata(commit.metadata),
         )
-        for one in commits[:_MAX_COMMITS]
+        for commit in commits[:_MAX_COMMITS]
     ]
     more = len(commits) - len(rows)
     shown = table(rows, ("snapshot", "written (UTC)", "message", "metadata"))
-    after = [faint(f"and {counted(more, 'commit')} more")] if more > 0 else []
-    return panel(f"History: {counted(len(commits), 'commit')}", shown, *after)
+    after = [faint(f"and {format_count(more, 'commit')} more")] if more > 0 else []
+    return panel(f"History: {format_count(len(commits), 'commit')}", shown, *after)
 
 
 def _metadata(metadata: Any) -> Any:
     own = {name: value for name, value in metadata.items() if name != "__icechunk"}
     if not own:
         return ""
-    return folded(
-        ", ".join(map(str, own)), table((name, one_line(repr(own[name]))) for name in own)
+    return fold(
+        ", ".join(map(str, own)), table((name, first_line(repr(own[name]))) for name in own)
     )

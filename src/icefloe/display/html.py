@@ -1,4 +1,4 @@
-"""The few pieces that all HTML is made of; colours come from the page, so that dark ones fit."""
+"""HTML building blocks. Colours are inherited from the page, so that dark pages work."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import functools
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.text import printable
+from icefloe.display.text import escape_unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
 class Html(str):
-    """Text that is HTML already; anything else is escaped."""
+    """HTML, which is not escaped again."""
 
     __slots__ = ()
 
@@ -24,44 +24,44 @@ _LINE: Final = "1px solid rgba(128,128,128,.35)"
 _CELL: Final = "padding:1px 14px 1px 0;text-align:left;vertical-align:top;border:none"
 
 
-def escaped(text: object) -> Html:
-    """Make text of strangers harmless."""
-    return text if isinstance(text, Html) else Html(html.escape(printable(str(text))))
+def escape(text: object) -> Html:
+    """Escape untrusted text."""
+    return text if isinstance(text, Html) else Html(html.escape(escape_unsafe(str(text))))
 
 
 def code(text: object) -> Html:
-    """Show an id or a path."""
-    return Html(f'<code style="{_CODE}">{escaped(text)}</code>')
+    """Format an id or a path."""
+    return Html(f'<code style="{_CODE}">{escape(text)}</code>')
 
 
 def faint(text: object) -> Html:
-    """Show what matters less."""
-    return Html(f'<span style="{_FAINT}">{escaped(text)}</span>')
+    """Format secondary text."""
+    return Html(f'<span style="{_FAINT}">{escape(text)}</span>')
 
 
 def unbroken(text: object) -> Html:
-    """Show what belongs on one line."""
-    return Html(f'<span style="white-space:nowrap">{escaped(text)}</span>')
+    """Format text without line breaks."""
+    return Html(f'<span style="white-space:nowrap">{escape(text)}</span>')
 
 
 def label(text: object) -> Html:
-    """Show the name of a branch or a tag."""
+    """Format the name of a branch or a tag."""
     style = f"border:{_LINE};border-radius:4px;padding:0 5px;white-space:nowrap"
-    return Html(f'<span style="{style}">{escaped(text)}</span>')
+    return Html(f'<span style="{style}">{escape(text)}</span>')
 
 
-def joined(pieces: Iterable[Html], separator: str = " ") -> Html:
-    """Put pieces beside each other."""
+def join_html(pieces: Iterable[Html], separator: str = " ") -> Html:
+    """Join pieces of HTML."""
     return Html(separator.join(pieces))
 
 
 def table(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> Html:
-    """Make a table; the first column of one without headers names what the others say."""
+    """Format a table; without headers, the first column has the names of the rows."""
     lines = [
         "<tr>"
         + "".join(
             f'<td style="{_CELL}{f";{_FAINT}" if column == 0 and not headers else ""}">'
-            f"{escaped(cell)}</td>"
+            f"{escape(cell)}</td>"
             for column, cell in enumerate(row)
         )
         + "</tr>"
@@ -69,7 +69,7 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> Html
     ]
     if headers:
         cells = "".join(
-            f'<th style="{_CELL};{_FAINT};font-weight:normal">{escaped(name)}</th>'
+            f'<th style="{_CELL};{_FAINT};font-weight:normal">{escape(name)}</th>'
             for name in headers
         )
         lines.insert(0, f"<tr>{cells}</tr>")
@@ -77,35 +77,35 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> Html
     return Html(f'<table style="{style}"><tbody>{"".join(lines)}</tbody></table>')
 
 
-def folded(summary: object, *content: Html) -> Html:
-    """Make content that opens on a click."""
+def fold(summary: object, *content: Html) -> Html:
+    """Format content that is collapsed at first."""
     return Html(
-        f'<details style="margin:2px 0"><summary style="cursor:pointer">{escaped(summary)}'
+        f'<details style="margin:2px 0"><summary style="cursor:pointer">{escape(summary)}'
         f"</summary>{''.join(content)}</details>"
     )
 
 
 def panel(title: object, *content: Html) -> Html:
-    """Make what a notebook shows of one object."""
+    """Format the outer frame of one object."""
     heading = f"border-bottom:{_LINE};padding-bottom:3px;margin-bottom:3px"
     return Html(
         f'<div style="color:inherit;line-height:1.5;max-width:60em">'
-        f'<div style="{heading}"><b>{escaped(title)}</b></div>{"".join(content)}</div>'
+        f'<div style="{heading}"><b>{escape(title)}</b></div>{"".join(content)}</div>'
     )
 
 
-def never_raising(show: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Let a ``_repr_html_`` fall back to the repr: a notebook must never fail to show a value."""
+def with_repr_fallback(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Wrap a ``_repr_html_`` to fall back to the repr: displaying a value must never raise."""
 
     @functools.wraps(show)
-    def shown(self: Any) -> str:
+    def show_or_fall_back(self: Any) -> str:
         try:
             return show(self)
-        except Exception:  # noqa: BLE001 - whatever it is, there is something simpler to show
+        except Exception:  # noqa: BLE001
             try:
                 plain = repr(self)
             except Exception:  # noqa: BLE001
                 plain = f"<{type(self).__name__}>"
-            return f"<pre>{escaped(plain)}</pre>"
+            return f"<pre>{escape(plain)}</pre>"
 
-    return shown
+    return show_or_fall_back

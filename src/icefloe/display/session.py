@@ -1,4 +1,4 @@
-"""A session: what it reads, and whether it has anything to commit."""
+"""HTML of a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def session_html(
     snapshot_id: str,
     has_changes: bool,
 ) -> str:
-    """Show a session, or the store of one."""
+    """Show a session or its store."""
     rows: list[tuple[str, object]] = [
         ("mode", mode),
         ("branch", faint("none") if branch is None else label(branch)),
@@ -22,5 +22,5 @@ def session_html(
         ("repository", code(url)),
     ]
     if mode != "readonly":
-        rows.append(("uncommitted changes", "yes; status() tells them" if has_changes else "none"))
+        rows.append(("uncommitted changes", "yes, see status()" if has_changes else "none"))
     return panel(kind, table(rows))

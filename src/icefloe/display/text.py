@@ -1,4 +1,4 @@
-"""Text of strangers, made safe to show."""
+"""Escaping and formatting of untrusted text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
-# Control and format characters, half surrogate pairs and what has no meaning yet.
+# Control and format characters, lone surrogates, unassigned code points and line separators.
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
 _WIDE: Final = frozenset({"W", "F"})
 
 
-def printable(text: str) -> str:
-    """Show what a terminal would obey, or XML does not allow, as its number."""
+def escape_unsafe(text: str) -> str:
+    """Escape characters that control a terminal or that XML forbids."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -23,36 +23,36 @@ def printable(text: str) -> str:
     )
 
 
-def one_line(text: str, max_columns: int = 72) -> str:
-    """Return the first line, cut to so many columns, safe to show."""
+def first_line(text: str, max_columns: int = 72) -> str:
+    """Return the first line, escaped, and truncated to ``max_columns``."""
     lines = text.strip().splitlines()
-    line = printable(lines[0]) if lines else ""
-    if columns(line) <= max_columns:
+    line = escape_unsafe(lines[0]) if lines else ""
+    if count_columns(line) <= max_columns:
         return line
     kept, used = [], 1
     for character in line:
-        used += columns(character)
+        used += count_columns(character)
         if used > max_columns:
             break
         kept.append(character)
     return "".join(kept).rstrip() + "…"
 
 
-def columns(text: str) -> int:
-    """Count the columns that a text takes in a monospaced font."""
+def count_columns(text: str) -> int:
+    """Return the width of a text in a monospaced font."""
     if text.isascii():
         return len(text)
     return sum(
-        2 if unicodedata.east_asian_width(one) in _WIDE else int(not unicodedata.combining(one))
-        for one in text
+        2 if unicodedata.east_asian_width(char) in _WIDE else int(not unicodedata.combining(char))
+        for char in text
     )
 
 
-def short_time(time: datetime) -> str:
-    """Show a time in UTC, to the minute."""
+def format_time(time: datetime) -> str:
+    """Format a time in UTC, to the minute."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def counted(number: int, noun: str) -> str:
-    """Say how many there are of something."""
+def format_count(number: int, noun: str) -> str:
+    """Format a number with its noun in singular or plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

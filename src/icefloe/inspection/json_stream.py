@@ -17,13 +17,13 @@ def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
     """
     match value:
         case Iterator():
-            yield from _bracketed("[]", (stream_item(item, depth + 1) for item in value), depth)
+            yield from _bracket("[]", (stream_item(item, depth + 1) for item in value), depth)
         case Mapping() if value:
             entries = (_entry(name, item, depth + 1) for name, item in value.items())
-            yield from _bracketed("{}", entries, depth)
+            yield from _bracket("{}", entries, depth)
         case list() if any(isinstance(item, (Mapping, list)) for item in value):
             items = (stream_json(item, depth + 1) for item in value)
-            yield from _bracketed("[]", items, depth)
+            yield from _bracket("[]", items, depth)
         case _:
             yield _compact(value)
 
@@ -41,7 +41,7 @@ def _entry(name: str, value: Any, depth: int) -> Iterator[str]:
     yield from stream_json(value, depth)
 
 
-def _bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
+def _bracket(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
     separator = "\n" + _INDENT * (depth + 1)
     yield brackets[0]
     empty = True

@@ -155,11 +155,11 @@ def describe_node(node: NodeSnapshot) -> dict[str, Any]:
                 for ref in array.manifests
             ]
         )
-    described["user_data"] = json_or_bytes(node.user_data)
+    described["user_data"] = parse_json_or_base64(node.user_data)
     return described
 
 
-def json_or_bytes(data: bytes) -> Any:
+def parse_json_or_base64(data: bytes) -> Any:
     """Parse what should be JSON and, like everything in a repository, may be anything."""
     try:
         return json.loads(data)

@@ -15,7 +15,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.inspection.metadata_file import json_or_bytes
+from icefloe.inspection.metadata_file import parse_json_or_base64
 from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 
@@ -102,7 +102,7 @@ def node_summary(node: NodeSnapshot) -> str:
 
 
 def _data_type(user_data: bytes) -> str:
-    metadata = json_or_bytes(user_data)
+    metadata = parse_json_or_base64(user_data)
     data_type = metadata.get("data_type") if isinstance(metadata, dict) else None
     if isinstance(data_type, dict):
         data_type = data_type.get("name")

@@ -1,7 +1,7 @@
 """Looking after a repository: expiring history, collecting garbage, statistics, upgrades."""
 
-from icefloe.maintenance.bounded import ReadLimits
-from icefloe.maintenance.collection import collect_garbage
+from icefloe.maintenance.garbage_collection import collect_garbage
+from icefloe.maintenance.limits import ReadLimits
 from icefloe.maintenance.statistics import ChunkStorageStats, measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits, GCSummary
 from icefloe.maintenance.times import require_time_zone

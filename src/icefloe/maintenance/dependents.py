@@ -18,7 +18,7 @@ from icefloe.containers.dependencies import (
     DependentSnapshot,
 )
 from icefloe.containers.locations import parse_location
-from icefloe.maintenance.reading import RepositoryReader
+from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.snapshot import ManifestFileInfo
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from icefloe.assets import Assets
     from icefloe.containers.virtual_chunks import VirtualChunks
-    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.maintenance.limits import ReadLimits
     from icefloe.model.ids import ManifestId, NodeId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot, SnapshotInfo

@@ -31,5 +31,5 @@ class Step:
 Progress: TypeAlias = Callable[[Step], None]
 
 
-def unwatched(step: Step) -> None:
+def ignore_progress(step: Step) -> None:
     """Tell nobody."""

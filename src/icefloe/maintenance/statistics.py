@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.maintenance.progress import unwatched
-from icefloe.maintenance.reading import RepositoryReader
+from icefloe.maintenance.progress import ignore_progress
+from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import ChunkPayloads
 from icefloe.refs import retention
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
     from icefloe.model.ids import SnapshotId
     from icefloe.model.manifest import Manifest
@@ -70,7 +70,7 @@ def measure_chunks(
     spec_version: int,
     *,
     limits: ReadLimits | None = None,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> ChunkStorageStats:
     """Count the bytes of all chunks that branches and tags have in their history.
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, StorageError
-from icefloe.maintenance.bounded import require_positive
 from icefloe.maintenance.id_columns import format_names
-from icefloe.maintenance.progress import Phase, Step, unwatched
+from icefloe.maintenance.limits import require_positive
+from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Sweeper:
         limits: DeleteLimits | None = None,
         *,
         dry_run: bool = False,
-        progress: Progress = unwatched,
+        progress: Progress = ignore_progress,
     ) -> None:
         self._storage = storage
         self._limits = limits or DeleteLimits()

@@ -24,8 +24,8 @@ from icefloe.errors import (
 )
 from icefloe.format.keys import CONFIG, REFS, REPO, branch_key
 from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
-from icefloe.maintenance.bounded import map_bounded, require_positive
-from icefloe.maintenance.progress import Phase, Step, unwatched
+from icefloe.maintenance.limits import map_bounded, require_positive
+from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.model.repo_info import (
     BranchCreated,
     NewCommit,
@@ -95,7 +95,7 @@ def upgrade_icechunk_repository(
     connection = repo._connection  # noqa: SLF001 - part of the package
     storage = connection.storage
     if connection.spec_version != 1:
-        raise _not_version_1(storage)
+        raise _not_version_1_error(storage)
     if storage.read_only:
         raise ReadOnlyError(f"{storage.url} takes no writes: open it with credentials that may")
     upgrade_storage(
@@ -117,7 +117,7 @@ def upgrade_storage(
     dry_run: bool,
     delete_unused_v1_files: bool = True,
     prefetch_concurrency: int | None = None,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> RepoInfo:
     """Do as `upgrade_icechunk_repository` with the repository at a place; returns what it wrote."""
     require_positive(prefetch_concurrency=prefetch_concurrency)
@@ -130,16 +130,16 @@ def upgrade_storage(
         if _fetch_state(storage) == before:
             break
     else:
-        raise _somebody_writes(storage)
+        raise _concurrent_change_error(storage)
     if dry_run:
         return info
     try:
         version = storage.put(REPO, data, Create())
     except PreconditionFailedError as error:
-        raise _not_version_1(storage) from error
+        raise _not_version_1_error(storage) from error
     if _fetch_state(storage) != before:
-        _take_back(storage, version)
-        raise _somebody_writes(storage)
+        _delete_created(storage, version)
+        raise _concurrent_change_error(storage)
     if delete_unused_v1_files:
         storage.delete_many([branch_key(MAIN)])
         storage.delete_many([found.key for found in storage.list(REFS)])
@@ -255,7 +255,7 @@ def _fetch_histories(
     return infos
 
 
-def _take_back(storage: Storage, created: Version) -> None:
+def _delete_created(storage: Storage, created: Version) -> None:
     """Delete the ``repo`` that was just created, unless somebody has changed it already."""
     try:
         if storage.head(REPO).version == created:
@@ -264,14 +264,14 @@ def _take_back(storage: Storage, created: Version) -> None:
         pass
 
 
-def _not_version_1(storage: Storage) -> SessionStateError:
+def _not_version_1_error(storage: Storage) -> SessionStateError:
     return SessionStateError(
         f"{storage.url} is not a repository of version 1: there is nothing to upgrade",
         kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
     )
 
 
-def _somebody_writes(storage: Storage) -> ConflictError:
+def _concurrent_change_error(storage: Storage) -> ConflictError:
     return ConflictError(
         f"somebody changed branches or tags of {storage.url} during the upgrade: stop all writers, "
         "and upgrade again",

@@ -156,7 +156,7 @@ class ConfigSection(Persisted):
             _check(section, name, value)
         object.__setattr__(self, name, value)
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.config_html(self)
 

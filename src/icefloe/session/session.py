@@ -170,7 +170,7 @@ class Session:
         kind = f"{type(self).__name__} {self._mode.name}{where}"
         return f"<{kind} at {self.snapshot_id} of {url}{changes}>"
 
-    @display.never_raising
+    @display.with_repr_fallback
     def _repr_html_(self) -> str:
         return display.session_html(
             type(self).__name__,
@@ -579,7 +579,7 @@ class Session:
                 kind=ErrorKind.UNCOMMITTED_CHANGES,
             )
         own = _require_entries(metadata)
-        own["__icechunk"] = {"splitting_config": self._splitting_rules()}
+        own["__icechunk"] = {"splitting_config": self._dump_splitting_config()}
         base_id = self.transaction.base_id
         with self.transaction.seal():
             if commit_method == "amend":
@@ -634,7 +634,7 @@ class Session:
             ),
         )
 
-    def _splitting_rules(self) -> Any:
+    def _dump_splitting_config(self) -> Any:
         splitting = self.connection.config.effective_manifest.effective_splitting
         tree = to_tree(RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
         manifest = tree["manifest"]

@@ -59,7 +59,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
             if encoded is None:
                 out[out_selection] = fill_value_or_default(spec)
             else:
-                part = self._decoded(encoded, spec)[chunk_selection]
+                part = self._decode_chunk(encoded, spec)[chunk_selection]
                 out[out_selection] = part.squeeze(axis=drop_axes) if drop_axes else part
             found.append({"status": "missing" if encoded is None else "present"})
             if number % _CHUNKS_BETWEEN_TURNS == 0:
@@ -85,7 +85,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
             if part is None or part.shape != spec.shape:
                 others.append(item)
                 continue
-            encoded = None if _is_left_out(part, spec) else self._encoded(part, spec)
+            encoded = None if _is_left_out(part, spec) else self._encode_chunk(part, spec)
             if encoded is None:
                 store.delete_sync(setter.path)
             else:
@@ -111,7 +111,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         is_small = prod(spec.shape) * dtype.itemsize <= limit
         return store if is_small or zarr.config.get("threading.max_workers") == 1 else None
 
-    def _decoded(self, encoded: Buffer, spec: ArraySpec) -> NDBuffer:
+    def _decode_chunk(self, encoded: Buffer, spec: ArraySpec) -> NDBuffer:
         codecs: list[Any] = list(self)
         specs = [spec]
         for codec in codecs[:-1]:
@@ -122,7 +122,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         array: NDBuffer = value
         return array
 
-    def _encoded(self, array: NDBuffer, spec: ArraySpec) -> Buffer | None:
+    def _encode_chunk(self, array: NDBuffer, spec: ArraySpec) -> Buffer | None:
         codecs: list[Any] = list(self)
         value: Any = array
         for codec in codecs:

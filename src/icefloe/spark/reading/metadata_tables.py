@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.errors import ErrorKind, FormatError
-from icefloe.inspection.metadata_file import json_or_bytes
+from icefloe.inspection.metadata_file import parse_json_or_base64
 from icefloe.inspection.repository import resolve_ref
 from icefloe.model.arrow import to_dictionary_array
 from icefloe.model.chunk_payload import ChunkKind
@@ -255,7 +255,7 @@ def _read_nodes(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordB
 
 
 def _node(node: NodeSnapshot) -> tuple[Any, ...]:
-    metadata = json_or_bytes(node.user_data)
+    metadata = parse_json_or_base64(node.user_data)
     metadata = metadata if isinstance(metadata, dict) else {}
     attributes = _json(metadata.get("attributes") or {})
     common = (node.path.value, node.kind.name.lower(), str(node.id))

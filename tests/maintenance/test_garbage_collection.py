@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 from icefloe.errors import ErrorKind, ObjectNotFoundError, ReadOnlyError, StorageError
-from icefloe.maintenance.bounded import ReadLimits
-from icefloe.maintenance.collection import collect_garbage
+from icefloe.maintenance.garbage_collection import collect_garbage
+from icefloe.maintenance.limits import ReadLimits
 from icefloe.maintenance.progress import Phase, Step
 from icefloe.maintenance.sweep import DeleteLimits, GCSummary
 from icefloe.model.config import PackingConfig, RepositoryConfig

@@ -28,9 +28,9 @@ import numpy as np
 from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
 from icefloe.format.ids import ids_of, rows_of
 from icefloe.maintenance.id_columns import IdSet, parse_names
-from icefloe.maintenance.needed import Needed
-from icefloe.maintenance.progress import Phase, unwatched
-from icefloe.maintenance.reading import RepositoryReader
+from icefloe.maintenance.live_files import LiveFiles
+from icefloe.maintenance.progress import Phase, ignore_progress
+from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.maintenance.sweep import Sweeper
 from icefloe.maintenance.times import require_time_zone
 from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.maintenance.bounded import ReadLimits
+    from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
     from icefloe.storage.interface import Storage
@@ -62,7 +62,7 @@ def collect_garbage(
     dry_run: bool = False,
     read_limits: ReadLimits | None = None,
     delete_limits: DeleteLimits | None = None,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
 ) -> GCSummary:
     """Delete the files of a repository that nothing needs and that are older than a time.
 
@@ -92,7 +92,7 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} takes no writes: nothing can be deleted there")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
-    kept_by: type[_Kept] = _KeptByRefFiles if spec_version == 1 else _KeptByRepoFile
+    kept_by: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
     reader = RepositoryReader(storage, spec_version, read_limits, progress)
     for _ in range(_TRIES):
         snapshots = _list(storage, _SNAPSHOTS, cutoff)
@@ -114,7 +114,7 @@ def collect_garbage(
 
 
 def _sweep(
-    storage: Storage, cutoff: datetime, kept: _Kept, snapshots: _Listed, sweeper: Sweeper
+    storage: Storage, cutoff: datetime, kept: _Marker, snapshots: _Listed, sweeper: Sweeper
 ) -> None:
     for phase, prefix in (
         (Phase.DELETE_SNAPSHOTS, _SNAPSHOTS),
@@ -181,7 +181,7 @@ def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
     return _Listed(_Files(rows[old], sizes_bytes[old]), rows[~old])
 
 
-class _Kept(ABC):
+class _Marker(ABC):
     """What stays, as far as is known by now."""
 
     def __init__(
@@ -191,7 +191,7 @@ class _Kept(ABC):
         self._dry_run = dry_run
         self._listed = snapshots
         self._young = set(ids_of(snapshots.young, SnapshotId))
-        self._needed = Needed(reader)
+        self._live = LiveFiles(reader)
 
     @abstractmethod
     def settle(self) -> None:
@@ -209,37 +209,37 @@ class _Kept(ABC):
         """Return the files of one kind that stay."""
         match phase:
             case Phase.DELETE_SNAPSHOTS:
-                return _id_set(self._needed.snapshots, SnapshotId)
+                return _id_set(self._live.snapshots, SnapshotId)
             case Phase.DELETE_TRANSACTION_LOGS:
                 return _id_set(self.logs(), SnapshotId)
             case Phase.DELETE_MANIFESTS:
-                return _id_set(self._needed.manifests, ManifestId)
+                return _id_set(self._live.manifests, ManifestId)
             case _:
-                return self._needed.chunks
+                return self._live.chunks
 
 
-class _KeptByRefFiles(_Kept):
+class _RefFilesMarker(_Marker):
     """Generation v1: each branch and tag has its own file, and snapshots name their parents."""
 
     def settle(self) -> None:
         self.refresh()
         # A snapshot file is written before the branch that is to show it.
-        self._needed.add(self._young, required=False)
+        self._live.add(self._young, required=False)
 
     def refresh(self) -> None:
         refs = RefFiles(self._storage)
         tips = {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
         try:
-            self._needed.add(tips)
+            self._live.add(tips)
         except ObjectNotFoundError as error:
             error.add_note("A branch or a tag needs it, so that nothing more was deleted.")
             raise
 
     def logs(self) -> AbstractSet[SnapshotId]:
-        return self._needed.snapshots
+        return self._live.snapshots
 
 
-class _KeptByRepoFile(_Kept):
+class _RepoFileMarker(_Marker):
     """Generation v2: ``repo`` has everything, and changes as a whole."""
 
     def __init__(
@@ -257,8 +257,8 @@ class _KeptByRepoFile(_Kept):
         reachable = retention.find_reachable(self._info)
         old = set(ids_of(self._listed.old.rows, SnapshotId))
         dropped = (everything - reachable) & old
-        self._needed.add(reachable)
-        self._needed.add((everything - dropped) | self._young, required=False)
+        self._live.add(reachable)
+        self._live.add((everything - dropped) | self._young, required=False)
         if self._dry_run:
             _, self._info = retention.collect(dropped, everything)(self._info)
         else:
@@ -272,10 +272,10 @@ class _KeptByRepoFile(_Kept):
 
     def logs(self) -> AbstractSet[SnapshotId]:
         pruned = {log for one in self._info.snapshots for log in one.pruned_ancestor_tx_logs}
-        return self._needed.snapshots | pruned
+        return self._live.snapshots | pruned
 
     def _count_in(self) -> None:
-        self._needed.add(one.id for one in self._info.snapshots)
+        self._live.add(one.id for one in self._info.snapshots)
 
 
 def _id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from icefloe.maintenance.reading import RepositoryReader
+    from icefloe.maintenance.repository_reader import RepositoryReader
     from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
 
 
-class Needed:
+class LiveFiles:
     """Snapshots with all that they need; chunk files by the million are one column of bytes."""
 
     def __init__(self, reader: RepositoryReader) -> None:
@@ -44,13 +44,13 @@ class Needed:
             found.add(needs.id)
             infos.update({info.id: info for info in needs.manifests})
         new = [info for info in infos.values() if info.id not in self.manifests]
-        for rows in self._reader.read_manifests(new, chunk_files_of, required=required):
+        for rows in self._reader.read_manifests(new, find_chunk_files, required=required):
             self.chunks.add(rows)
         self.manifests |= infos.keys()
         self.snapshots |= found | wanted
 
 
-def chunk_files_of(manifest: Manifest) -> NDArray[np.uint8]:
+def find_chunk_files(manifest: Manifest) -> NDArray[np.uint8]:
     """Find the chunk files that a manifest refers to, each once."""
     payloads = manifest.payloads
     return unique_rows(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from icefloe.errors import InvalidInputError
-from icefloe.maintenance.bounded import Budget, ReadLimits, map_bounded
+from icefloe.maintenance.limits import Budget, ReadLimits, map_bounded
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets import Assets
 from icefloe.errors import FormatError, ObjectNotFoundError
-from icefloe.maintenance.bounded import Budget, ReadLimits, map_bounded
-from icefloe.maintenance.progress import Phase, Step, unwatched
+from icefloe.maintenance.limits import Budget, ReadLimits, map_bounded
+from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.model.config import CachingConfig
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.snapshot import ManifestFileInfo
@@ -60,7 +60,7 @@ class RepositoryReader:
         storage: Storage,
         spec_version: int,
         limits: ReadLimits | None = None,
-        progress: Progress = unwatched,
+        progress: Progress = ignore_progress,
     ) -> None:
         self._assets = Assets(storage, spec_version, _KEEP_NONE)
         self._has_parents = spec_version == 1
