@@ -1,5 +1,6 @@
-"""Sessions: one snapshot to read, or a transaction that becomes a commit."""
+"""Sessions: transactions on a repository."""
 
 from icefloe.session.session import ForkSession, Session
+from icefloe.types import SessionMode
 
-__all__ = ["ForkSession", "Session"]
+__all__ = ["ForkSession", "Session", "SessionMode"]
