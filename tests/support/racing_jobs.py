@@ -13,7 +13,7 @@ from pathlib import Path
 import zarr
 
 import icefloe
-from icefloe.spark.engine.exactly_once import JobId, commit_once
+from icefloe.session.exactly_once import JobId, commit_once
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.racers import race

@@ -9,7 +9,7 @@ import pyarrow as pa
 import xarray as xr
 
 from icefloe.spark.reading.read_options import encode_options
-from icefloe.spark.writing.sink import WriteJob, commit_rows, packing, put_aside, session_at
+from icefloe.spark.writing.sink import WriteJob, commit_rows, packing, put_aside
 from icefloe.spark.writing.write_options import WriteOptions
 from icefloe.spark.writing.write_plan import labels_of, plan_write, prepare
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from icefloe.repository import Repository
-    from icefloe.spark.engine.exactly_once import JobId
+    from icefloe.session.exactly_once import JobId
     from icefloe.spark.writing.sink import Part, Written
 
 LATS = (10.0, 20.0, 30.0)
@@ -61,7 +61,7 @@ def write_rows(
     """Write rows as tasks that do not know the labels do: put aside, then committed."""
     repository = packing(repository)
     session = repository.readonly_session("main")
-    asides = [put_aside(session, [one]) for one in batches]
+    asides = [put_aside(session.connection, [batch]) for batch in batches]
     schema = batches[0].schema if batches else SCHEMA
     return commit_rows(
         repository,
@@ -80,7 +80,7 @@ def start(
     """Begin a write whose labels are known, as a driver does."""
     repository = packing(repository)
     asked = options(**given)
-    session = session_at(repository, "main", repository.lookup_branch("main"))
+    session = repository.writable_session("main")
     intent = plan_write(session, asked, schema, overwrite=overwrite)
     grid = prepare(session, asked, intent, labels_of(intent, asked.coords))
     return WriteJob.start(repository, session, asked, intent, grid)

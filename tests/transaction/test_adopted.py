@@ -14,6 +14,7 @@ from icefloe.model.chunk_payload import InlineChunk
 from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
+from icefloe.session.commit_policy import CommitPolicy
 from icefloe.transaction.adopted import Adopted, AdoptedManifest, complete_log
 from icefloe.transaction.array_manifests import compute_extents
 
@@ -160,8 +161,7 @@ def test_the_log_can_be_written_by_somebody_else(repository: icefloe.Repository)
         assets = session.transaction.assets
         assets.write_transaction_log(complete_log(log, adopted, assets))
 
-    session.flusher.log_writer = write
-    after = session.commit("adopt")
+    after = session.commit("adopt", policy=CommitPolicy(write_log=write))
     assert len(seen) == 1
     found = repository.diff(from_snapshot_id=before, to_snapshot_id=after).updated_chunks
     assert found == {"/a": [[0], [1], [2]]}

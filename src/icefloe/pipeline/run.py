@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from icefloe.errors import (
     ErrorKind,
-    InternalError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
 )
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
-from icefloe.session import ForkSession, Session
-from icefloe.spark.engine.exactly_once import JobId, commit_once, find_committed
+from icefloe.session import Session, contents
+from icefloe.session.commit_policy import NO_POLICY
+from icefloe.session.exactly_once import JobId, commit_once, find_committed
+from icefloe.session.parallel_write import ForkPoint, scratch_fork, task_changes
 from icefloe.spark.engine.tasks import parallelism, run_tasks, told
-from icefloe.transaction import overlay
-from icefloe.transaction.change_set import ChangeSet
-from icefloe.transaction.chunk_changes import ChunkChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,10 +34,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.conflicts import ConflictSolver
-    from icefloe.model.ids import NodeId, SnapshotId
-    from icefloe.model.manifest import ArrayManifest
+    from icefloe.model.ids import SnapshotId
     from icefloe.repository import Repository
-    from icefloe.spark.engine.exactly_once import Committed
+    from icefloe.session import ForkSession
+    from icefloe.session.commit_policy import CommitPolicy
+    from icefloe.session.exactly_once import Committed
+    from icefloe.session.parallel_write import ChangeSet
     from icefloe.spark.engine.progress import Progress
     from icefloe.spark.engine.tasks import Outcome
 
@@ -198,7 +198,7 @@ class JobRun:
     @property
     def base_id(self) -> SnapshotId:
         """The snapshot that everything is read from."""
-        return self.session.transaction.base_id
+        return contents.base_id(self.session)
 
     def reader(self) -> Session:
         """Return a session at the snapshot that the job started from; it goes to executors."""
@@ -206,7 +206,7 @@ class JobRun:
 
     def scratch(self) -> ForkSession:
         """Return a session for what is needed between two passes, and never committed."""
-        return ForkSession(self.session.connection, self.base_id, origin=self.base_id)
+        return scratch_fork(self.session)
 
     # -- planning
 
@@ -288,14 +288,9 @@ class JobRun:
         tasks = self.grouped(pieces)
         if not tasks:
             return []
-        fork = into.fork()
-        answers: list[_Written] = self.run(tasks, _written_by(fork, work))
-        written = joined(answer.changes for answer in answers)
-        into.merge(
-            ForkSession(
-                into.connection, fork.transaction.base_id, origin=fork.origin, changes=written
-            )
-        )
+        point = ForkPoint.of(into)
+        answers: list[_Written] = self.run(tasks, _write_through(point, work))
+        point.merge(into, (answer.changes for answer in answers))
         left_out: dict[str, str] = {}
         for answer in answers:
             left_out.update(answer.left_out)
@@ -332,8 +327,7 @@ class JobRun:
 
     def count(self, session: Session) -> None:
         """Count what a session is about to commit."""
-        for changes in session.transaction.changes.chunks.values():
-            columns = changes.columns()
+        for columns in contents.changed_chunks(session):
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
 
@@ -346,6 +340,7 @@ class JobRun:
         about: Mapping[str, Any],
         metadata: Mapping[str, Any] | None,
         solver: ConflictSolver | None = None,
+        policy: CommitPolicy = NO_POLICY,
     ) -> Report:
         """Commit the session, once."""
         self.count(self.session)
@@ -359,6 +354,7 @@ class JobRun:
                 about=record,
                 metadata=metadata,
                 solver=solver,
+                policy=policy,
             )
         except SessionStateError as error:
             if error.kind is not ErrorKind.NO_CHANGES_TO_COMMIT:
@@ -393,24 +389,6 @@ class JobRun:
         return time.monotonic() - self.started
 
 
-def joined(parts: Iterable[ChangeSet]) -> ChangeSet:
-    """Put the chunks that several tasks wrote into one change set.
-
-    All at once, because merging one after the other would compare each with all before it.
-    """
-    by_array: dict[NodeId, list[ArrayManifest]] = {}
-    for part in parts:
-        for node_id, changes in part.chunks.items():
-            by_array.setdefault(node_id, []).append(changes.columns())
-    whole = ChangeSet()
-    for node_id, columns in by_array.items():
-        together = overlay.stack(columns)
-        if len(together) != sum(map(len, columns)):
-            raise InternalError("two tasks of one job wrote the same chunk")
-        whole.chunks[node_id] = ChunkChanges.of(together)
-    return whole
-
-
 def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failed | None:
     """Do the pieces of a task one after the other; tells of all that fail, not of the first."""
     import zarr  # noqa: PLC0415 - in the worker
@@ -434,18 +412,16 @@ def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failed | None
     return Failed(tuple(failures)) if failures else None
 
 
-def _written_by(
-    fork: ForkSession, work: Callable[[Bench, Any], None]
+def _write_through(
+    point: ForkPoint, work: Callable[[Bench, Any], None]
 ) -> Callable[[tuple[Piece, ...]], _Written | Failed]:
     def write(task: tuple[Piece, ...]) -> _Written | Failed:
-        # A worker does several tasks with one copy of this function: each has changes of its own.
-        own = ForkSession(fork.connection, fork.transaction.base_id, origin=fork.origin)
-        bench = Bench(own)
+        # A worker runs several tasks with one copy of this function: each needs its own changes.
+        bench = Bench(point.fork())
         failed = doing(task, lambda value: work(bench, value))
         if failed is not None:
             return failed
-        own.transaction.finish_chunks()
-        return _Written(own.transaction.changes, bench.left_out)
+        return _Written(task_changes(bench.fork), bench.left_out)
 
     return write
 

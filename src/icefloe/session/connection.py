@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.assets import Assets
 from icefloe.containers.virtual_chunks import VirtualChunks
+from icefloe.format.location_compression import LocationCompression
 from icefloe.refs.ref_files import RefFiles
 from icefloe.refs.repo_file import RepoFile
 from icefloe.transaction.transaction import Transaction
@@ -89,6 +90,17 @@ class Connection:
             self.config,
             self.credentials,
             self.default_commit_metadata,
+        )
+
+    @property
+    def location_compression(self) -> LocationCompression:
+        """How manifests compress the locations of virtual chunks."""
+        rules = self.config.effective_manifest.effective_virtual_chunk_location_compression
+        return LocationCompression(
+            min_locations=rules.effective_min_num_chunks,
+            max_training_samples=rules.effective_dictionary_max_training_samples,
+            max_dictionary_size=rules.effective_dictionary_max_size_bytes,
+            level=rules.effective_compression_level,
         )
 
     def transaction(self, snapshot_id: SnapshotId, changes: ChangeSet | None = None) -> Transaction:

@@ -32,11 +32,11 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.format.config_tree import to_tree, without_variants
-from icefloe.format.location_compression import LocationCompression
 from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
 from icefloe.model.path import Path
+from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import backoff_delay_s
 from icefloe.store import IcechunkStore, codec_pipeline
 from icefloe.transaction import overlay
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from icefloe.model.manifest import ArrayManifest
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
+    from icefloe.session.commit_policy import CommitPolicy
     from icefloe.session.connection import Connection
     from icefloe.snapshots import Diff
     from icefloe.transaction.change_set import ChangeSet
@@ -429,6 +430,7 @@ class Session:
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
         allow_empty: bool = False,
+        policy: CommitPolicy = NO_POLICY,
     ) -> str:
         """Make all changes visible at once, as a new snapshot of the branch.
 
@@ -443,6 +445,8 @@ class Session:
             How often to start over when others are faster.
         allow_empty
             Whether to commit although nothing changed.
+        policy
+            What jobs do differently; see `CommitPolicy`.
 
         Returns
         -------
@@ -459,6 +463,8 @@ class Session:
             If nobody can tell whether the commit landed.
         """
         branch = self._require_branch()
+        if policy.has_work is not None:
+            allow_empty = allow_empty or policy.has_work(self.transaction.base)
         self._require_changes(allow_empty=allow_empty)
         if rebase_with is not None:
             require_solver(rebase_with)
@@ -476,7 +482,7 @@ class Session:
                     if rebase_with is None
                     else partial(refs.commit, branch, base_id)
                 )
-                flushed = self._flush(message, own, parent_id=base_id)
+                flushed = self._flush(message, own, parent_id=base_id, policy=policy)
                 try:
                     finish(_info(flushed, base_id))
                 except ConflictError:
@@ -487,7 +493,7 @@ class Session:
                 attempts += 1
                 if attempts > 1:
                     time.sleep(backoff_delay_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
-                self._rebase(branch, rebase_with)
+                self._rebase(branch, rebase_with, policy)
 
     def amend(
         self,
@@ -512,7 +518,7 @@ class Session:
             self.connection.refs.add_snapshot(_info(flushed, base_id))
             return self._become_reader(flushed)
 
-    def rebase(self, solver: ConflictSolver) -> None:
+    def rebase(self, solver: ConflictSolver, *, policy: CommitPolicy = NO_POLICY) -> None:
         """Go on from the branch's present tip, with the same changes on top.
 
         The commits of others are replayed one by one, oldest first. Where one cannot be, the
@@ -526,9 +532,9 @@ class Session:
         branch = self._require_branch()
         require_solver(solver)
         with self.transaction.seal():
-            self._rebase(branch, solver)
+            self._rebase(branch, solver, policy)
 
-    def _rebase(self, branch: str, solver: ConflictSolver) -> None:
+    def _rebase(self, branch: str, solver: ConflictSolver, policy: CommitPolicy) -> None:
         refs = self.connection.refs.pin()
         newer: list[SnapshotInfo] = []
         tip = refs.fetch_branch(branch)
@@ -558,6 +564,8 @@ class Session:
                 if conflicts:
                     raise _rebase_failed(info, conflicts)
             self.transaction.replace_base(info.id, changes)
+        if policy.check_rebased is not None:
+            policy.check_rebased(self.transaction.base)
 
     def rewrite_manifests(
         self,
@@ -619,20 +627,9 @@ class Session:
         return self.transaction.base_id
 
     @cached_property
-    def flusher(self) -> Flusher:
-        """What writes the changes of this session."""
-        rules = self.connection.config.effective_manifest
-        rules_of_locations = rules.effective_virtual_chunk_location_compression
-        return Flusher(
-            self.connection.assets,
-            self.connection.config,
-            LocationCompression(
-                min_locations=rules_of_locations.effective_min_num_chunks,
-                max_training_samples=rules_of_locations.effective_dictionary_max_training_samples,
-                max_dictionary_size=rules_of_locations.effective_dictionary_max_size_bytes,
-                level=rules_of_locations.effective_compression_level,
-            ),
-        )
+    def _flusher(self) -> Flusher:
+        connection = self.connection
+        return Flusher(connection.assets, connection.config, connection.location_compression)
 
     def _dump_splitting_config(self) -> Any:
         splitting = self.connection.config.effective_manifest.effective_splitting
@@ -650,13 +647,14 @@ class Session:
         rewrite: bool = False,
         with_log: bool = True,
         durable: bool = False,
+        policy: CommitPolicy = NO_POLICY,
     ) -> Flushed:
         _require_message(message)
         own = {**self.connection.default_commit_metadata, **metadata}
         encoded = encode_metadata(own, self.connection.spec_version)
         # What can be wrong with the caller's words was found by now: nothing is written before.
         self.transaction.finish_chunks()
-        return self.flusher.flush(
+        return self._flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
@@ -666,6 +664,8 @@ class Session:
             rewrite=rewrite,
             with_log=with_log,
             durable=durable,
+            merge_manifests=policy.merge_manifests,
+            write_log=policy.write_log,
         )
 
     def _amend(

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from icefloe.errors import RebaseFailedError
-from icefloe.spark.engine.exactly_once import JobId, find_committed
+from icefloe.session.exactly_once import JobId, find_committed
 from icefloe.spark.reading.read_options import invalid
 from icefloe.spark.reading.table_source import open_from_options
 from icefloe.spark.writing.sink import (
@@ -90,7 +90,7 @@ class IcefloeWriter(DataSourceArrowWriter):
         if self._job is not None:
             return Message(self._job.write_unrouted(iterator))
         session = self._repository.readonly_session(snapshot_id=self._base)
-        return Message(put_aside(session, iterator))
+        return Message(put_aside(session.connection, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what the tasks wrote, unless this commit was made before."""
@@ -136,7 +136,7 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         session = self._repository.readonly_session(self._options.branch)
-        return Message(put_aside(session, iterator), query)
+        return Message(put_aside(session.connection, iterator), query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a micro-batch, unless it was committed before."""

@@ -37,7 +37,7 @@ class AdoptedManifest:
 Adopted: TypeAlias = "Mapping[NodeId, tuple[AdoptedManifest, ...]]"
 
 LogWriter: TypeAlias = "Callable[[TransactionLog, Adopted], None]"
-"""Writes the log of a commit somewhere else, with the chunks of adopted manifests in it."""
+"""Writes the transaction log of a commit, completed by the chunks of adopted manifests."""
 
 
 def complete_log(log: TransactionLog, adopted: Adopted, assets: Assets) -> TransactionLog:

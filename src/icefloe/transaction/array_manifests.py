@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from icefloe.transaction import overlay, splitting
 from icefloe.transaction.row_order import compute_row_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.assets import EncodedFile
+    from icefloe.model.node import NodeSnapshot
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.transaction.change_columns import ChangeColumns
 
@@ -77,6 +78,13 @@ class NewManifests:
     refs: dict[NodeId, tuple[ManifestRef, ...]]
     made: list[Manifest]
     edited: list[tuple[ManifestFileInfo, EncodedFile]] = field(default_factory=list)
+
+
+MergeManifests: TypeAlias = (
+    "Callable[[Iterable[NodeSnapshot], Mapping[NodeId, tuple[ManifestRef, ...]], "
+    "Mapping[ManifestId, int], Fetch], NewManifests]"
+)
+"""Merges the manifests of all arrays, given the number of references in each."""
 
 
 def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:

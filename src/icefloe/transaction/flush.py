@@ -31,7 +31,7 @@ from icefloe.transaction.chunk_changes import ChunkChanges
 from icefloe.transaction.splitting import split_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from icefloe.assets import Assets, EncodedFile
     from icefloe.format.location_compression import LocationCompression
@@ -41,20 +41,9 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.transaction.adopted import LogWriter
-    from icefloe.transaction.array_manifests import Fetch
+    from icefloe.transaction.array_manifests import MergeManifests
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
-
-    Merger = Callable[
-        [
-            Iterable[NodeSnapshot],
-            Mapping[NodeId, tuple[ManifestRef, ...]],
-            Mapping[ManifestId, int],
-            Fetch,
-        ],
-        NewManifests,
-    ]
-    """Puts manifests of all arrays together, given how many references each has."""
 
 # Arrays with fewer references and changes than this are dealt with all at once.
 _FEW = 4096
@@ -87,8 +76,6 @@ class Flusher:
     assets: Assets
     config: RepositoryConfig
     location_compression: LocationCompression | None = None
-    log_writer: LogWriter | None = None
-    merger: Merger | None = None
     _written: dict[NodeId, tuple[_Source, tuple[ManifestRef, ...]]] = field(default_factory=dict)
     _infos: dict[ManifestId, ManifestFileInfo] = field(default_factory=dict)
 
@@ -104,6 +91,8 @@ class Flusher:
         rewrite: bool = False,
         with_log: bool = True,
         durable: bool = False,
+        merge_manifests: MergeManifests | None = None,
+        write_log: LogWriter | None = None,
     ) -> Flushed:
         """Write everything but the reference that makes it visible.
 
@@ -122,6 +111,10 @@ class Flusher:
         durable
             Whether everything is safe on disk at the end, because no commit follows that sees to
             it.
+        merge_manifests
+            Merges the manifests of all arrays before they are written.
+        write_log
+            Writes the transaction log of a commit with adopted manifests, instead of this process.
         """
         nodes = {node.path: node for node in base.snapshot.nodes}
         for path, node in changes.edits.items():
@@ -136,13 +129,14 @@ class Flusher:
         made: list[Manifest] = []
         small, large = _by_size(changed, changes, infos)
         columns = gather(small)
-        for new in self._replace_manifests(columns, large, changed, infos):
+        can_edit = merge_manifests is None
+        for new in self._replace_manifests(columns, large, changed, infos, can_edit=can_edit):
             manifests |= new.refs
             made += new.made
             infos |= {info.id: info for info, _ in new.edited}
             files += [file for _, file in new.edited]
-        if self.merger is not None:
-            made = self._merge(self.merger, nodes.values(), manifests, infos, made)
+        if merge_manifests is not None:
+            made = self._merge(merge_manifests, nodes.values(), manifests, infos, made)
         for manifest in made:
             info, file = self.assets.encode_manifest(manifest, self.location_compression)
             self._infos[info.id] = infos[info.id] = info
@@ -158,8 +152,8 @@ class Flusher:
         log = build_transaction_log(snapshot.id, compare_nodes(base, changes), columns)
         if amended is not None:
             log = merge_logs(amended, log)
-        if with_log and changes.adopted and self.log_writer is not None:
-            self.log_writer(log, changes.adopted)
+        if with_log and changes.adopted and write_log is not None:
+            write_log(log, changes.adopted)
         elif with_log:
             log = complete_log(log, changes.adopted, self.assets) if changes.adopted else log
             files.append(self.assets.encode_transaction_log(log))
@@ -221,24 +215,29 @@ class Flusher:
         large: Mapping[NodeId, ChunkChanges],
         changed: Mapping[NodeId, ChangedArray],
         infos: Mapping[ManifestId, ManifestFileInfo],
+        *,
+        can_edit: bool,
     ) -> Iterable[NewManifests]:
         for group in small:
             arrays = [changed[node_id] for node_id in group.node_ids]
             yield replace_small_manifests(arrays, group, self._fetch)
         for node_id, chunk_changes in large.items():
-            yield self._replace_large(changed[node_id], chunk_changes.columns(), infos)
+            columns = chunk_changes.columns()
+            yield self._replace_large(changed[node_id], columns, infos, can_edit=can_edit)
 
     def _replace_large(
         self,
         array: ChangedArray,
         changes: ArrayManifest,
         infos: Mapping[ManifestId, ManifestFileInfo],
+        *,
+        can_edit: bool,
     ) -> NewManifests:
         """Make the manifests of a large array, by editing a file where that is less work."""
         ref = find_editable_manifest(array, changes)
         if (
             ref is None
-            or self.merger is not None
+            or not can_edit
             or self.assets.has_manifest(ref.id)
             or len(changes) * _FEW_CHANGES > infos[ref.id].num_chunk_refs
         ):
@@ -254,7 +253,7 @@ class Flusher:
 
     def _merge(
         self,
-        merger: Merger,
+        merge_manifests: MergeManifests,
         nodes: Iterable[NodeSnapshot],
         manifests: dict[NodeId, tuple[ManifestRef, ...]],
         infos: Mapping[ManifestId, ManifestFileInfo],
@@ -270,7 +269,7 @@ class Flusher:
 
         num_refs = {one.id: one.num_chunk_refs for one in infos.values()}
         num_refs |= {one.id: len(one) for one in made}
-        new = merger(nodes, manifests, num_refs, fetch)
+        new = merge_manifests(nodes, manifests, num_refs, fetch)
         manifests |= new.refs
         used = {ref.id for refs in manifests.values() for ref in refs}
         return [one for one in [*made, *new.made] if one.id in used]

@@ -14,8 +14,8 @@ import zarr
 
 import icefloe
 from icefloe.errors import OutcomeUnknownError, RebaseFailedError
-from icefloe.spark.engine import exactly_once
-from icefloe.spark.engine.exactly_once import Committed, JobId, commit_once, find_committed
+from icefloe.session import exactly_once
+from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
 from support import SUPPORT
 
 if TYPE_CHECKING:

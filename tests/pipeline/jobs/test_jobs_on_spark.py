@@ -20,7 +20,8 @@ from icefloe.pipeline.jobs.materialize import materialize
 from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.jobs.rechunk import rechunk
 from icefloe.pipeline.report import JobFailedError, Report
-from icefloe.pipeline.run import Bench, JobRun, Piece, _written_by
+from icefloe.pipeline.run import Bench, JobRun, Piece, _write_through
+from icefloe.session.parallel_write import ForkPoint
 from support.array_repositories import (
     array,
     chunk_bytes,
@@ -279,8 +280,8 @@ def test_what_tasks_get_and_answer_holds_no_credentials(tmp_path: Path) -> None:
     def work(bench: Bench, value: int) -> None:
         bench.target("air")[value] = 3
 
-    fork = run.session.fork()
-    assert secret.encode() in pickle.dumps(fork)  # which is what goes in the function
+    point = ForkPoint.of(run.session)
+    assert secret.encode() in pickle.dumps(point)  # which is what goes in the function
     task = (Piece("air", 1, 0),)
-    answer = pickle.dumps(_written_by(fork, work)(task))
+    answer = pickle.dumps(_write_through(point, work)(task))
     assert secret.encode() not in answer + pickle.dumps(task)

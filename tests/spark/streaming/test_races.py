@@ -10,7 +10,7 @@ import xarray as xr
 
 from icefloe.model.config import RepositoryConfig
 from icefloe.repository import Repository
-from icefloe.spark.engine.exactly_once import JobId
+from icefloe.session.exactly_once import JobId
 from icefloe.storage import in_memory_storage
 from icefloe.storage.forwarding import ForwardingStorage, Request
 from support.stream_cells import NEW, batch, expected, found, num_commits, start, write_rows

@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
-from icefloe.spark.engine.exactly_once import JobId
+from icefloe.session.exactly_once import JobId
 from support.spark_tables import ENCODING, commit, rows, weather, with_secret
 from support.stream_cells import (
     LATS,

@@ -105,7 +105,7 @@ def test_columns_for_them(begun: Repository, way: str) -> None:
         write_table(begun, more, append_dim="time")
     else:
         options = WriteOptions.parse(encode_options(append_dim="time"))
-        asides = [put_aside(begun.readonly_session("main"), more.to_batches())]
+        asides = [put_aside(begun.readonly_session("main").connection, more.to_batches())]
         commit_rows(begun, options, more.schema, asides, overwrite=False, job=None)
     xr.testing.assert_equal(found(begun), whole(3, 6))
 

@@ -16,8 +16,8 @@ import xarray as xr
 import zarr
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
+from icefloe.session.exactly_once import find_committed
 from icefloe.spark import write
-from icefloe.spark.engine.exactly_once import find_committed
 from icefloe.spark.writing.sink import commit_rows, put_aside
 from icefloe.spark.writing.write_options import WriteOptions
 from support import SUPPORT, warm_python
@@ -165,7 +165,7 @@ def test_the_same_write_lands_while_this_one_looks_for_it(
         made = write_table(empty, event_rows([7]), append_dim="event", transaction_id="seven")
     else:
         rows = event_rows([7])
-        aside = put_aside(empty.readonly_session("main"), rows.to_batches())
+        aside = put_aside(empty.readonly_session("main").connection, rows.to_batches())
         made = commit_rows(empty, options, rows.schema, [aside], overwrite=False, job=options.job)
     assert (made.is_new, made.snapshot_id) == (False, empty.lookup_branch("main"))
     assert require_events(empty) == [*UNSORTED, 7]
@@ -235,7 +235,7 @@ def test_on_spark(spark: Any, empty: Repository, tmp_path: Path) -> None:
         yield from batches
         repository = Repository.open(local_filesystem_storage(place))
         options = WriteOptions.parse({"append_dim": "event", "transaction_id": "theirs"})
-        aside = put_aside(repository.readonly_session("main"), [theirs])
+        aside = put_aside(repository.readonly_session("main").connection, [theirs])
         commit_rows(repository, options, theirs.schema, [aside], overwrite=False, job=options.job)
 
     ddl = "event long, lat double, v double"

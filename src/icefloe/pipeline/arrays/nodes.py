@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.array_document import ArrayDocument
+from icefloe.session import contents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +24,15 @@ def path_of(path: str) -> Path:
 
 def require_array(session: Session, path: str) -> ArrayDocument:
     """Return the metadata of the array at a path, or raise."""
-    return ArrayDocument.of(session.transaction.require_array(path_of(path)))
+    return ArrayDocument.of(contents.require_array(session, path_of(path)))
 
 
 def arrays_below(session: Session, path: str) -> list[ArrayDocument]:
     """Return the metadata of all arrays at or below a path, ordered by their paths."""
-    node = session.transaction.require_node(path_of(path))
+    node = contents.require_node(session, path_of(path))
     if node.is_array:
         return [ArrayDocument.of(node)]
-    below = session.transaction.iter_nodes_below(node.path)
+    below = contents.iter_nodes_below(session, node.path)
     found = [ArrayDocument.of(one) for one in below if one.is_array]
     return sorted(found, key=lambda one: one.path)
 
@@ -48,14 +49,13 @@ def select_arrays(
 def require_free(session: Session, path: str) -> Path:
     """Return the path of a node that is to be made, or raise where something is."""
     place = path_of(path)
-    transaction = session.transaction
-    if transaction.get_node(place) is not None or transaction.list_children(place):
+    if contents.get_node(session, place) is not None or contents.has_children(session, place):
         raise AlreadyExistsError(
             f"{place} is there already: choose another path, or delete it first",
             kind=ErrorKind.NODE_ALREADY_EXISTS,
         )
     for above in place.ancestors():
-        node = transaction.get_node(above)
+        node = contents.get_node(session, above)
         if node is not None and node.is_array:
             raise InvalidInputError(
                 f"{place} would lie inside the array {above}", kind=ErrorKind.NOT_A_GROUP
@@ -67,10 +67,10 @@ def create_group(session: Session, path: str, attributes: Mapping[str, Any] | No
     """Create a group, and those above it that are missing; one that is there stays as it is."""
     place = path_of(path)
     for one in (*place.ancestors(), place):
-        if session.transaction.get_node(one) is None:
+        if contents.get_node(session, one) is None:
             own = dict(attributes or {}) if one == place else {}
             document = {"zarr_format": 3, "node_type": "group", "attributes": own}
-            session.transaction.set_metadata(one, json.dumps(document).encode())
+            contents.set_metadata(session, one, json.dumps(document).encode())
 
 
 def create_array(session: Session, document: ArrayDocument, *, replaced: bool = False) -> None:
@@ -80,32 +80,32 @@ def create_array(session: Session, document: ArrayDocument, *, replaced: bool = 
     """
     place = path_of(document.path)
     if replaced:
-        session.transaction.delete_node(place)
+        contents.delete_node(session, place)
     if place.parent is not None:
         create_group(session, place.parent.value)
-    session.transaction.set_metadata(place, document.to_bytes())
+    contents.set_metadata(session, place, document.to_bytes())
 
 
 def share_array(session: Session, source: ArrayDocument, path: str) -> None:
     """Create an array of the same chunks at another path: references are copied, no bytes are."""
     create_array(session, source.at(path))
     place = path_of(path)
-    for part in session.transaction.fetch_chunk_refs(path_of(source.path)):
+    for part in contents.fetch_chunk_refs(session, path_of(source.path)):
         if len(part):
-            session.transaction.set_payloads(place, part.coords, part.payloads)
+            contents.set_payloads(session, place, part.coords, part.payloads)
 
 
 def copy_group(session: Session, source: str, target: str) -> None:
     """Create the group ``target``, and the groups in it, with the attributes of ``source``'s."""
     root = path_of(source)
-    for node in (session.transaction.require_node(root), *_groups_below(session, root)):
+    for node in (contents.require_node(session, root), *_groups_below(session, root)):
         place = path_of(target + "/" + node.path.value[len(root.value.rstrip("/")) :])
         if place.parent is not None:
             create_group(session, place.parent.value)
-        if session.transaction.get_node(place) is None:
-            session.transaction.set_metadata(place, node.user_data)
+        if contents.get_node(session, place) is None:
+            contents.set_metadata(session, place, node.user_data)
 
 
 def _groups_below(session: Session, path: Path) -> list[NodeSnapshot]:
-    groups = [node for node in session.transaction.iter_nodes_below(path) if not node.is_array]
+    groups = [node for node in contents.iter_nodes_below(session, path) if not node.is_array]
     return sorted(groups, key=lambda node: node.path)

@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from icefloe.model.chunk_index_columns import ChunkIndexColumns
-from icefloe.model.ids import ManifestId, NodeId
-from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
-from icefloe.model.node import ManifestRef
+from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.staged_refs import load_staged
-from icefloe.transaction.adopted import AdoptedManifest, complete_log
-from icefloe.transaction.array_manifests import compute_extents
+from icefloe.session.parallel_write import write_manifest, write_transaction_log
 from icefloe.virtual.contiguous import split_chunks
 from icefloe.virtual.dataset import VirtualArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from icefloe.format.location_compression import LocationCompression
+    from icefloe.model.ids import NodeId
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.pipeline.files.staged_refs import StagedRefs
     from icefloe.session.connection import Connection
-    from icefloe.transaction.adopted import Adopted
+    from icefloe.session.parallel_write import Adopted, AdoptedManifest
 
 _FEW: Final = 4096
 """Arrays with fewer references than this share a manifest file."""
@@ -81,15 +77,12 @@ class BuildManifests:
         To the repository.
     targets
         The arrays, by their paths in the dataset.
-    location_compression
-        How locations are compressed, where the format can.
     max_refs
         How many references of an array go into one manifest at most.
     """
 
     connection: Connection
     targets: dict[str, TargetArray]
-    location_compression: LocationCompression | None
     max_refs: int
 
     def __call__(self, files: tuple[FilePlace, ...]) -> dict[str, list[Built]]:
@@ -124,20 +117,13 @@ class BuildManifests:
 
     def _write(self, arrays: dict[str, ArrayManifest]) -> dict[str, Built]:
         by_id = {self.targets[path].node_id: path for path in arrays}
-        ordered = sorted(by_id)
-        manifest = Manifest(
-            ManifestId.random(),
-            ChunkIndexColumns.of({node_id: arrays[by_id[node_id]].coords for node_id in ordered}),
-            ChunkPayloads.concatenate([arrays[by_id[node_id]].payloads for node_id in ordered]),
+        written = write_manifest(
+            self.connection, {node_id: arrays[path] for node_id, path in by_id.items()}
         )
-        info = self.connection.assets.write_manifest(manifest, self.location_compression)
         return {
-            path: Built(
-                AdoptedManifest(ManifestRef(manifest.id, compute_extents(refs.coords)), info),
-                len(refs),
-                int(refs.payloads.length.sum()),
-            )
-            for path, refs in arrays.items()
+            path: Built(written[node_id], len(refs), int(refs.payloads.length.sum()))
+            for node_id, path in by_id.items()
+            for refs in [arrays[path]]
         }
 
 
@@ -150,8 +136,7 @@ class WriteLog:
     def __call__(self, task: tuple[TransactionLog, Adopted]) -> None:
         """Write the log of a commit, with the chunks of all manifests that were built."""
         log, adopted = task
-        assets = self.connection.assets
-        assets.write_transaction_log(complete_log(log, adopted, assets))
+        write_transaction_log(self.connection, log, adopted)
 
 
 def _joined(parts: list[ArrayManifest]) -> ArrayManifest:

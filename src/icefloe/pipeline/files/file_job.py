@@ -40,6 +40,7 @@ from icefloe.pipeline.files.static_arrays import (
 )
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
+from icefloe.session import contents
 from icefloe.storage.backoff import backoff_delay_s
 from icefloe.virtual.agreement import raise_disagreements
 from icefloe.virtual.combining import combine, require_dims
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
     from icefloe.session import Session
+    from icefloe.session.commit_policy import CommitPolicy
     from icefloe.spark.engine.progress import Progress
     from icefloe.virtual.agreement import Disagreement
     from icefloe.virtual.dataset import VirtualDataset
@@ -150,7 +152,7 @@ class FileJob:
 
     def do(
         self,
-        write: Callable[[JobRun, CombinedFiles], None],
+        write: Callable[[JobRun, CombinedFiles], CommitPolicy],
         *,
         misfits: Misfits,
         last_step: str,
@@ -182,7 +184,7 @@ class FileJob:
         self,
         run: JobRun,
         staged: list[ParsedFile],
-        write: Callable[[JobRun, CombinedFiles], None],
+        write: Callable[[JobRun, CombinedFiles], CommitPolicy],
         misfits: Misfits,
         last_step: str,
         *,
@@ -205,7 +207,7 @@ class FileJob:
             parsed |= new
             found = self._combine(run, [parsed[url] for url in urls], misfits)
             try:
-                write(run, found)
+                policy = write(run, found)
             except JobFailedError as error:
                 damaged = {one.source: one for one in error.failures if one.source in parsed}
                 if self.on_error == "raise" or not damaged:
@@ -213,7 +215,7 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                return self._commit(run, found)
+                return self._commit(run, found, policy)
             except RebaseFailedError:
                 if not self.append or attempt + 1 == _TRIES:
                     raise
@@ -237,10 +239,10 @@ class FileJob:
         """See that the group is there, or has nothing in it, before files are looked at."""
         place = path_of(self.group)
         if self.append:
-            node = session.transaction.require_node(place)
+            node = contents.require_node(session, place)
         else:
-            found = session.transaction.get_node(place)
-            below = sorted(one.path.value for one in session.transaction.iter_nodes_below(place))
+            found = contents.get_node(session, place)
+            below = sorted(one.path.value for one in contents.iter_nodes_below(session, place))
             if below:
                 raise AlreadyExistsError(
                     f"{place} has {', '.join(below[:5])}{', …' if len(below) > 5 else ''}: append "
@@ -400,7 +402,7 @@ class FileJob:
         require_dims(marked, self.dims)
         return marked[0] if len(marked) == 1 else combine(marked, self.dims, order=order)
 
-    def _commit(self, run: JobRun, found: CombinedFiles) -> Report:
+    def _commit(self, run: JobRun, found: CombinedFiles, policy: CommitPolicy) -> Report:
         verb = {"virtualize": "virtualized", "ingest": "ingested"}[self.name]
         urls = [one.url for one in found.files]
         if not self.append:
@@ -417,6 +419,7 @@ class FileJob:
             or f"{'appended' if self.append else verb} {format_count(len(urls), 'file')}",
             about=about,
             metadata=self.metadata,
+            policy=policy,
         )
         if not report.is_new:
             return report

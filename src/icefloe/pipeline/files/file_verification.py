@@ -18,7 +18,7 @@ from zarr.errors import ZarrUserWarning
 from icefloe.pipeline.arrays.boxes import boxes
 from icefloe.pipeline.jobs.rechunk import shown
 from icefloe.pipeline.report import Failure
-from icefloe.session import ForkSession
+from icefloe.session import ForkSession, contents
 from icefloe.spark.engine.tasks import told
 from icefloe.virtual.dataset import LoadedArray
 from icefloe.virtual.parsing import parse_at
@@ -71,7 +71,7 @@ class VerifyFiles:
         return [Failure(url, "; ".join(problems)) for url, problems in found if problems]
 
     def _problems(self, url: str, sources: Sources) -> Iterator[str]:
-        origin = self.fork.transaction.base_id
+        origin = contents.base_id(self.fork)
         session = ForkSession(self.fork.connection, origin, origin=origin)
         group = f"/file-{uuid.uuid4().hex}"
         try:

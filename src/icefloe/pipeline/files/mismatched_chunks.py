@@ -23,7 +23,7 @@ from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.pipeline.jobs.rechunk import box_bytes
 from icefloe.pipeline.run import Piece
-from icefloe.session import ForkSession
+from icefloe.session import ForkSession, contents
 from icefloe.virtual.contiguous import align_chunk_lengths
 from icefloe.virtual.dataset import VirtualArray
 
@@ -130,11 +130,11 @@ def _copy(bench: Bench, part: _FilePart) -> None:
     connection = bench.fork.connection
     refs = load_staged(connection, part.staged)[part.position][part.path]
     # The file as an array of its own, in a session that nobody else sees.
-    own = ForkSession(connection, bench.fork.transaction.base_id, origin=bench.fork.origin)
+    own = ForkSession(connection, contents.base_id(bench.fork), origin=bench.fork.origin)
     name = f"file-{uuid.uuid4().hex}"
     path = path_of(f"/{name}")
-    own.transaction.set_metadata(path, json.dumps(dict(part.document)).encode())
-    own.transaction.set_payloads(path, refs.coords, refs.payloads)
+    contents.set_metadata(own, path, json.dumps(dict(part.document)).encode())
+    contents.set_payloads(own, path, refs.coords, refs.payloads)
     values = zarr.open_array(own.store, path=name, mode="r")[part.read]
     bench.target(part.target)[part.write] = np.asarray(values)
 

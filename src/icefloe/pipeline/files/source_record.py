@@ -16,7 +16,8 @@ import zstandard
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.nodes import path_of
-from icefloe.spark.engine.exactly_once import METADATA_KEY
+from icefloe.session import contents
+from icefloe.session.exactly_once import METADATA_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,16 +61,16 @@ def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
 
 def get_group_attribute(session: Session, group: str, name: str) -> Any:
     """Return an attribute of a group, None if it has none of that name."""
-    node = session.transaction.get_node(path_of(group))
+    node = contents.get_node(session, path_of(group))
     return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
 
 
 def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
     """Set an attribute of a group; the others stay."""
     path = path_of(group)
-    document = json.loads(session.transaction.require_node(path).user_data)
+    document = json.loads(contents.require_node(session, path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), name: value}
-    session.transaction.set_metadata(path, json.dumps(document, separators=(",", ":")).encode())
+    contents.set_metadata(session, path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def _encode_urls(urls: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from icefloe.errors import IcefloeError
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
+from icefloe.session import contents
 from icefloe.spark.reading.group import open_array
 from icefloe.virtual.agreement import Disagreement
 from icefloe.virtual.dataset import LoadedArray, VirtualArray, find_coordinate
@@ -133,7 +134,7 @@ def _read_stored_digest(
 ) -> bytes | None:
     """Read an array of the group, or what a file has a part of; None if it is not comparable."""
     place = f"{path_of(group).value.rstrip('/')}/{path}"
-    if session.transaction.get_node(path_of(place)) is None:
+    if contents.get_node(session, path_of(place)) is None:
         return None
     array = open_array(session, place)
     said = file.dataset.arrays[path].metadata
@@ -158,7 +159,7 @@ def _read_stored_digest(
 def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
     values = _coordinate(file, dim)
     place = f"{path_of(group).value.rstrip('/')}/{dim}"
-    if values is None or not len(values) or session.transaction.get_node(path_of(place)) is None:
+    if values is None or not len(values) or contents.get_node(session, path_of(place)) is None:
         return None
     found = np.flatnonzero(np.asarray(open_array(session, place)[...]) == values[0])
     return int(found[0]) if len(found) else None

@@ -12,6 +12,7 @@ from icefloe.pipeline.arrays.nodes import arrays_below, path_of
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.run import TASK_BYTES
+from icefloe.session import contents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +138,7 @@ def holds_virtual_chunks(
         )
     for array in growing:
         # The first manifest tells: an array is written in one way, or materialized from its start.
-        part = next(iter(session.transaction.fetch_chunk_refs(path_of(array.path))), None)
+        part = next(iter(contents.fetch_chunk_refs(session, path_of(array.path))), None)
         if part is not None and bool(np.any(part.payloads.kind == ChunkKind.VIRTUAL)):
             return True
     return False

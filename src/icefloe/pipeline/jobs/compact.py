@@ -20,10 +20,11 @@ from icefloe.model.path import Path
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.jobs.virtualize import REFS_PER_MANIFEST
-from icefloe.pipeline.loose_manifests import MergeManifests
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
-from icefloe.session import Session
+from icefloe.session import Session, contents
+from icefloe.session.commit_policy import CommitPolicy
+from icefloe.session.manifest_merging import Loose, MergeManifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.chunk_payload import ChunkPayload
-    from icefloe.pipeline.loose_manifests import Loose
+    from icefloe.model.snapshot import Snapshot
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import Bench
     from icefloe.repository import Repository
@@ -77,20 +78,6 @@ class _Work:
     dead_bytes: int
     live_bytes: int
     loose_manifests: int = 0
-
-
-class _MergingSession(Session):
-    """A session whose commit puts manifests together, whatever else it changes."""
-
-    joiner: MergeManifests
-
-    def commit(
-        self, message: str, metadata: Mapping[str, Any] | None = None, **options: Any
-    ) -> str:
-        """Commit, also where only manifests change: at the time, on top of what others did."""
-        self.flusher.merger = self.joiner
-        is_loose = bool(_loose_manifests(self, self.joiner).files)
-        return super().commit(message, metadata, **{**options, "allow_empty": is_loose})
 
 
 def compact(
@@ -184,15 +171,6 @@ def compact(
         _repack(bench, reader, places)
 
     run.write(run.session, work.pieces, repack)
-    session = _MergingSession(
-        run.session.connection,
-        run.base_id,
-        mode=run.session.mode,
-        branch=run.branch,
-        changes=run.session.transaction.changes,
-    )
-    session.joiner = merge
-    run.session = session
     return run.commit(
         message or f"compacted {work.small + work.sparse:,} objects",
         about={"small": work.small, "sparse": work.sparse, "manifests": work.loose_manifests},
@@ -202,6 +180,10 @@ def compact(
             fail_on_delete_of_updated_array=True,
             fail_on_delete_of_updated_group=True,
         ),
+        policy=CommitPolicy(
+            merge_manifests=merge,
+            has_work=lambda base: bool(_loose_manifests(run.session, base.snapshot, merge).files),
+        ),
     )
 
 
@@ -209,27 +191,27 @@ def _repack(
     bench: Bench, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
 ) -> None:
     """Write chunks anew; what several references shared, they share again."""
-    transaction = bench.fork.transaction
+    fork = bench.fork
     known: dict[ChunkPayload, ChunkPayload] = {}
     for path, coords in places:
         place = path_of(path)
-        olds = [reader.transaction.get_payload(place, tuple(row)) for row in coords.tolist()]
+        olds = [contents.get_payload(reader, place, tuple(row)) for row in coords.tolist()]
         is_new = np.array([old not in known for old in olds])
         for indices, data in fetch_chunks(reader, path, coords[is_new]):
-            old = reader.transaction.get_payload(place, indices)
+            old = contents.get_payload(reader, place, indices)
             if old is not None and old not in known:
-                transaction.set_chunk(place, indices, data)
-                made = transaction.get_payload(place, indices)
+                contents.set_chunk(fork, place, indices, data)
+                made = contents.get_payload(fork, place, indices)
                 if made is not None:
                     known[old] = made
         for row, old in zip(coords.tolist(), olds, strict=True):
             if old is not None:
-                transaction.set_payload(place, tuple(row), known[old])
+                contents.set_payload(fork, place, tuple(row), known[old])
 
 
 def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
     refs = _native_refs(run.session, max_chunks)
-    loose = _loose_manifests(run.session, merge)
+    loose = _loose_manifests(run.session, contents.base_snapshot(run.session), merge)
     work = _find_objects(run, refs, min_live)
     # Arrays whose chunks move get manifests anew; of the others only those that are put together.
     moving = {path for piece in work.pieces for path, _ in piece.value}
@@ -307,11 +289,11 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
     paths: list[str] = []
     coords: list[NDArray[np.uint32]] = []
     columns: list[tuple[NDArray[Any], ...]] = []
-    nodes = [node for node in session.transaction.iter_nodes_below(Path("/")) if node.is_array]
+    nodes = [node for node in contents.iter_nodes_below(session, Path("/")) if node.is_array]
     for node in sorted(nodes, key=lambda one: one.path):
         found = []
         others[node.path.value] = 0
-        for part in session.transaction.fetch_chunk_refs(node.path):
+        for part in contents.fetch_chunk_refs(session, node.path):
             rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
             payloads = part.payloads
             count += len(rows)
@@ -355,17 +337,17 @@ def _object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.array([listed.get(name, 0) for name in names], np.int64)
 
 
-def _loose_manifests(session: Session, merge: MergeManifests) -> Loose:
-    """Find the manifests that are to be put together, as the branch is now."""
-    base, assets = session.transaction.base, session.connection.assets
+def _loose_manifests(session: Session, snapshot: Snapshot, merge: MergeManifests) -> Loose:
+    """Find the manifests of a snapshot that are to be merged."""
+    assets = session.connection.assets
     manifests = {
         node.id: node.node_data.manifests
-        for node in base.snapshot.nodes
+        for node in snapshot.nodes
         if isinstance(node.node_data, ArrayNodeData)
     }
     return merge.find(
-        base.snapshot.nodes,
+        snapshot.nodes,
         manifests,
-        {info.id: info.num_chunk_refs for info in base.snapshot.manifest_files},
+        {info.id: info.num_chunk_refs for info in snapshot.manifest_files},
         lambda ids: assets.run_concurrently(assets.fetch_manifest, ids),
     )

@@ -36,6 +36,7 @@ from icefloe.pipeline.jobs.rechunk import (
 )
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, Failed, JobRun, Piece, doing
+from icefloe.session import contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -241,7 +242,7 @@ def _find(
         work.arrays.append(place.strip("/"))
         if changed.document == source.document:
             how = "byte for byte"
-            for part in session.transaction.fetch_chunk_refs(path_of(source.path)):
+            for part in contents.fetch_chunk_refs(session, path_of(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
                 for piece in plan_pieces(source.path, part, rows):
                     value = _Chunks(source.path, changed, piece.value[1])
@@ -253,12 +254,12 @@ def _find(
             how += ", in two passes" if in_two else ""
             _cut(work, copy, is_staged=in_two)
         work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")
-    groups = [node for node in session.transaction.iter_nodes_below(root) if not node.is_array]
+    groups = [node for node in contents.iter_nodes_below(session, root) if not node.is_array]
     for node in sorted(groups, key=lambda one: one.path, reverse=True):
         place = node.path.value[len(root.value.rstrip("/")) :]
         if variables is None or any(key.startswith(f"{place[1:]}/") for key in work.documents):
             work.documents[_metadata_key(place)] = node.user_data
-    top = session.transaction.require_node(root)
+    top = contents.require_node(session, root)
     if not top.is_array:
         work.documents.pop(_metadata_key("/"), None)
         work.documents[_metadata_key("/")] = top.user_data

@@ -36,6 +36,8 @@ from icefloe.pipeline.jobs.rechunk import (
 from icefloe.pipeline.jobs.virtualize import build_manifests, take_markers
 from icefloe.pipeline.report import JobFailedError
 from icefloe.pipeline.run import TASK_BYTES, Piece
+from icefloe.session import contents
+from icefloe.session.commit_policy import NO_POLICY
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
 from icefloe.virtual.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.writer import append as append_dataset
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.run import Bench, JobRun
     from icefloe.repository import Repository
     from icefloe.session import Session
+    from icefloe.session.commit_policy import CommitPolicy
     from icefloe.spark.engine.progress import Progress
     from icefloe.virtual.dataset import AnyArray
 
@@ -214,7 +217,7 @@ def ingest(
         progress=progress,
     )
 
-    def write(run: JobRun, found: CombinedFiles) -> None:
+    def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
         source = f"/source-{uuid.uuid4().hex}"
         copied = _create(run, found, wanted, source, group=group, dim=names[0], append=append)
         scratch = run.scratch()
@@ -233,6 +236,7 @@ def ingest(
             if not damaged:
                 raise
             raise JobFailedError(run.name, damaged) from error
+        return NO_POLICY
 
     def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
         return _differences(session, dataset, group=group, dim=names[0])
@@ -367,7 +371,7 @@ def _grow(
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
     grown = target.with_shape(shape)
-    run.session.transaction.set_metadata(path_of(target.path), grown.to_bytes())
+    contents.set_metadata(run.session, path_of(target.path), grown.to_bytes())
     pad = start % target.write_unit[axis]
     padded = list(source.shape)
     padded[axis] += pad

@@ -20,6 +20,7 @@ from icefloe.pipeline.arrays.chunk_bytes import (
 from icefloe.pipeline.arrays.nodes import path_of, select_arrays
 from icefloe.pipeline.report import JobFailedError, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun
+from icefloe.session import contents
 from icefloe.spark.engine.tasks import told
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def materialize(
     if not work.pieces:
         return run.nothing()
     left_out = run.write(run.session, work.pieces, _copied_from(run.reader()))
-    chunks = sum(map(len, run.session.transaction.changes.chunks.values()))
+    chunks = sum(map(len, contents.changed_chunks(run.session)))
     if left_out and (on_error == "raise" or not chunks):
         raise JobFailedError(run.name, left_out)
     files = len(work.locations) - len(left_out)
@@ -163,11 +164,11 @@ def _copied_from(reader: Session) -> Callable[[Bench, tuple[str, NDArray[np.uint
         place = path_of(path)
         for indices, data in try_fetch_chunks(reader, path, coords):
             if isinstance(data, Exception):
-                payload = reader.transaction.get_payload(place, indices)
+                payload = contents.get_payload(reader, place, indices)
                 location = getattr(payload, "location", path)
                 bench.left_out.setdefault(location, told(data))
             else:
-                bench.fork.transaction.set_chunk(place, indices, data)
+                contents.set_chunk(bench.fork, place, indices, data)
 
     return copy
 
@@ -178,7 +179,7 @@ def _find(
     work = _Work([], set())
     chosen = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
     for array in chosen:
-        for part in session.transaction.fetch_chunk_refs(path_of(array.path)):
+        for part in contents.fetch_chunk_refs(session, path_of(array.path)):
             rows = _virtual_rows(session, part.payloads, prefix)
             if not len(rows):
                 continue
@@ -216,9 +217,9 @@ def _virtual_rows(
 def _locations(session: Session) -> set[str]:
     """Return the locations of all virtual chunks that a session sees."""
     found: set[str] = set()
-    for node in session.transaction.iter_nodes_below(Path("/")):
+    for node in contents.iter_nodes_below(session, Path("/")):
         if node.is_array:
-            for part in session.transaction.fetch_chunk_refs(node.path):
+            for part in contents.fetch_chunk_refs(session, node.path):
                 rows = part.payloads.kind == ChunkKind.VIRTUAL
                 used = np.unique(part.payloads.location[rows])
                 found.update(part.payloads.locations[code] for code in used.tolist())

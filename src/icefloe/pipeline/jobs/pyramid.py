@@ -29,6 +29,7 @@ from icefloe.pipeline.arrays.nodes import (
 from icefloe.pipeline.jobs.rechunk import is_coordinate, shown
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.session import contents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -264,7 +265,7 @@ def _sources(
     run: JobRun, source: str, layout: str
 ) -> tuple[list[ArrayDocument], list[ArrayDocument]]:
     """Return the arrays of the pyramid, and the coordinates of their dimensions."""
-    node = run.session.transaction.require_node(path_of(source))
+    node = contents.require_node(run.session, path_of(source))
     group = (node.path.parent or node.path) if node.is_array else node.path
     beside = [
         one for one in arrays_below(run.session, group.value) if path_of(one.path).parent == group
@@ -441,7 +442,7 @@ def _describe(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> No
         attributes = {"multiscales": [multiscale]}
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     create_group(run.session, recipe.folder)
-    run.session.transaction.set_metadata(path_of(recipe.folder), json.dumps(document).encode())
+    contents.set_metadata(run.session, path_of(recipe.folder), json.dumps(document).encode())
 
 
 def _axis_type(name: str) -> dict[str, str]:

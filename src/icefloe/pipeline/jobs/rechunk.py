@@ -23,16 +23,15 @@ from icefloe.pipeline.arrays.nodes import (
 )
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
-from icefloe.session import Session
+from icefloe.session import Session, contents
+from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from icefloe.conflicts import ConflictSolver
-    from icefloe.model.ids import NodeId
-    from icefloe.model.path import Path
+    from icefloe.model.tree import Tree
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec, Shape
     from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.report import Plan, Report
@@ -48,28 +47,6 @@ _LONELY: Final = 4
 
 _WORTH_TWO_PASSES: Final = 128_000_000
 """Smaller arrays are done before it matters."""
-
-
-class _ReplacingSession(Session):
-    """A session whose arrays take the place of others, as long as those are there.
-
-    A rebase alone would let them: who deletes a deleted array has no conflict with anybody. But
-    these are made of what somebody else did not want to keep.
-    """
-
-    replaced: Mapping[Path, NodeId]
-
-    def rebase(self, solver: ConflictSolver) -> None:
-        """Rebase, unless what is replaced is gone."""
-        super().rebase(solver)
-        tree = self.transaction.base
-        for path, node_id in self.replaced.items():
-            if node_id not in tree.by_id:
-                raise RebaseFailedError(
-                    f"somebody else deleted {path} while it was rechunked; it stays deleted",
-                    snapshot=self.snapshot_id,
-                    conflicts=[Conflict(ConflictType.ChunksUpdatedInDeletedArray, str(path))],
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +201,13 @@ def rechunk(
     for one in copies:
         create_array(run.session, one.target, replaced=one.is_in_place)
     copy_arrays(run, copies)
-    if target is None:
-        run.session = _replacing(run, copies)
+    policy = _require_replaced(run.session, copies) if target is None else NO_POLICY
     paths = [one.target.path for one in copies]
     return run.commit(
         message or f"rechunked {', '.join(paths[:3])}{' and others' if len(paths) > 3 else ''}",
         about={"arrays": paths},
         metadata=metadata,
+        policy=policy,
     )
 
 
@@ -380,18 +357,26 @@ def stage_document(one: ArrayCopy) -> ArrayDocument:
     return one.source.with_chunks(one.stage, shards=False, codecs=codecs)
 
 
-def _replacing(run: JobRun, copies: Sequence[ArrayCopy]) -> Session:
-    session = _ReplacingSession(
-        run.session.connection,
-        run.base_id,
-        mode=run.session.mode,
-        branch=run.branch,
-        changes=run.session.transaction.changes,
-    )
-    places = {path_of(one.source.path) for one in copies}
-    base = session.transaction.base.snapshot
-    session.replaced = {node.path: node.id for node in base.nodes if node.path in places}
-    return session
+def _require_replaced(session: Session, copies: Sequence[ArrayCopy]) -> CommitPolicy:
+    """Refuse to commit arrays in place of others that were deleted during the job.
+
+    A rebase alone would accept it: deleting a deleted array conflicts with nothing. But the new
+    arrays are made of data that another writer chose not to keep.
+    """
+    paths = {path_of(copy.source.path) for copy in copies}
+    snapshot = contents.base_snapshot(session)
+    replaced = {node.path: node.id for node in snapshot.nodes if node.path in paths}
+
+    def check(base: Tree) -> None:
+        for path, node_id in replaced.items():
+            if node_id not in base.by_id:
+                raise RebaseFailedError(
+                    f"{path} was deleted by another commit during the job, and stays deleted",
+                    snapshot=str(base.snapshot.id),
+                    conflicts=[Conflict(ConflictType.ChunksUpdatedInDeletedArray, str(path))],
+                )
+
+    return CommitPolicy(check_rebased=check)
 
 
 def _plan(run: JobRun, copies: Sequence[ArrayCopy]) -> Plan:
@@ -431,7 +416,7 @@ def _chosen(
         wanted = [(path, chunks) for path in paths]  # type: ignore[misc]
     found: dict[str, tuple[ArrayDocument, ChunkSpec | None]] = {}
     for path, spec in wanted:
-        node = session.transaction.require_node(path_of(path))
+        node = contents.require_node(session, path_of(path))
         if node.is_array:
             found[node.path.value] = arrays_below(session, path)[0], spec
             continue
@@ -487,7 +472,7 @@ def _moved(path: str, root: str, target: str) -> str:
 
 
 def _share_the_rest(session: Session, root: str, target: str, copies: Sequence[ArrayCopy]) -> None:
-    if session.transaction.require_node(path_of(root)).is_array:
+    if contents.require_node(session, path_of(root)).is_array:
         return
     rechunked = {one.source.path for one in copies}
     others = [one for one in arrays_below(session, root) if one.path not in rechunked]

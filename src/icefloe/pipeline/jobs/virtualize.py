@@ -14,6 +14,9 @@ from icefloe.pipeline.files.file_job import FileJob, OnError, Order
 from icefloe.pipeline.files.staged_refs import file_number
 from icefloe.pipeline.report import Failure, JobFailedError
 from icefloe.pipeline.run import TASK_BYTES
+from icefloe.session import contents
+from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
+from icefloe.session.parallel_write import adopt_manifests
 from icefloe.virtual.dataset import VirtualArray
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import compare_with_group
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
     from icefloe.session import Session
+    from icefloe.session.parallel_write import Adopted, AdoptedManifest
     from icefloe.spark.engine.progress import Progress
-    from icefloe.transaction.adopted import Adopted, AdoptedManifest, LogWriter
     from icefloe.virtual.agreement import Disagreement
     from icefloe.virtual.dataset import VirtualDataset
 
@@ -145,14 +148,14 @@ def virtualize(
         progress=progress,
     )
 
-    def write(run: JobRun, found: CombinedFiles) -> None:
+    def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
         if append:
             append_dataset(
                 found.dataset, run.session, dim=names[0], group=group, validate_containers=False
             )
         else:
             write_dataset(found.dataset, run.session, group=group, validate_containers=False)
-        build_manifests(run, run.session, found, group, names[0], refs=refs_per_manifest)
+        return build_manifests(run, run.session, found, group, names[0], refs=refs_per_manifest)
 
     def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
         return compare_with_group(dataset, session, dim=names[0], group=group)
@@ -170,7 +173,7 @@ def build_manifests(
     dim: str,
     *,
     refs: int = REFS_PER_MANIFEST,
-) -> None:
+) -> CommitPolicy:
     """Let executors build the manifests of a dataset whose markers were written to a session."""
     paths = [path for path in _virtual_arrays(found) if path not in found.mismatched]
     targets, places = take_markers(session, found, group, paths)
@@ -183,7 +186,6 @@ def build_manifests(
     work = BuildManifests(
         session.connection,
         {path: target for path, (_, target) in targets.items()},
-        session.flusher.location_compression,
         refs,
     )
     built: dict[str, list[AdoptedManifest]] = {path: [] for path in targets}
@@ -198,19 +200,17 @@ def build_manifests(
     if failures:
         raise JobFailedError(run.name, failures, remedy=_REMEDY)
     for path, (where, _) in targets.items():
-        session.transaction.adopt_manifests(where, tuple(built[path]))
-    if sum(file.num_refs for file in found.files) > _MANY_REFS:
-        session.flusher.log_writer = _log_writer(run, session)
+        adopt_manifests(session, where, built[path])
+    if sum(file.num_refs for file in found.files) <= _MANY_REFS:
+        return NO_POLICY
 
-
-def _log_writer(run: JobRun, session: Session) -> LogWriter:
-    def write(log: TransactionLog, adopted: Adopted) -> None:
+    def write_log(log: TransactionLog, adopted: Adopted) -> None:
         (outcome,) = run.outcomes([(log, adopted)], WriteLog(session.connection))
         if outcome.error is not None:
             failure = Failure("the transaction log", outcome.error)
             raise JobFailedError(run.name, [failure], remedy=_REMEDY)
 
-    return write
+    return CommitPolicy(write_log=write_log)
 
 
 Places: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
@@ -232,12 +232,10 @@ def take_markers(
         where = base
         for name in path.split("/"):
             where = where.child(name)
-        node = session.transaction.require_array(where)
-        changes = session.transaction.changes.chunks.get(node.id)
-        if changes is None:
+        node = contents.require_array(session, where)
+        columns = contents.take_changed_chunks(session, node)
+        if columns is None:
             continue  # an array that does not grow
-        columns = changes.columns()
-        session.transaction.changes.forget_chunks(node.id)
         if found.dataset.arrays[path].chunk_shape is None:
             raise InvalidInputError(
                 f"{path}: its chunks differ in shape, which cannot be combined yet: parse with "

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.model.path import Path
+from icefloe.session import contents
 from icefloe.spark.reading.axes import Axis, boxes
 from icefloe.spark.reading.group import Group, chunk_edges, open_array
 from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, cut_evenly, filled, target_size
@@ -186,7 +187,7 @@ def _read_part(
         indices
         for place in np.ndindex(*map(len, part))
         for indices in [tuple(int(run[one]) for run, one in zip(part, place, strict=True))]
-        if session.transaction.get_payload(path, indices) is not None
+        if contents.get_payload(session, path, indices) is not None
     ]
     if not written:
         return

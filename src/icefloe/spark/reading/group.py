@@ -12,6 +12,7 @@ import zarr
 from icefloe.errors import NodeNotFoundError
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
+from icefloe.session import contents
 from icefloe.spark.reading.axes import RegularEdges
 from icefloe.spark.reading.read_options import invalid, nearest
 
@@ -64,14 +65,13 @@ class Group:
         NodeNotFoundError
             If there is none; the message names one that may have been meant.
         """
-        transaction = session.transaction
         place = Path(path)
-        node = transaction.get_node(place)
+        node = contents.get_node(session, place)
         if node is None:
             groups = [
-                one.path.value
-                for one in transaction.iter_nodes_below(Path("/"))
-                if not one.is_array
+                node.path.value
+                for node in contents.iter_nodes_below(session, Path("/"))
+                if not node.is_array
             ]
             raise NodeNotFoundError(
                 f"there is no group {path!r} in snapshot {session.snapshot_id} of "
@@ -79,13 +79,8 @@ class Group:
             )
         if node.is_array:
             raise invalid(f"{path!r} is an array: name its group as 'group', and it in 'variables'")
-        nodes = (
-            transaction.get_node(place.child(name)) for name in transaction.list_children(place)
-        )
-        arrays = sorted(
-            (one for one in nodes if one is not None and one.is_array), key=lambda one: one.path
-        )
-        return cls(path, _attributes(node), {one.path.name: _variable(one) for one in arrays})
+        arrays = [child for child in contents.child_nodes(session, place) if child.is_array]
+        return cls(path, _attributes(node), {array.path.name: _variable(array) for array in arrays})
 
     def variable(self, name: str) -> Variable:
         """Return a variable; the message where there is none names one that may be meant."""
@@ -127,10 +122,7 @@ class Group:
 
 def has_arrays(session: Session, path: str) -> bool:
     """Whether there are arrays right below a path, which need not be there itself."""
-    transaction = session.transaction
-    place = Path(path)
-    nodes = (transaction.get_node(place.child(name)) for name in transaction.list_children(place))
-    return any(node is not None and node.is_array for node in nodes)
+    return any(node.is_array for node in contents.child_nodes(session, Path(path)))
 
 
 def open_array(session: Session, path: str) -> zarr.Array[Any]:

@@ -22,8 +22,7 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ManifestId
 from icefloe.model.node import ArrayNodeData
 from icefloe.ops import UpdateType
-from icefloe.transaction import overlay
-from icefloe.transaction.manifest_index import ManifestIndex
+from icefloe.session import contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+    from icefloe.model.manifest import ChunkPayloads
     from icefloe.model.node import NodeSnapshot
     from icefloe.session import Session
     from icefloe.snapshots import SnapshotInfo
@@ -250,7 +249,7 @@ _MANIFESTS: Final = pa.schema(
 
 
 def _read_nodes(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
-    nodes = source.session().transaction.base.snapshot.nodes
+    nodes = contents.base_snapshot(source.session()).nodes
     yield from _batches(_NODES, map(_node, nodes))
 
 
@@ -280,7 +279,7 @@ def _node(node: NodeSnapshot) -> tuple[Any, ...]:
 
 
 def _read_manifests(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
-    snapshot = source.session().transaction.base.snapshot
+    snapshot = contents.base_snapshot(source.session())
     arrays: dict[ManifestId, list[str]] = {}
     for node in snapshot.nodes:
         for manifest_id in _manifests_of(node):
@@ -325,7 +324,7 @@ def _by_manifest(session: Session) -> list[Task]:
     """Share the manifests of a snapshot among tasks, by the number of their references."""
     tasks: list[list[str]] = []
     room = 0
-    for info in session.transaction.base.snapshot.manifest_files:
+    for info in contents.base_snapshot(session).manifest_files:
         if not tasks or room < info.num_chunk_refs:
             tasks.append([])
             room = _REFS_PER_TASK
@@ -334,34 +333,13 @@ def _by_manifest(session: Session) -> list[Task]:
     return [tuple(task) for task in tasks]
 
 
-def _references(
-    session: Session, manifest_ids: Iterable[str]
-) -> Iterator[tuple[str, str, ArrayManifest]]:
-    """Yield the references that count, by manifest and array: a snapshot may hide some of them."""
-    nodes: dict[ManifestId, list[NodeSnapshot]] = {}
-    for node in session.transaction.base.snapshot.nodes:
-        for manifest_id in _manifests_of(node):
-            nodes.setdefault(manifest_id, []).append(node)
-    for text in manifest_ids:
-        manifest_id = ManifestId.parse(text)
-        manifest = session.connection.assets.fetch_manifest(manifest_id)
-        for node in nodes.get(manifest_id, ()):
-            refs = manifest.array(node.id)
-            data = node.node_data
-            if refs is None or not len(refs) or not isinstance(data, ArrayNodeData):
-                continue
-            index = ManifestIndex(data.manifests, len(data.shape))
-            kept = overlay.is_inside(refs.coords, tuple(one.num_chunks for one in data.shape))
-            kept &= index.is_found_in(manifest_id, refs.coords)
-            refs = refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
-            yield text, node.path.value, refs
-
-
 def _read_chunks(source: Source, _: ReadOptions, task: Task) -> Iterator[pa.RecordBatch]:
-    for manifest_id, path, refs in _references(source.session(), task):
+    manifest_ids = map(ManifestId.parse, task)
+    for manifest_id, node, refs in contents.refs_of_manifests(source.session(), manifest_ids):
         for first in range(0, len(refs), _BATCH_ROWS):
             rows = slice(first, first + _BATCH_ROWS)
-            yield _chunk_rows(manifest_id, path, refs.coords[rows], refs.payloads.rows(rows))
+            path, text = node.path.value, str(manifest_id)
+            yield _chunk_rows(text, path, refs.coords[rows], refs.payloads.rows(rows))
 
 
 def _chunk_rows(
@@ -393,10 +371,10 @@ def _read_files(source: Source, _: ReadOptions, task: Task) -> Iterator[pa.Recor
     """Sum up by file, manifest after manifest; memory grows with files, not with references."""
     session = source.session()
     del task  # one task: a file may be in any manifest
-    infos = session.transaction.base.snapshot.manifest_files
     parts = [_FILES.empty_table()]
     waiting = 0
-    for _manifest_id, _path, refs in _references(session, [str(info.id) for info in infos]):
+    manifest_ids = [info.id for info in contents.base_snapshot(session).manifest_files]
+    for _manifest_id, _node, refs in contents.refs_of_manifests(session, manifest_ids):
         payloads = refs.payloads
         virtual = np.flatnonzero(payloads.kind == ChunkKind.VIRTUAL)
         if len(virtual):

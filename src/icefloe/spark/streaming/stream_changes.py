@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.model.path import Path
+from icefloe.session import contents
 from icefloe.spark.reading.group import chunk_edges, open_array
 from icefloe.spark.reading.read_options import invalid
 
@@ -198,7 +199,7 @@ def written_chunks(diff: Diff, session: Session) -> dict[str, NDArray[np.int64]]
     """Return the chunks that a commit wrote or deleted, by the path of their array."""
     found = {}
     for path, chunks in diff.updated_chunks.items():
-        if session.transaction.get_node(Path(path)) is not None:
+        if contents.get_node(session, Path(path)) is not None:
             matrix = np.array(list(chunks), np.int64)
             found[path] = matrix.reshape(len(matrix), -1)
     return found
@@ -206,13 +207,10 @@ def written_chunks(diff: Diff, session: Session) -> dict[str, NDArray[np.int64]]
 
 def all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
     """Return the chunks that are there, of the arrays right below a group."""
-    transaction = session.transaction
-    place = Path(group)
     found = {}
-    for name in transaction.list_children(place):
-        node = transaction.get_node(place.child(name))
-        if node is not None and node.is_array:
-            parts = [refs.coords for refs in transaction.fetch_chunk_refs(node.path)]
+    for node in contents.child_nodes(session, Path(group)):
+        if node.is_array:
+            parts = [refs.coords for refs in contents.fetch_chunk_refs(session, node.path)]
             if any(map(len, parts)):
                 found[node.path.value] = np.concatenate(parts).astype(np.int64)
     return found
@@ -241,7 +239,7 @@ class _Growth:
         array = open_array(after, column.path)
         if before is None:
             return cls(column, None, array)
-        old, new = (one.transaction.get_node(Path(column.path)) for one in (before, after))
+        old, new = (contents.get_node(one, Path(column.path)) for one in (before, after))
         # One of the same name that was deleted, or moved away, has nothing to do with this one.
         if old is None or new is None or old.id != new.id:
             return cls(column, None, array)

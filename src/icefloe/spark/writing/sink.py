@@ -26,25 +26,23 @@ from icefloe.errors import ConflictError
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.ids import ChunkId
-from icefloe.session import ForkSession, Session
-from icefloe.spark.engine.exactly_once import commit_once, find_committed
+from icefloe.session import contents
+from icefloe.session.exactly_once import commit_once, find_committed
+from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, task_changes
 from icefloe.spark.reading.read_options import invalid
 from icefloe.spark.writing.grid_rows import BLOCK_COLUMN, distinct
 from icefloe.spark.writing.write_plan import plan_write, prepare
-from icefloe.transaction import overlay
-from icefloe.transaction.change_set import ChangeSet
-from icefloe.transaction.chunk_changes import ChunkChanges
-from icefloe.types import SessionMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from icefloe.model.ids import NodeId, SnapshotId
-    from icefloe.model.manifest import ArrayManifest
     from icefloe.repository import Repository
-    from icefloe.spark.engine.exactly_once import Committed, JobId
+    from icefloe.session import ForkSession, Session
+    from icefloe.session.connection import Connection
+    from icefloe.session.exactly_once import Committed, JobId
+    from icefloe.session.parallel_write import ChangeSet
     from icefloe.spark.writing.grid_rows import Grid
     from icefloe.spark.writing.write_intent import Intent
     from icefloe.spark.writing.write_options import WriteOptions
@@ -131,10 +129,8 @@ class WriteJob:
         What was asked for.
     kind
         What it does, for the record.
-    base_id
-        The snapshot that it starts from, and that the commit is based on.
-    fork_id
-        The same with the nodes and labels of the write; no branch has it.
+    point
+        Where tasks fork from, with the nodes and labels of the write.
     prepared
         These nodes and labels, as changes of the base.
     grid
@@ -144,8 +140,7 @@ class WriteJob:
     repository: Repository
     options: WriteOptions
     kind: str
-    base_id: SnapshotId
-    fork_id: SnapshotId
+    point: ForkPoint
     prepared: ChangeSet
     grid: Grid
 
@@ -159,22 +154,12 @@ class WriteJob:
         grid: Grid,
     ) -> WriteJob:
         """Begin with a session that `prepare` has made nodes and labels in."""
-        base_id = session.transaction.base_id
-        fork = session.fork()
-        session.transaction.finish_chunks()
-        return cls(
-            repository,
-            options,
-            intent.kind,
-            base_id,
-            fork.transaction.base_id,
-            session.transaction.changes.copy(),
-            grid,
-        )
+        point = ForkPoint.of(session)
+        return cls(repository, options, intent.kind, point, copy_changes(session), grid)
 
     def write_routed(self, batches: Iterable[pa.RecordBatch]) -> Part:
         """Write rows that come block after block, as `route` sorted them; one block in memory."""
-        fork = self._fork()
+        fork = self.point.fork()
         arrays = _Arrays(fork)
         blocks: list[int] = []
         rows = 0
@@ -189,7 +174,7 @@ class WriteJob:
 
         Only blocks of which it has every cell; the others' rows it puts aside.
         """
-        fork = self._fork()
+        fork = self.point.fork()
         listed = [batch for batch in batches if len(batch)]
         if not listed:
             return self._part(fork, [], 0)
@@ -198,7 +183,7 @@ class WriteJob:
         whole = table.filter(pa.array(is_whole))
         rest = table.filter(pa.array(~is_whole))
         blocks = write_table(self.grid, whole, _Arrays(fork)) if len(whole) else []
-        aside = put_aside(self._session(), rest.to_batches()) if len(rest) else None
+        aside = put_aside(self.point.connection, rest.to_batches()) if len(rest) else None
         return self._part(fork, blocks, len(whole), aside)
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -224,10 +209,10 @@ class WriteJob:
             if found is not None:
                 return Written.of(found, 0)
         for part in parts:
-            if part.base != str(self.base_id):
+            if part.base != str(self.point.base_id):
                 raise invalid(
                     f"a task wrote for snapshot {part.base}, and this write started from "
-                    f"{self.base_id}: nothing was committed; write again"
+                    f"{self.point.base_id}: nothing was committed; write again"
                 )
         blocks = np.array([block for part in parts for block in part.blocks], np.int64)
         numbers, counts = np.unique(blocks, return_counts=True)
@@ -244,22 +229,10 @@ class WriteJob:
         asides = [part.aside for part in parts if part.aside is not None]
         rows = sum(part.rows for part in parts) + sum(aside.rows for aside in asides)
         _require_fitting_memory(asides)
-        connection = self._session().connection
-        session = Session(
-            connection,
-            self.base_id,
-            mode=SessionMode.writable,
-            branch=self.options.branch,
-            changes=self.prepared.copy(),
+        session = session_at(
+            self.point.connection, self.point.base_id, self.options.branch, self.prepared.copy()
         )
-        session.merge(
-            ForkSession(
-                connection,
-                self.fork_id,
-                origin=self.base_id,
-                changes=_joined(part.changes for part in parts),
-            )
-        )
+        self.point.merge(session, (part.changes for part in parts))
         written = set(numbers.tolist())
         if asides:
             written |= self._write_asides(session, asides, numbers)
@@ -286,24 +259,18 @@ class WriteJob:
         # With more rows than cells some come twice, which whoever writes them finds out.
         return (counts >= np.array(cells))[places]
 
-    def _session(self) -> Session:
-        return self.repository.readonly_session(snapshot_id=str(self.base_id))
-
-    def _fork(self) -> ForkSession:
-        return ForkSession(self._session().connection, self.fork_id, origin=self.base_id)
-
     def _part(
         self, fork: ForkSession, blocks: list[int], rows: int, aside: Aside | None = None
     ) -> Part:
-        fork.transaction.finish_chunks()
-        return Part(str(self.base_id), fork.transaction.changes, tuple(blocks), rows, aside)
+        base = str(self.point.base_id)
+        return Part(base, task_changes(fork), tuple(blocks), rows, aside)
 
 
 # -- rows put aside
 
 
-def put_aside(session: Session, batches: Iterable[pa.RecordBatch]) -> Aside:
-    """Write rows to files of a session's repository that nothing refers to."""
+def put_aside(connection: Connection, batches: Iterable[pa.RecordBatch]) -> Aside:
+    """Write rows to files of a repository that nothing refers to."""
     files: list[ChunkRef] = []
     waiting: list[pa.RecordBatch] = []
     size = total = rows = 0
@@ -314,10 +281,10 @@ def put_aside(session: Session, batches: Iterable[pa.RecordBatch]) -> Aside:
         size += batch.nbytes
         rows += len(batch)
         if size >= _FILE_BYTES:
-            files.append(_put(session, waiting))
+            files.append(_put(connection, waiting))
             waiting, total, size = [], total + size, 0
     if waiting:
-        files.append(_put(session, waiting))
+        files.append(_put(connection, waiting))
     return Aside(tuple(files), rows, total + size)
 
 
@@ -346,11 +313,11 @@ def commit_rows(
         in what is there by then, and once more where somebody else is faster.
     """
     # The tip first: a commit of this very job that comes after it is a conflict, and found then.
-    session = (
-        repository.writable_session(options.branch)
-        if base is None
-        else session_at(repository, options.branch, base)
-    )
+    if base is None:
+        session = repository.writable_session(options.branch)
+    else:
+        reader = repository.readonly_session(snapshot_id=base)
+        session = session_at(reader.connection, contents.base_id(reader), options.branch)
     if job is not None:
         found = find_committed(repository, options.branch, job)
         if found is not None:
@@ -369,14 +336,6 @@ def commit_rows(
             if found is not None:
                 return Written.of(found, 0)
     raise AssertionError("the last try raises or returns")
-
-
-def session_at(repository: Repository, branch: str, base: str) -> Session:
-    """Open a session to write on a branch, as if its tip were still a certain snapshot."""
-    reader = repository.readonly_session(snapshot_id=base)
-    return Session(
-        reader.connection, reader.transaction.base_id, mode=SessionMode.writable, branch=branch
-    )
 
 
 def packing(repository: Repository) -> Repository:
@@ -426,7 +385,7 @@ def _write_rows(
     return _commit(repository, session, options, job, kind=intent.kind, rows=len(rows))
 
 
-def _put(session: Session, batches: list[pa.RecordBatch]) -> ChunkRef:
+def _put(connection: Connection, batches: list[pa.RecordBatch]) -> ChunkRef:
     sink = pa.BufferOutputStream()
     settings = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, batches[0].schema, options=settings) as writer:
@@ -434,7 +393,7 @@ def _put(session: Session, batches: list[pa.RecordBatch]) -> ChunkRef:
             writer.write_batch(batch)
     data = sink.getvalue()
     chunk_id = ChunkId.random()
-    session.connection.assets.write_chunk(chunk_id, memoryview(data))
+    connection.assets.write_chunk(chunk_id, memoryview(data))
     return ChunkRef(chunk_id, 0, data.size)
 
 
@@ -525,15 +484,3 @@ def _by_block(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table
             waiting.append(batch.slice(start, stop - start))
     if current is not None:
         yield current, pa.Table.from_batches(waiting)
-
-
-def _joined(parts: Iterable[ChangeSet]) -> ChangeSet:
-    """Put the chunks of several tasks into one change set; no chunk is in two of them."""
-    by_array: dict[NodeId, list[ArrayManifest]] = {}
-    for part in parts:
-        for node_id, changes in part.chunks.items():
-            by_array.setdefault(node_id, []).append(changes.columns())
-    whole = ChangeSet()
-    for node_id, columns in by_array.items():
-        whole.chunks[node_id] = ChunkChanges.of(overlay.stack(columns))
-    return whole

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
-from icefloe.spark.engine.exactly_once import find_committed
+from icefloe.session.exactly_once import find_committed
 from icefloe.spark.reading.read_options import invalid
 from icefloe.spark.writing.sink import WriteJob, Written
 from icefloe.spark.writing.write_plan import plan_write, prepare

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import zarr
 
 from icefloe.model.path import Path
+from icefloe.session import contents
 from icefloe.spark.reading.axes import require_dimensions
 from icefloe.spark.reading.cf import Coding
 from icefloe.spark.reading.read_options import invalid, nearest
@@ -39,7 +40,7 @@ def plan_creation(
 ) -> Intent:
     """Check whether rows can make a group."""
     if not dims:
-        nodes = session.transaction.iter_nodes_below(Path("/"))
+        nodes = contents.iter_nodes_below(session, Path("/"))
         groups = [one.path.value for one in nodes if not one.is_array]
         raise invalid(
             f"group {options.group!r} has no arrays ({nearest(options.group, groups)}): to make "
@@ -87,12 +88,9 @@ def create(
     has_gaps: bool,
 ) -> Grid:
     """Make the arrays of a group, in place of those that are there, and write the labels."""
-    place = Path(options.group)
-    transaction = session.transaction
-    for name in sorted(transaction.list_children(place)):
-        node = transaction.get_node(place.child(name))
-        if node is not None and node.is_array:
-            transaction.delete_node(node.path)
+    for node in contents.child_nodes(session, Path(options.group)):
+        if node.is_array:
+            contents.delete_node(session, node.path)
     group = zarr.open_group(session.store, path=options.group.strip("/"), mode="a", zarr_format=3)
     ordered = {
         name: pc.unique(as_type(labels[name], intent.columns[name])).sort() for name in intent.dims

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from icefloe.spark.engine.exactly_once import JobId
+from icefloe.session.exactly_once import JobId
 from icefloe.spark.reading.read_options import (
     PLACE_OPTIONS,
     ReadOptions,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.model.path import Path
+from icefloe.session import contents
 from icefloe.spark.reading.group import has_arrays
 from icefloe.spark.reading.read_options import ReadOptions, invalid
 from icefloe.spark.reading.rows import plan_rows
@@ -107,6 +108,6 @@ def labels_of(intent: Intent, coords: Mapping[str, Any]) -> dict[str, pa.Array]:
 def _require_group(session: Session, path: str) -> None:
     """Refuse an array where a group is wanted."""
     for place in (Path(path), *Path(path).ancestors()):
-        node = session.transaction.get_node(place)
+        node = contents.get_node(session, place)
         if node is not None and node.is_array:
             raise invalid(f"{place.value!r} is an array: name the group that gets the rows")

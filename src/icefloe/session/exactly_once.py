@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.repository import Repository
-    from icefloe.session import Session
+    from icefloe.session.commit_policy import CommitPolicy
+    from icefloe.session.session import Session
 
 METADATA_KEY: Final = "icefloe"
 """Where the metadata of a commit says what the pipeline did."""
@@ -97,6 +99,7 @@ def commit_once(
     about: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     solver: ConflictSolver | None = None,
+    policy: CommitPolicy = NO_POLICY,
 ) -> Committed:
     """Commit a session, unless the job's commit is on the branch already.
 
@@ -131,7 +134,8 @@ def commit_once(
                 return found
         record = {**(about or {}), **_carried(repository, session.snapshot_id, job)}
         try:
-            made = session.commit(message, {**(metadata or {}), METADATA_KEY: record})
+            recorded = {**(metadata or {}), METADATA_KEY: record}
+            made = session.commit(message, recorded, policy=policy)
         except RebaseFailedError:
             raise
         except ConflictError:
@@ -142,7 +146,7 @@ def commit_once(
         if attempt:
             time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
-            session.rebase(solver or ConflictDetector())
+            session.rebase(solver or ConflictDetector(), policy=policy)
         except ConflictError:
             # Perhaps with the same commit, made by another attempt: then all is well.
             found = None if job is None else find_committed(repository, branch, job)

@@ -1,0 +1,156 @@
+"""One write by many tasks: each writes through a fork, and one session merges and commits.
+
+A task answers with a change set: references to what it wrote, never bytes, never a connection. An
+attempt that fails or runs twice leaves objects under random names that no snapshot refers to;
+garbage collection deletes them. Nothing deletes them earlier, because another attempt, or a commit
+whose response was lost, may need them. `exactly_once.commit_once` makes the commit idempotent.
+
+Tasks that produce very many references write whole manifests (`write_manifest`), which the session
+adopts: its time and memory then grow with the number of manifests, not of references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from icefloe.errors import InternalError
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.model.ids import ManifestId
+from icefloe.model.manifest import ChunkPayloads, Manifest
+from icefloe.model.node import ManifestRef
+from icefloe.session.session import ForkSession, Session
+from icefloe.transaction import overlay
+from icefloe.transaction.adopted import Adopted, AdoptedManifest, complete_log
+from icefloe.transaction.array_manifests import compute_extents
+from icefloe.transaction.change_set import ChangeSet
+from icefloe.transaction.chunk_changes import ChunkChanges
+from icefloe.types import SessionMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from icefloe.model.ids import NodeId, SnapshotId
+    from icefloe.model.manifest import ArrayManifest
+    from icefloe.model.path import Path
+    from icefloe.model.transaction_log import TransactionLog
+    from icefloe.session.connection import Connection
+
+__all__ = [
+    "Adopted",
+    "AdoptedManifest",
+    "ChangeSet",
+    "ForkPoint",
+    "adopt_manifests",
+    "copy_changes",
+    "scratch_fork",
+    "session_at",
+    "task_changes",
+    "write_manifest",
+    "write_transaction_log",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForkPoint:
+    """Where the tasks of a write fork from; pickles, with the credentials of the repository inside.
+
+    Parameters
+    ----------
+    base_id
+        Snapshot that the commit is based on.
+    fork_id
+        The same snapshot with the changes that the session made before; no branch refers to it.
+    """
+
+    connection: Connection
+    base_id: SnapshotId
+    fork_id: SnapshotId
+
+    @classmethod
+    def of(cls, session: Session) -> ForkPoint:
+        """Fork a session; it is not changed until `merge`."""
+        fork = session.fork()
+        return cls(session.connection, fork.origin, fork.transaction.base_id)
+
+    def fork(self, changes: ChangeSet | None = None) -> ForkSession:
+        """Return a fork for one task."""
+        return ForkSession(self.connection, self.fork_id, origin=self.base_id, changes=changes)
+
+    def merge(self, session: Session, parts: Iterable[ChangeSet]) -> None:
+        """Merge what tasks wrote into the session that they were forked from."""
+        session.merge(self.fork(_join_changes(parts)))
+
+
+def task_changes(fork: ForkSession) -> ChangeSet:
+    """Finish the writes of a task and return its answer."""
+    fork.transaction.finish_chunks()
+    return fork.transaction.changes
+
+
+def copy_changes(session: Session) -> ChangeSet:
+    """Return a copy of the uncommitted changes of a session, with all chunks written."""
+    return session.transaction.copy_changes()
+
+
+def scratch_fork(session: Session) -> ForkSession:
+    """Return a fork at the session's base for data that is never committed."""
+    base_id = session.transaction.base_id
+    return ForkSession(session.connection, base_id, origin=base_id)
+
+
+def session_at(
+    connection: Connection,
+    base_id: SnapshotId,
+    branch: str | None,
+    changes: ChangeSet | None = None,
+) -> Session:
+    """Return a writable session on a branch as if its tip were ``base_id``."""
+    writable = SessionMode.writable
+    return Session(connection, base_id, mode=writable, branch=branch, changes=changes)
+
+
+# -- manifests written by tasks
+
+
+def write_manifest(
+    connection: Connection, arrays: Mapping[NodeId, ArrayManifest]
+) -> dict[NodeId, AdoptedManifest]:
+    """Write one manifest with the references of some arrays; a session adopts it for each."""
+    node_ids = sorted(arrays)
+    manifest = Manifest(
+        ManifestId.random(),
+        ChunkIndexColumns.of({node_id: arrays[node_id].coords for node_id in node_ids}),
+        ChunkPayloads.concatenate([arrays[node_id].payloads for node_id in node_ids]),
+    )
+    info = connection.assets.write_manifest(manifest, connection.location_compression)
+    return {
+        node_id: AdoptedManifest(ManifestRef(manifest.id, compute_extents(refs.coords)), info)
+        for node_id, refs in arrays.items()
+    }
+
+
+def adopt_manifests(session: Session, path: Path, manifests: Iterable[AdoptedManifest]) -> None:
+    """Add manifests that tasks wrote to an array; their chunks count as written by the session."""
+    session.transaction.adopt_manifests(path, tuple(manifests))
+
+
+def write_transaction_log(connection: Connection, log: TransactionLog, adopted: Adopted) -> None:
+    """Write the log of a commit, completed by the chunks of adopted manifests."""
+    assets = connection.assets
+    assets.write_transaction_log(complete_log(log, adopted, assets))
+
+
+def _join_changes(parts: Iterable[ChangeSet]) -> ChangeSet:
+    # All at once: merging parts one by one would compare each with all before it.
+    by_array: dict[NodeId, list[ArrayManifest]] = {}
+    for part in parts:
+        for node_id, changes in part.chunks.items():
+            by_array.setdefault(node_id, []).append(changes.columns())
+    whole = ChangeSet()
+    for node_id, columns in by_array.items():
+        stacked = overlay.stack(columns)
+        if len(stacked) != sum(map(len, columns)):
+            raise InternalError("two tasks of one write wrote the same chunk")
+        whole.chunks[node_id] = ChunkChanges.of(stacked)
+    return whole
