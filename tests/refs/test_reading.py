@@ -196,7 +196,7 @@ def test_unknown_names(spec_version: int) -> None:
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, spec_version=spec_version)
     refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
-    words = "did you mean {}" if spec_version == 2 else "{} names those that are there"
+    words = "did you mean {}" if spec_version == 2 else "{} returns the existing ones"
     storage.requests.clear()
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_branch("mian")
@@ -220,7 +220,7 @@ def test_unknown_names_among_many() -> None:
         refs.fetch_tag("xyz")
     for number in range(3, 11):
         refs.create_tag(f"{number}", INITIAL_SNAPSHOT_ID)
-    with pytest.raises(RefNotFoundError, match=r"there are 11, which list_tags\(\) names"):
+    with pytest.raises(RefNotFoundError, match=r"list_tags\(\) returns the 11 existing ones"):
         refs.fetch_tag("xyz")
 
 

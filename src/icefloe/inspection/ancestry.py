@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import Refs
 
 
@@ -29,12 +28,6 @@ def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
             raise
         branches, tags = {}, {}
     starts = {*branches.values(), *tags.values()} if start is None else {start}
-    found: dict[SnapshotId, SnapshotInfo] = {}
-    for one in starts:
-        for info in refs.fetch_ancestry(one):
-            if info.id in found:
-                break
-            found[info.id] = info
     return [
         Commit(
             str(info.id),
@@ -44,7 +37,7 @@ def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
             _names(branches, info.id),
             _names(tags, info.id),
         )
-        for info in found.values()
+        for info in refs.fetch_reachable(starts).values()
     ]
 
 

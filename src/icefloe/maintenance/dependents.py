@@ -52,13 +52,8 @@ class ReachableHistory:
         """Fetch it, each snapshot once."""
         refs = refs.pin()
         branches, tags = refs.fetch_branches(), refs.fetch_tags()
-        found: dict[SnapshotId, SnapshotInfo] = {}
-        for tip in {*branches.values(), *tags.values()}:
-            for info in refs.fetch_ancestry(tip):
-                if info.id in found:
-                    break
-                found[info.id] = info
-        return cls(found, branches, tags)
+        infos = refs.fetch_reachable({*branches.values(), *tags.values()})
+        return cls(infos, branches, tags)
 
 
 def count_dependencies(

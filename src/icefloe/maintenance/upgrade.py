@@ -38,12 +38,13 @@ from icefloe.model.repo_info import (
     TagCreated,
     TagDeleted,
 )
+from icefloe.refs.history import walk_history
 from icefloe.refs.problems import MAIN
 from icefloe.refs.ref_files import RefFiles
 from icefloe.storage.interface import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from icefloe.maintenance.progress import Progress
     from icefloe.model.config import RepositoryConfig
@@ -170,7 +171,7 @@ def plan_upgrade(
 
     ``infos`` has all snapshots in the histories of branches and tags.
     """
-    *_, root = _history(infos, state.branches[MAIN])
+    *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events = _events(state, infos)
     newest = max((event.updated_at for event in events), default=now)
     migrated = OpsLogEntry(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
@@ -192,12 +193,12 @@ def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> l
     A commit has the time of its snapshot. When a branch or a tag was made is nowhere: right after
     the snapshot that it points at is the earliest that can be.
     """
-    *_, root = _history(infos, state.branches[MAIN])
+    *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
     told = {root.id}
     others = [branch for branch in sorted(state.branches) if branch != MAIN]
     for branch in (MAIN, *others):
-        history = list(_history(infos, state.branches[branch]))
+        history = list(walk_history(state.branches[branch], infos.__getitem__))
         if branch != MAIN:
             events.append((history[0].flushed_at + _LATER, BranchCreated(branch)))
         for info in reversed(history):
@@ -219,13 +220,6 @@ def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> l
         earliest = updates[-1].updated_at + _MICROSECOND if updates else time
         updates.append(OpsLogEntry(kind, max(time, earliest)))
     return updates
-
-
-def _history(infos: Mapping[SnapshotId, SnapshotInfo], tip: SnapshotId) -> Iterator[SnapshotInfo]:
-    current: SnapshotId | None = tip
-    while current is not None:
-        yield infos[current]
-        current = infos[current].parent_id
 
 
 def _fetch_state(storage: Storage) -> RefFilesState:

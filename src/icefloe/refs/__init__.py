@@ -1,4 +1,4 @@
-"""The one mutable thing of a repository: where its branches and tags point."""
+"""The mutable state of a repository: branches, tags, history, configuration and the ops log."""
 
 from icefloe.refs.creation import create_refs
 from icefloe.refs.interface import Refs, SnapshotSource

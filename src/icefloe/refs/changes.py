@@ -1,8 +1,8 @@
-"""What can change in a generation v2 repository, as pure functions from one state to the next.
+"""Changes of a generation v2 repository, as pure functions from one state to the next.
 
-A `Change` looks at the present `RepoInfo`, raises if its precondition does not hold, and returns
-the entry for the ops log with the new state. `record` puts the entry into the log. Nothing here
-reads or writes: `icefloe.refs.repo_file` applies a change to what it finds, again after a conflict.
+A `Change` takes the current `RepoInfo`, raises if its precondition fails, and returns the entry for
+the ops log with the new state. `record` adds the entry to the log. `icefloe.refs.repo_file` applies
+changes, and applies them again after a conflict.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ _MICROSECOND = timedelta(microseconds=1)
 def record(
     info: RepoInfo, kind: UpdateType, *, now: datetime, backup_path: str, max_updates: int
 ) -> RepoInfo:
-    """Put an entry at the head of the ops log.
+    """Add an entry at the head of the ops log.
 
-    The former head learns where the state that it led to is kept: ``backup_path``. When the log
-    would grow past ``max_updates`` entries, it goes on in that backup instead.
+    The previous head gets the ``backup_path`` of the state that it led to. A log that would exceed
+    ``max_updates`` entries starts over and continues in that backup.
     """
     if not info.latest_updates:
         return replace(info, latest_updates=(OpsLogEntry(kind, now),))
-    former, *older = info.latest_updates
-    # Times in the log must ascend, whatever the clocks of the writers say.
-    entry = OpsLogEntry(kind, max(now, former.updated_at + _MICROSECOND))
+    previous, *older = info.latest_updates
+    # Times in the log ascend even if the clocks of the writers disagree.
+    entry = OpsLogEntry(kind, max(now, previous.updated_at + _MICROSECOND))
     if len(older) + 2 > max_updates:
         return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
-    former = replace(former, backup_path=backup_path)
-    return replace(info, latest_updates=(entry, former, *older))
+    previous = replace(previous, backup_path=backup_path)
+    return replace(info, latest_updates=(entry, previous, *older))
 
 
 def require_online(info: RepoInfo) -> None:
-    """Refuse changes of a repository that takes none."""
+    """Raise `ReadOnlyError` if the status of the repository forbids changes."""
     if info.status.availability is not RepoAvailability.online:
         reason = info.status.limited_availability_reason
         raise ReadOnlyError(
             f"the repository is {info.status.availability.name.lower().replace('_', ' ')}"
-            f"{'' if reason is None else f' ({reason})'}: nothing can be changed before "
+            f"{'' if reason is None else f' ({reason})'}: to allow changes, call "
             "Repository.set_status(RepoStatus(RepoAvailability.online))",
             kind=ErrorKind.READ_ONLY_REPOSITORY,
         )
 
 
 def require_tip(info: RepoInfo, branch: str, parent: SnapshotId) -> None:
-    """Refuse to commit on a branch that points elsewhere by now."""
+    """Raise `ConflictError` if the tip of a branch is not ``parent``."""
     tip = find_branch(info, branch)
     if tip != parent:
         raise problems.conflict(branch, parent, tip)
@@ -103,25 +103,23 @@ def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
 
 
 def amend(branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> Change:
-    """Put a snapshot in the place of ``previous``, the tip of a branch.
+    """Replace ``previous``, the tip of a branch, by a snapshot.
 
-    Its parent and its pruned logs are those that ``previous`` has when the change is made, not
-    when the snapshot was written: expiration may have given it another parent in between.
+    Parent and pruned logs are those of ``previous`` when the change is applied, not when the
+    snapshot was written: expiration may have changed them in between.
     """
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        tip = find_branch(info, branch)
-        if tip != previous:
-            raise problems.conflict(branch, previous, tip)
-        replaced = find_snapshot(info, previous)
-        if replaced.parent_id is None:
+        require_tip(info, branch, previous)
+        before = find_snapshot(info, previous)
+        if before.parent_id is None:
             raise problems.first_commit()
         amended = replace(
             snapshot,
-            parent_id=replaced.parent_id,
-            pruned_ancestor_tx_logs=replaced.pruned_ancestor_tx_logs,
+            parent_id=before.parent_id,
+            pruned_ancestor_tx_logs=before.pruned_ancestor_tx_logs,
         )
-        # What was amended stays: others may read it, or have built on it, until it is collected.
+        # The amended snapshot stays listed until it is collected: it may have readers and children.
         return CommitAmended(branch, previous, snapshot.id), replace(
             _with_snapshot(info, amended), branches={**info.branches, branch: snapshot.id}
         )
@@ -155,7 +153,7 @@ def create_branch(branch: str, snapshot_id: SnapshotId) -> Change:
 
 
 def reset_branch(branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None) -> Change:
-    """Let a branch point at another snapshot; ``expected`` is where it must point before."""
+    """Point a branch at another snapshot; if given, ``expected`` must be its tip."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         tip = find_branch(info, branch)
@@ -170,7 +168,7 @@ def reset_branch(branch: str, snapshot_id: SnapshotId, expected: SnapshotId | No
 
 
 def delete_branch(branch: str) -> Change:
-    """Delete a branch, any but main."""
+    """Delete a branch other than main."""
     problems.require_not_main(branch)
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
@@ -181,7 +179,7 @@ def delete_branch(branch: str) -> Change:
 
 
 def create_tag(tag: str, snapshot_id: SnapshotId) -> Change:
-    """Create a tag, whose name must be new for ever."""
+    """Create a tag; the name of a deleted tag cannot be reused."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         _require_enabled(info, CREATE_TAG)
@@ -196,7 +194,7 @@ def create_tag(tag: str, snapshot_id: SnapshotId) -> Change:
 
 
 def delete_tag(tag: str) -> Change:
-    """Delete a tag; its name stays taken."""
+    """Delete a tag."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         _require_enabled(info, DELETE_TAG)
@@ -208,7 +206,7 @@ def delete_tag(tag: str) -> Change:
 
 
 def set_config(config: RepositoryConfig, expected: RepositoryConfig | None) -> Change:
-    """Replace the configuration, which must still be the one that was read."""
+    """Replace the configuration if it still equals ``expected``."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         if info.config != expected:
@@ -219,7 +217,7 @@ def set_config(config: RepositoryConfig, expected: RepositoryConfig | None) -> C
 
 
 def set_metadata(metadata: Mapping[str, Any]) -> Change:
-    """Replace the repository's own metadata."""
+    """Replace the metadata of the repository."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         return MetadataChanged(), replace(info, metadata=dict(metadata))
@@ -228,7 +226,7 @@ def set_metadata(metadata: Mapping[str, Any]) -> Change:
 
 
 def update_metadata(metadata: Mapping[str, Any]) -> Change:
-    """Set some keys of the repository's own metadata; the others stay."""
+    """Set some metadata keys and keep the others."""
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         return MetadataChanged(), replace(info, metadata={**info.metadata, **metadata})
@@ -237,21 +235,21 @@ def update_metadata(metadata: Mapping[str, Any]) -> Change:
 
 
 def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001 - three values
-    """Set a feature flag, or let its default apply again: None."""
-    named = {flag.name: flag for flag in FEATURE_FLAGS}
-    if name not in named:
-        raise problems.no_such_feature_flag(name, named)
+    """Set a feature flag, or restore its default with None."""
+    flags = {flag.name: flag for flag in FEATURE_FLAGS}
+    if name not in flags:
+        raise problems.no_such_feature_flag(name, flags)
     if setting is not None and not isinstance(setting, bool):
-        raise problems.no_feature_flag_setting(name, setting)
-    flag_id = named[name].id
+        raise problems.invalid_feature_flag_setting(name, setting)
+    flag_id = flags[name].id
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
         enabled = info.enabled_feature_flags - {flag_id}
         disabled = info.disabled_feature_flags - {flag_id}
-        if setting is not None:
-            enabled, disabled = (
-                (enabled | {flag_id}, disabled) if setting else (enabled, disabled | {flag_id})
-            )
+        if setting is True:
+            enabled |= {flag_id}
+        elif setting is False:
+            disabled |= {flag_id}
         return FeatureFlagChanged(flag_id, setting), replace(
             info, enabled_feature_flags=enabled, disabled_feature_flags=disabled
         )
@@ -260,16 +258,16 @@ def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001
 
 
 def set_status(status: RepoStatus) -> Change:
-    """Set whether the repository takes changes: the one change that is always allowed."""
+    """Set the status of the repository: the one change that every status allows."""
     if not isinstance(status, RepoStatus):
         raise InvalidInputError(
-            f"a status is RepoStatus(RepoAvailability.read_only) or its like, not {status!r}",
+            f"the status must be a RepoStatus, not {status!r}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     if status.availability is RepoAvailability.offline:
-        # Icechunk would take it for online, and go on writing.
+        # Icechunk would treat it as online and continue to write.
         raise InvalidInputError(
-            "the format has no use for the status offline yet: set it to read only",
+            "the status offline is not supported yet: use read only",
             kind=ErrorKind.UNIMPLEMENTED,
         )
 
@@ -280,7 +278,7 @@ def set_status(status: RepoStatus) -> Change:
 
 
 def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
-    """Return where a branch points."""
+    """Return the tip of a branch."""
     require_text(branch)
     if branch not in info.branches:
         raise problems.no_such_branch(branch, among=info.branches)
@@ -288,7 +286,7 @@ def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
 
 
 def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
-    """Return where a tag points."""
+    """Return the target of a tag."""
     require_text(tag)
     if tag in info.deleted_tags:
         raise problems.tag_is_deleted(tag)
@@ -298,7 +296,7 @@ def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
 
 
 def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
-    """Return what the history says of a snapshot."""
+    """Return the history entry of a snapshot."""
     for snapshot in info.snapshots:
         if snapshot.id == snapshot_id:
             return snapshot
@@ -311,9 +309,9 @@ def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
 
 
 def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:
-    if any(one.id == snapshot.id for one in info.snapshots):
+    if any(listed.id == snapshot.id for listed in info.snapshots):
         raise InvalidInputError(
-            f"there is a snapshot {snapshot.id} already", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
+            f"snapshot {snapshot.id} already exists", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
         )
     return replace(info, snapshots=(*info.snapshots, snapshot))
 

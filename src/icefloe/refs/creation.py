@@ -1,4 +1,4 @@
-"""Creating a repository (seed `003`, Initialize New Repository)."""
+"""Creation of a repository (Icechunk spec, "Initialize New Repository")."""
 
 from __future__ import annotations
 
@@ -39,20 +39,19 @@ if TYPE_CHECKING:
 def create_refs(
     storage: Storage, *, spec_version: int, config: RepositoryConfig | None = None
 ) -> Refs:
-    """Create an empty repository; of several who try, one succeeds.
+    """Create an empty repository; of several concurrent creators one succeeds.
 
-    The first snapshot, which has the same id everywhere, is written if it is not there, so that
-    what a creator left who died half-way serves the next one. Then the branch main, or the file
-    ``repo``, is created if absent: that is the moment the repository exists. The configuration
-    comes before it, so that no repository exists without the one that it was created with.
+    The first snapshot has the same id in every repository and is written if absent, so that an
+    interrupted creation can be repeated. The configuration comes next. The conditional create of
+    the branch main, or of the file ``repo``, comes last and makes the repository exist.
     """
     if spec_version not in SPEC_VERSIONS:
         raise InvalidInputError(
-            f"there is no version {spec_version} of the format; choose 1 or 2",
+            f"spec_version must be 1 or 2, not {spec_version!r}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if is_repository(storage):
-        raise _exists_already(storage)
+        raise _already_exists(storage)
     initial = _write_initial_snapshot(storage, spec_version)
     if spec_version == 1 and config is not None:
         with contextlib.suppress(PreconditionFailedError):
@@ -61,23 +60,23 @@ def create_refs(
         if spec_version == 1:
             storage.put(branch_key(MAIN), encode_ref(initial.id), Create())
         else:
-            storage.put(REPO, encode_repo_info(_initial_info(initial, config)), Create())
+            storage.put(REPO, encode_repo_info(_build_initial_info(initial, config)), Create())
     except PreconditionFailedError as error:
-        raise _exists_already(storage) from error
-    # Two creators of different versions do not meet in one conditional write. Readers look for
-    # `repo` first, so version 2 it is, and whoever made version 1 learns it here.
+        raise _already_exists(storage) from error
+    # Creators of different versions do not meet in one conditional write. Readers look for `repo`
+    # first, so version 2 wins, and the creator of version 1 finds out here.
     opened = open_refs(storage)
     if opened.refs.spec_version != spec_version:
-        raise _exists_already(storage)
-    # A configuration may have been there, of a creator who died or who lost.
+        raise _already_exists(storage)
+    # The configuration of an interrupted or losing creator may have been there.
     if config is not None and opened.config != config:
         opened.refs.save_config(config, expected=opened.config)
     return opened.refs
 
 
-def _exists_already(storage: Storage) -> AlreadyExistsError:
+def _already_exists(storage: Storage) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"there is a repository at {storage.url} already: open it instead",
+        f"a repository already exists at {storage.url}: open it instead",
         kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
     )
 
@@ -87,9 +86,10 @@ def _write_initial_snapshot(storage: Storage, spec_version: int) -> Snapshot:
         INITIAL_SNAPSHOT_ID, None, datetime.now(UTC), INITIAL_MESSAGE, INITIAL_METADATA, (), ()
     )
     if spec_version > 1:
-        nobody: frozenset[NodeId] = frozenset()
-        nothing = ChunkIndexColumns.of({})
-        log = TransactionLog(snapshot.id, nobody, nobody, nobody, nobody, nobody, nobody, nothing)
+        none: frozenset[NodeId] = frozenset()
+        log = TransactionLog(
+            snapshot.id, none, none, none, none, none, none, ChunkIndexColumns.of({})
+        )
         with contextlib.suppress(PreconditionFailedError):
             data = encode_transaction_log(log, spec_version=spec_version)
             storage.put(transaction_log_key(log.id), data, Create())
@@ -100,7 +100,7 @@ def _write_initial_snapshot(storage: Storage, spec_version: int) -> Snapshot:
     return Assets(storage, spec_version).fetch_snapshot(snapshot.id)
 
 
-def _initial_info(snapshot: Snapshot, config: RepositoryConfig | None) -> RepoInfo:
+def _build_initial_info(snapshot: Snapshot, config: RepositoryConfig | None) -> RepoInfo:
     return RepoInfo(
         spec_version=2,
         branches={MAIN: snapshot.id},

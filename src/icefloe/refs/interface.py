@@ -1,12 +1,14 @@
-"""What the mutable part of a repository answers and changes, whatever generation it is."""
+"""The interface to the mutable state of a repository, the same for both generations."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from icefloe.refs.history import collect_reachable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -16,175 +18,171 @@ if TYPE_CHECKING:
 
 
 class SnapshotSource(Protocol):
-    """Fetches snapshots, or has them: `icefloe.assets.Assets`, or a cache in front of it."""
+    """Source of snapshots: `icefloe.assets.Assets`, or a cache in front of it."""
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        """Fetch a snapshot; raises `ObjectNotFoundError` if it is not there."""
+        """Fetch a snapshot; raise `ObjectNotFoundError` if it does not exist."""
 
 
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
 
-    Every change is one conditional write, expiration and the deletion of a branch in generation v1
-    aside: it takes effect wholly or not at all, and of two at the same time one is told so. A
-    `ConflictError` proves that nothing changed; `OutcomeUnknownError` says that nobody can tell.
+    Every change is one compare-and-swap and takes effect wholly or not at all. The exceptions are
+    expiration and branch deletion in generation v1. `ConflictError` proves that nothing changed;
+    after `OutcomeUnknownError` the change may or may not have taken effect.
 
     Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
-    generation v1: all else works where listing is not allowed.
+    generation v1; everything else works without permission to list.
 
-    What generation v1 has no place for raises `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION``
-    there, as in Icechunk: `amend`, the ops log, metadata, status and feature flags. The error says
-    how to get a repository of version 2.
+    Methods marked "version 2 only" raise `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION`` in
+    generation v1, as in Icechunk: `amend`, the ops log, metadata, status and feature flags.
     """
 
     spec_version: int
 
     @abstractmethod
     def pin(self) -> Refs:
-        """Return references that answer all questions from one moment, where that can be had.
+        """Return refs that read from one consistent state, where the generation has one.
 
-        Changes go to what is there by then, and are not seen by pinned references.
+        Changes apply to the current state, and pinned refs do not see them.
         """
 
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:
-        """Return references that take snapshots from ``assets``, where history is kept in them."""
+        """Return refs that take snapshots from ``assets``, where those record history."""
 
     @abstractmethod
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
-        """Fetch all branches with the snapshots that they point at."""
+        """Fetch all branches and their tips."""
 
     @abstractmethod
     def fetch_branch(self, branch: str) -> SnapshotId:
-        """Fetch where one branch points; one request, and no listing."""
+        """Fetch the tip of a branch: one request, no listing."""
 
     @abstractmethod
     def fetch_tags(self) -> Mapping[str, SnapshotId]:
-        """Fetch all tags, deleted ones aside, with the snapshots that they point at."""
+        """Fetch all tags that are not deleted, and their targets."""
 
     @abstractmethod
     def fetch_tag(self, tag: str) -> SnapshotId:
-        """Fetch where one tag points; no listing."""
+        """Fetch the target of a tag; no listing."""
 
     @abstractmethod
     def fetch_deleted_tags(self) -> frozenset[str]:
-        """Fetch the names of deleted tags, which can never be used again."""
+        """Fetch the names of deleted tags, which cannot be reused."""
 
     @abstractmethod
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
-        """Fetch what history says of one snapshot; one request.
-
-        Raises `SnapshotNotFoundError` if it is not there.
-        """
+        """Fetch the history entry of a snapshot, or raise `SnapshotNotFoundError`: one request."""
 
     @abstractmethod
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
-        """Fetch a snapshot and its ancestors, newest first."""
+        """Yield a snapshot and its ancestors, newest first."""
+
+    def fetch_reachable(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
+        """Fetch the snapshots in the histories of ``tips``, each once."""
+        return collect_reachable(tips, self.fetch_ancestry)
 
     @abstractmethod
     def fetch_config(self) -> RepositoryConfig | None:
-        """Fetch the persisted configuration, None where there is none."""
+        """Fetch the persisted configuration, or None."""
 
     @abstractmethod
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
-        """Fetch what was done to the repository, newest first; version 2 only."""
+        """Yield the ops log, newest entry first; version 2 only."""
 
     @abstractmethod
     def fetch_metadata(self) -> Mapping[str, Any]:
-        """Fetch the repository's own metadata; version 2 only."""
+        """Fetch the metadata of the repository; version 2 only."""
 
     @abstractmethod
     def fetch_status(self) -> RepoStatus:
-        """Fetch whether the repository takes changes; version 2 only."""
+        """Fetch the status of the repository; version 2 only."""
 
     @abstractmethod
     def require_online(self) -> None:
-        """Refuse with `ReadOnlyError` if the repository takes no changes."""
+        """Raise `ReadOnlyError` if the status of the repository forbids changes."""
 
     @abstractmethod
     def fetch_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch what the repository allows, one flag for each thing; version 2 only."""
+        """Fetch all known feature flags, ordered by id; version 2 only."""
 
     @abstractmethod
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         """Move a branch from ``parent`` to a snapshot whose files are all written.
 
-        Raises `ConflictError` if the branch points elsewhere by now.
+        Raises `ConflictError` if the tip is not ``parent``.
         """
 
     @abstractmethod
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
-        """Look whether a branch is at ``parent``, before files are written for nothing.
+        """Check that the tip of a branch is ``parent``, before any file is written.
 
-        Returns what does as `commit` does, with a request less: it goes on from what was seen here,
-        and looks again if something changed since.
+        Returns a function that commits as `commit` does, with one request less: it starts from the
+        state read here, and reads again only after a conflict.
         """
 
     @abstractmethod
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
-        """Put a snapshot, whose files are all written, in the place of a branch's tip.
+        """Replace the tip of a branch by a snapshot whose files are all written; version 2 only.
 
-        The parent and the pruned logs that are recorded are those of ``previous``, whatever
-        ``snapshot`` says. Raises `ConflictError` if the branch points elsewhere than at
-        ``previous`` by now, and `SessionStateError` if that is the first snapshot; version 2 only.
+        The recorded parent and pruned logs are those of ``previous``. Raises `ConflictError` if the
+        tip is not ``previous``, and `SessionStateError` if that is the first snapshot.
         """
 
     @abstractmethod
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        """Make a snapshot, whose files are all written, known without moving a branch.
-
-        Generation v1 keeps no list, so nothing is to be done there.
-        """
+        """Record a snapshot that no branch points at; generation v1 keeps no such record."""
 
     @abstractmethod
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
-        """Create a branch that is not there."""
+        """Create a branch."""
 
     @abstractmethod
     def reset_branch(
         self, branch: str, snapshot_id: SnapshotId, *, expected: SnapshotId | None = None
     ) -> None:
-        """Let a branch point at another snapshot; if given, it must point at ``expected`` now."""
+        """Point a branch at another snapshot; if given, ``expected`` must be its tip."""
 
     @abstractmethod
     def delete_branch(self, branch: str) -> None:
-        """Delete a branch, any but main."""
+        """Delete a branch other than main."""
 
     @abstractmethod
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
-        """Create a tag, whose name must be new for ever."""
+        """Create a tag; the name of a deleted tag cannot be reused."""
 
     @abstractmethod
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag; its name stays taken."""
+        """Delete a tag."""
 
     @abstractmethod
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
-        """Take old snapshots out of history, and return which; their files stay.
+        """Remove old snapshots from history and return their ids; their files stay.
 
-        In generation v2 that is one change. In v1 each branch and each tag is a change of its own:
-        whoever dies half-way leaves some histories cut off and the others whole, and may try again.
+        One atomic change in generation v2. In v1 each branch and tag is a change of its own; an
+        interrupted expiration is safe to repeat.
         """
 
     @abstractmethod
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
-        """Replace the configuration if it is still ``expected``."""
+        """Replace the persisted configuration if it still equals ``expected``."""
 
     @abstractmethod
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the repository's own metadata; version 2 only."""
+        """Replace the metadata of the repository; version 2 only."""
 
     @abstractmethod
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Set some keys of the repository's own metadata, and return all of it; version 2 only.
+        """Set some metadata keys and return all metadata; version 2 only.
 
-        Of several at the same time none undoes what the others set.
+        Concurrent updates of different keys are all kept.
         """
 
     @abstractmethod
     def save_status(self, status: RepoStatus) -> None:
-        """Set whether the repository takes changes; allowed in any status; version 2 only."""
+        """Set the status of the repository, whatever it is now; version 2 only."""
 
     @abstractmethod
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
-        """Allow or forbid something, or let its default apply again: None; version 2 only."""
+        """Enable or disable a feature, or restore its default with None; version 2 only."""

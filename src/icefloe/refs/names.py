@@ -1,10 +1,9 @@
-"""Names that branches and tags may have, and how they stand in the keys of generation v1.
+"""Names of branches and tags, and their encoding in the keys of generation v1.
 
-On local disks Icechunk percent-encodes names with letters beyond ASCII, or with ``#``, ``%`` and
-their like (seen with 1.1.21 and 2.3.0); what it does on other storages was not tried. Either
-spelling is found when it is read; creating one could give a ref that Icechunk does not find, so it
-is refused.
-Generation v2 keeps names inside a file and takes them all.
+On local disks Icechunk percent-encodes names that have non-ASCII letters or characters such as
+``#`` and ``%`` (seen with 1.1.21 and 2.3.0; other storages were not tried). Reading accepts both
+spellings. Creating such a name is refused, because Icechunk might not find the ref. Generation v2
+stores names inside a file and accepts all of them.
 """
 
 from __future__ import annotations
@@ -19,47 +18,46 @@ _PLAIN = re.compile(f"[A-Za-z0-9{re.escape(_SAFE)}]*")
 
 
 def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None:
-    """Refuse a name that the generation cannot store, or should not if the ref is ``new``."""
+    """Raise if the generation cannot store a name, or should not for a ``new`` ref."""
     require_text(name)
     problem = None
     if not name:
         problem = "it is empty"
     elif spec_version == 1 and "/" in name:
-        problem = "it has a slash, which repositories of version 1 do not allow"
+        problem = "repositories of version 1 allow no slash"
     elif not name.isprintable():
-        problem = "it has characters that cannot be printed"
+        problem = "it has unprintable characters"
     elif new and spec_version == 1 and not is_plain(name):
         problem = (
-            f"in repositories of version 1 it may have letters without accents, digits, blanks "
-            f"and {_SAFE.strip()}, because Icechunk might not find it"
+            "repositories of version 1 allow ASCII letters, digits, blanks and "
+            f"{_SAFE.strip()}, because Icechunk might not find other names"
         )
     if problem is not None:
         raise InvalidInputError(
-            f"{name!r} is no name for a branch or a tag: {problem}",
+            f"{name!r} is not a valid branch or tag name: {problem}",
             kind=ErrorKind.INVALID_REF_NAME,
         )
 
 
 def require_text(name: object) -> None:
-    """Refuse a name that is no text, before something fails that does not know what it is for."""
+    """Raise if a ref name is not a string."""
     if not isinstance(name, str):
         raise InvalidInputError(
-            f"the name of a branch or a tag is a str, not {name!r}",
-            kind=ErrorKind.INVALID_REF_NAME,
+            f"a branch or tag name must be a str, not {name!r}", kind=ErrorKind.INVALID_REF_NAME
         )
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name stands in keys as it is, on every storage."""
+    """Whether a name needs no encoding in keys, on any storage."""
     return _PLAIN.fullmatch(name) is not None
 
 
 def encode_ref_name(name: str) -> str:
-    """Percent-encode a name, as Icechunk does on local disks."""
+    """Percent-encode a name as Icechunk does on local disks."""
     return quote(name, safe=_SAFE).replace("~", "%7E")  # which Python never encodes
 
 
 def decode_ref_name(stored: str) -> str:
-    """Return the name that stands in a key, percent-encoded or as it is."""
+    """Return the name that a key holds, percent-encoded or plain."""
     name = unquote(stored)
     return name if encode_ref_name(name) == stored else stored

@@ -1,8 +1,7 @@
-"""Finding out which generation a repository is, and what it is like at that moment.
+"""Opening the refs of a repository: detects the generation and keeps what was read.
 
-Nothing is listed, and what was read on the way is kept: opening a repository and reading its main
-branch and its configuration takes one request in generation v2, and three in v1, of which two are
-sent together.
+Nothing is listed. Opening, with the tip of main and the configuration, takes one request in
+generation v2, and three in v1, two of them concurrent.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedRefs:
-    """The references of a repository, and what opening read of them.
+    """The refs of a repository, with the state that opening read.
 
     Parameters
     ----------
     refs
-        Asks the storage, each time.
+        Reads from the storage each time.
     config
-        The persisted configuration as it was at opening; None where there is none.
+        The persisted configuration at opening, or None.
     at_opening
-        Answers from what opening read: everything in generation v2; in v1 where main pointed and
-        the configuration, and for the rest it asks the storage.
+        Reads from the state at opening: everything in generation v2; the tip of main and the
+        configuration in v1, where other reads go to the storage.
     """
 
     refs: Refs
@@ -50,19 +49,18 @@ class OpenedRefs:
 
 
 def open_refs(storage: Storage) -> OpenedRefs:
-    """Open the references of the repository at the root of ``storage``.
+    """Open the refs of the repository at the root of ``storage``.
 
-    A file ``repo`` means generation v2, even beside files of v1, which migration leaves behind.
-    So only its absence leads on: a storage that fails to say raises, lest what was left behind is
-    taken for the present.
+    A file ``repo`` means generation v2, even beside the v1 files that a migration leaves behind.
+    Only its proven absence leads to v1: falling back after any other error could read stale refs.
     """
     try:
         at_opening: RepoFile | None = RepoFile(storage).pin()
     except RepositoryNotFoundError:
         at_opening = None
     except PermissionDeniedError as denied:
-        # This is also S3's answer for an object that is not there, to whoever may not list. Who can
-        # read a branch of version 1 beside it could read `repo` too, if there were one.
+        # S3 answers this for an absent object too, without permission to list. Credentials that
+        # read a v1 branch could also read `repo`, so if the branch is readable, `repo` is absent.
         try:
             return _open_ref_files(storage)
         except (RepositoryNotFoundError, PermissionDeniedError):
@@ -80,17 +78,17 @@ def _open_ref_files(storage: Storage) -> OpenedRefs:
             main = refs.fetch_branch(MAIN)
         except RefNotFoundError as error:
             raise problems.no_repository(storage.url) from error
-        known = StateAtOpening(main, config.result())
-    return OpenedRefs(refs, known.config, RefFiles(storage, at_opening=known))
+        state = StateAtOpening(main, config.result())
+    return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
 
 def is_repository(storage: Storage) -> bool:
-    """Whether there is a repository of any generation; at most two requests."""
+    """Whether a repository of any generation exists; at most two requests."""
     return fetch_spec_version(storage) is not None
 
 
 def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch which generation a repository is, None where there is none; at most two requests."""
+    """Fetch the spec version of a repository, None if there is none; at most two requests."""
     for key, spec_version in ((REPO, 2), (branch_key(MAIN), 1)):
         try:
             storage.head(key)

@@ -1,4 +1,4 @@
-"""How often this process changed references: what it read before may be old news to itself."""
+"""Process-wide count of ref changes, by which a process notices that its cached refs are stale."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ _count = 0
 
 
 def note() -> None:
-    """Say that references of some repository changed, or may have."""
+    """Record that refs of some repository changed, or may have changed."""
     global _count  # noqa: PLW0603 - one number for the whole process
     _count += 1
 
 
 def count() -> int:
-    """Return a number that differs from all earlier answers if something was noted since."""
+    """Return the number of changes recorded so far."""
     return _count

@@ -1,8 +1,8 @@
-"""The mutable part of generation v1: a small JSON file for each branch and each tag.
+"""The refs of generation v1: one JSON file per branch and tag (Icechunk spec, "Reference Files").
 
-A branch is changed by replacing its file under the condition that it is still the one that was
-read. A tag is created if absent and never changes; a tombstone beside it says that it was deleted.
-There is no place for an ops log, metadata, a status or feature flags.
+A branch changes by compare-and-swap of its file. A tag is created if absent and never changes; a
+tombstone beside it marks it as deleted. Generation v1 has no ops log, metadata, status or feature
+flags.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import CachingConfig
 from icefloe.refs import own_changes, problems
+from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.problems import MAIN
@@ -46,7 +47,7 @@ from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -57,15 +58,15 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Fetched, Storage, Version
 
 
-_TRIES = 100
-# S3 answers that an object may not be read, where it is not there, to whoever may not list.
+_MAX_ATTEMPTS = 100
+# Without permission to list, S3 answers "denied" for an absent object.
 _ABSENT = (ObjectNotFoundError, PermissionDeniedError)
-# Expiration gives snapshots another parent, in their files: who wants to know asks again.
-_KEEP_NONE = CachingConfig(num_snapshot_nodes=0)
+# Expiration replaces parents in snapshot files, so history is never cached.
+_NO_CACHE = CachingConfig(num_snapshot_nodes=0)
 
 
 class _Branch(NamedTuple):
-    """What the file of a branch says, and which version of which object that is."""
+    """The tip of a branch, with the key and version of its file."""
 
     key: str
     tip: SnapshotId
@@ -73,24 +74,23 @@ class _Branch(NamedTuple):
 
 
 class StateAtOpening(NamedTuple):
-    """What opening read: where main pointed, and the configuration."""
+    """The tip of main and the configuration, as read at opening."""
 
     main: SnapshotId
     config: RepositoryConfig | None
 
 
 class RefFiles(Refs):
-    """Keeps ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``.
+    """Reads and changes ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``.
 
     Parameters
     ----------
     storage
-        Where the repository is.
+        The storage of the repository.
     assets
-        Where snapshots, which have the history, are taken from; unless given, from the storage,
-        each time.
+        The source of snapshots, which record history; None reads the storage each time.
     at_opening
-        What is known, so that it is not asked again.
+        State that is not read again.
     """
 
     spec_version = 1
@@ -106,37 +106,35 @@ class RefFiles(Refs):
         self._at_opening = at_opening
 
     def pin(self) -> RefFiles:
-        """Return these: separate files have no common moment."""
+        """Return these refs: separate files have no common state."""
         return self
 
     def with_assets(self, assets: SnapshotSource) -> RefFiles:
-        """Return references that take snapshots from ``assets``."""
         return RefFiles(self._storage, assets, self._at_opening)
 
     def fetch_branches(self) -> dict[str, SnapshotId]:
-        """List the branches: one request to list, and one for each branch."""
-        names = {branch_of(key) for key in self._keys()}
+        """List the branches: one listing, and one request for each branch."""
+        names = {branch_of(key) for key in self._list_keys()}
         if self._at_opening is None:
             return self._fetch_all(branch_key, names)
         return {MAIN: self._at_opening.main} | self._fetch_all(branch_key, names - {MAIN})
 
     def fetch_branch(self, branch: str) -> SnapshotId:
-        """Fetch where one branch points: one request."""
         if self._at_opening is not None and branch == MAIN:
             return self._at_opening.main
         return self._fetch_branch(branch).tip
 
     def fetch_tags(self) -> dict[str, SnapshotId]:
-        """List the tags: one request to list, and one for each tag."""
-        keys = self._keys()
+        """List the tags: one listing, and one request for each tag."""
+        keys = self._list_keys()
         deleted = {tombstone_of(key) for key in keys}
         return self._fetch_all(tag_key, {tag_of(key) for key in keys} - deleted)
 
     def fetch_tag(self, tag: str) -> SnapshotId:
-        """Fetch where one tag points: two requests, one to see that it was not deleted."""
+        """Fetch the target of a tag: two requests, one of them for its tombstone."""
         require_ref_name(tag, self.spec_version)
-        stored = self._stored_name(tag, tag_key)
-        if self._is_there(tombstone_key(stored)):
+        stored = self._find_stored_name(tag, tag_key)
+        if self._exists(tombstone_key(stored)):
             raise problems.tag_is_deleted(tag)
         try:
             return self._fetch(tag_key(stored))
@@ -144,35 +142,24 @@ class RefFiles(Refs):
             raise problems.no_such_tag(tag, where=self._storage.url) from error
 
     def fetch_deleted_tags(self) -> frozenset[str]:
-        """List the tombstones: one request."""
-        names = (tombstone_of(key) for key in self._keys())
+        """List the tombstones: one listing."""
+        names = (tombstone_of(key) for key in self._list_keys())
         return frozenset(decode_ref_name(name) for name in names if name is not None)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
-        """Fetch a snapshot file, for what history says of it: one request."""
         assets = self._assets
         if assets is None:
-            # Not kept: references pickle, and the locks of a cache that is not used do not.
-            assets = Assets(self._storage, self.spec_version, _KEEP_NONE)
+            # Not an attribute: refs must pickle, and the locks of a cache do not.
+            assets = Assets(self._storage, self.spec_version, _NO_CACHE)
         try:
             return assets.fetch_snapshot(snapshot_id).info()
         except ObjectNotFoundError as error:
             raise problems.no_such_snapshot(snapshot_id, self._storage.url) from error
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
-        """Follow parents from snapshot file to snapshot file: one request each."""
-        seen = set()
-        current: SnapshotId | None = snapshot_id
-        while current is not None:
-            if current in seen:
-                raise FormatError("is its own ancestor", file=snapshot_key(current))
-            seen.add(current)
-            info = self.fetch_snapshot_info(current)
-            yield info
-            current = info.parent_id
+        return walk_history(snapshot_id, self.fetch_snapshot_info)
 
     def fetch_config(self) -> RepositoryConfig | None:
-        """Fetch ``config.yaml``: one request."""
         if self._at_opening is not None:
             return self._at_opening.config
         try:
@@ -181,30 +168,24 @@ class RefFiles(Refs):
             return None
 
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
-        """Refuse: this generation keeps no log."""
         raise self._needs_version_2("the ops log")
 
     def fetch_metadata(self) -> Mapping[str, Any]:
-        """Refuse: this generation has no metadata of the repository."""
         raise self._needs_version_2("metadata of the repository")
 
     def fetch_status(self) -> RepoStatus:
-        """Refuse: this generation has no status."""
         raise self._needs_version_2("a status")
 
     def require_online(self) -> None:
-        """Do nothing: this generation has no status, and takes changes at all times."""
+        """Do nothing: generation v1 has no status."""
 
     def fetch_feature_flags(self) -> list[FeatureFlag]:
-        """Refuse: this generation has no feature flags."""
         raise self._needs_version_2("feature flags")
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        """Move a branch from ``parent`` to a snapshot whose files are all written."""
         self._commit(branch, parent, None, snapshot)
 
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
-        """Look whether a branch is at ``parent``: one request."""
         seen = self._fetch_branch(branch)
         if seen.tip != parent:
             raise problems.conflict(branch, parent, seen.tip)
@@ -221,17 +202,13 @@ class RefFiles(Refs):
                 raise
 
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
-        """Refuse: a snapshot file says itself which parent it has, and what amended it is nowhere.
-
-        Icechunk does not amend in this generation either.
-        """
+        """Raise: Icechunk does not amend in generation v1 either."""
         raise self._needs_version_2("amending a commit")
 
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        """Do nothing: the snapshot file is all there is to a snapshot."""
+        """Do nothing: generation v1 keeps no list of snapshots."""
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
-        """Create a branch that is not there."""
         require_ref_name(branch, self.spec_version, new=True)
         self._require_snapshot(snapshot_id)
         try:
@@ -243,26 +220,24 @@ class RefFiles(Refs):
     def reset_branch(
         self, branch: str, snapshot_id: SnapshotId, *, expected: SnapshotId | None = None
     ) -> None:
-        """Let a branch point at another snapshot."""
         self._require_snapshot(snapshot_id)
         self._move_branch(branch, snapshot_id, expected, problems.branch_moved)
 
     def delete_branch(self, branch: str) -> None:
-        """Delete a branch, any but main.
+        """Delete a branch other than main.
 
         Object stores have no conditional delete: a commit on the branch that lands between the
-        look and the deletion goes with it.
+        read and the deletion is lost.
         """
         problems.require_not_main(branch)
         own_changes.note()
         self._storage.delete_many([self._fetch_branch(branch).key])
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
-        """Create a tag, whose name must be new for ever."""
         require_ref_name(tag, self.spec_version, new=True)
-        # The tombstone of a tag comes after its file, and the file stays: so if the tombstone is
-        # not there yet, either the tag is new or the create below finds its file.
-        if self._is_there(tombstone_key(tag)):
+        # A tombstone is written after the file of its tag, which stays. So without a tombstone
+        # either the tag is new, or the create below finds its file.
+        if self._exists(tombstone_key(tag)):
             raise problems.tag_was_deleted(tag)
         self._require_snapshot(snapshot_id)
         try:
@@ -271,40 +246,39 @@ class RefFiles(Refs):
             raise problems.tag_exists(tag) from error
 
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag by a tombstone; its name stays taken."""
         self.fetch_tag(tag)
         try:
-            stored = self._stored_name(tag, tag_key)
+            stored = self._find_stored_name(tag, tag_key)
             self._storage.put(tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
             raise problems.tag_is_deleted(tag) from error
 
     def fetch_deleted_tag_targets(self) -> dict[str, SnapshotId]:
-        """Fetch where deleted tags pointed, as far as their files are still there."""
-        names = {tombstone_of(key) for key in self._keys()}
+        """Fetch the targets of deleted tags whose files still exist."""
+        names = {tombstone_of(key) for key in self._list_keys()}
         return self._fetch_all(tag_key, names)
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
-        """Give the oldest young snapshot of each history the first one as its parent.
+        """Make the oldest snapshot that stays of each history a child of the first snapshot.
 
-        All histories are read before anything is written, so that one that cannot be read changes
-        nothing. Then come the snapshot files, each replaced under the condition that it is still
-        the one that was read, and then the branches and tags that go.
+        All histories are read before anything is written, so that an unreadable one changes
+        nothing. Then snapshot files are replaced by compare-and-swap, and expired branches and
+        tags are deleted last.
         """
         fresh = RefFiles(self._storage)
         released: frozenset[SnapshotId] = frozenset()
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             branches, tags = fresh.fetch_branches(), fresh.fetch_tags()
             infos = fresh.fetch_reachable({*branches.values(), *tags.values()})
             plan = plan_ref_files_expiration(infos, branches, tags, policy)
             released |= plan.released
             if not all(
-                fresh._adopt(child, infos[child].parent_id, root)
-                for child, root in plan.adopted.items()
+                fresh._replace_parent(child, infos[child].parent_id, root)
+                for child, root in plan.new_parents.items()
             ):
-                continue  # somebody else expires snapshots at the same time
+                continue  # another process expires snapshots at the same time
             for branch in plan.branches:
-                # One that moved has become young.
+                # A branch that moved is no longer expired.
                 with contextlib.suppress(RefNotFoundError):
                     if fresh.fetch_branch(branch) == branches[branch]:
                         fresh.delete_branch(branch)
@@ -313,23 +287,15 @@ class RefFiles(Refs):
                     fresh.delete_tag(tag)
             return released
         raise ConflictError(
-            f"{self._storage.url}: others expired snapshots at the same time, again and again; "
-            "try again when they are done",
+            f"{self._storage.url}: other processes expired snapshots during each of "
+            f"{_MAX_ATTEMPTS} attempts; try again when they are done",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def fetch_reachable(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
-        """Fetch what history says of some snapshots and all of their ancestors."""
-        infos: dict[SnapshotId, SnapshotInfo] = {}
-        for tip in tips:
-            for info in self.fetch_ancestry(tip):
-                if info.id in infos:
-                    break
-                infos[info.id] = info
-        return infos
-
-    def _adopt(self, child: SnapshotId, parent: SnapshotId | None, root: SnapshotId) -> bool:
-        """Replace a snapshot file by one with another parent, unless somebody else did."""
+    def _replace_parent(
+        self, child: SnapshotId, parent: SnapshotId | None, root: SnapshotId
+    ) -> bool:
+        """Replace the parent in a snapshot file; return False if another process changed it."""
         key = snapshot_key(child)
         fetched = fetch_file(self._storage, key)
         snapshot = decode_snapshot(fetched.data, key)
@@ -343,13 +309,12 @@ class RefFiles(Refs):
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:
-            # Whatever lies there now is a whole snapshot: one of ours, or what it was before.
+            # The file is a whole snapshot either way: the new one or the previous one.
             if self.fetch_snapshot_info(child).parent_id != root:
                 raise
         return True
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
-        """Replace ``config.yaml`` if it is still ``expected``."""
         try:
             fetched = self._fetch_config()
             present: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
@@ -364,19 +329,15 @@ class RefFiles(Refs):
             raise problems.config_changed() from error
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Refuse: this generation has no metadata of the repository."""
         raise self._needs_version_2("metadata of the repository")
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        """Refuse: this generation has no metadata of the repository."""
         raise self._needs_version_2("metadata of the repository")
 
     def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
-        """Refuse: this generation has no status."""
         raise self._needs_version_2("a status")
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
-        """Refuse: this generation has no feature flags."""
         raise self._needs_version_2("feature flags")
 
     def _needs_version_2(self, what: str) -> FormatError:
@@ -390,7 +351,7 @@ class RefFiles(Refs):
         problem: Callable[[str, SnapshotId, SnapshotId], ConflictError],
         seen: _Branch | None = None,
     ) -> None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             found, seen = seen or self._fetch_branch(branch), None
             if expected is not None and found.tip != expected:
                 break
@@ -398,45 +359,42 @@ class RefFiles(Refs):
                 own_changes.note()
                 self._storage.put(found.key, encode_ref(target), UpdateIfMatch(found.version))
             except PreconditionFailedError:
-                continue  # it moved: the next look says where, and whether that matters
+                continue  # the branch moved: read it again
             return
         raise problem(branch, expected or found.tip, found.tip)
 
     def _is_in_history(self, branch: str, committed: SnapshotId) -> bool:
-        """Tell whether a commit whose response was lost is part of the branch by now.
-
-        Its id is fresh and random, so that nothing else can have put it there.
-        """
+        """Whether a commit whose response was lost landed on the branch; its id is unique."""
         tip = self._fetch_branch(branch).tip
         return any(info.id == committed for info in self.fetch_ancestry(tip))
 
     def _fetch_branch(self, branch: str) -> _Branch:
         require_ref_name(branch, self.spec_version)
-        key = branch_key(self._stored_name(branch, branch_key))
+        key = branch_key(self._find_stored_name(branch, branch_key))
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
         except ObjectNotFoundError as error:
             raise problems.no_such_branch(branch, where=self._storage.url) from error
         return _Branch(key, decode_ref(fetched.data, key), fetched.info.version)
 
-    def _stored_name(self, name: str, key_of: Callable[[str], str]) -> str:
-        """Return a name as it stands in keys: one more request, for unusual names alone."""
-        if is_plain(name) or not self._is_there(key_of(encode_ref_name(name))):
+    def _find_stored_name(self, name: str, key_of: Callable[[str], str]) -> str:
+        """Return a name as keys hold it; one more request, for names that may be encoded."""
+        if is_plain(name) or not self._exists(key_of(encode_ref_name(name))):
             return name
         return encode_ref_name(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
-        if not self._is_there(snapshot_key(snapshot_id)):
+        if not self._exists(snapshot_key(snapshot_id)):
             raise problems.no_such_snapshot(snapshot_id, self._storage.url)
 
-    def _is_there(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         try:
             self._storage.head(key)
         except _ABSENT:
             return False
         return True
 
-    def _keys(self) -> list[str]:
+    def _list_keys(self) -> list[str]:
         return [info.key for info in self._storage.list(REFS)]
 
     def _fetch_all(

@@ -1,8 +1,8 @@
-"""Which snapshots history gives up, and what becomes of those that were built on them. Pure.
+"""Expiration and collection of snapshots, and the new parents of their descendants. Pure.
 
-Expiration takes old snapshots out of history; collection takes those out that nothing reaches, so
-that their files can go. Generation v2 has both as changes of ``repo``; in generation v1, where
-snapshot files say themselves which parent they have, a plan says which of them get another one.
+Expiration removes old snapshots from history; collection removes unreachable ones, so that their
+files can be deleted. In generation v2 both are changes of ``repo``. In generation v1 snapshot files
+record their own parents, and a plan says which of them are rewritten.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from icefloe.errors import ConflictError, ErrorKind
 from icefloe.model.repo_info import GCRan
+from icefloe.refs.history import collect_reachable, walk_history
 from icefloe.refs.problems import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPolicy:
-    """What is too old, and whether branches and tags that point at it go as well.
+    """The age limit, and whether branches and tags of expired snapshots are deleted.
 
-    The branch main never goes, nor does a branch or a tag of the repository's first snapshot.
+    The branch main is never deleted, nor is a branch or tag at the first snapshot.
     """
 
     older_than: datetime
@@ -39,27 +40,27 @@ class ExpirationPolicy:
     delete_expired_tags: bool = False
 
     def expires(self, info: SnapshotInfo) -> bool:
-        """Whether a snapshot is too old; the first one of a repository never is."""
+        """Whether a snapshot is too old; the first snapshot of a repository never is."""
         return info.flushed_at < self.older_than and info.parent_id is not None
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiredRefFiles:
-    """What expiration does to a repository of generation v1.
+class RefFilesExpiration:
+    """Plan of an expiration in generation v1.
 
     Parameters
     ----------
     released
-        The snapshots that are too old, as Icechunk counts them: a tip among them stays where it
-        is, and so does what other branches and tags have in their history.
-    adopted
-        The snapshots that get another parent, and which.
+        The expired snapshots, as Icechunk counts them: tips stay in place, and so do snapshots in
+        the history of other branches and tags.
+    new_parents
+        The new parent of each snapshot that gets one.
     branches, tags
-        Those that go.
+        The refs to delete.
     """
 
     released: frozenset[SnapshotId]
-    adopted: Mapping[SnapshotId, SnapshotId]
+    new_parents: Mapping[SnapshotId, SnapshotId]
     branches: tuple[str, ...]
     tags: tuple[str, ...]
 
@@ -69,153 +70,137 @@ def plan_ref_files_expiration(
     branches: Mapping[str, SnapshotId],
     tags: Mapping[str, SnapshotId],
     policy: ExpirationPolicy,
-) -> ExpiredRefFiles:
-    """Plan what happens in generation v1: history is cut off once for each branch and tag.
+) -> RefFilesExpiration:
+    """Plan an expiration in generation v1: history is cut once for each branch and tag.
 
-    The oldest snapshot that is young enough, or the tip where none is, becomes a child of the first
-    snapshot of its history. ``infos`` must have the whole history of all branches and tags.
+    The oldest snapshot that does not expire, or the tip if all do, becomes a child of the first
+    snapshot. ``infos`` must hold the whole history of all branches and tags.
     """
-    parents = {info.id: info.parent_id for info in infos.values()}
-    gone_branches = _expired_branches(branches, infos, policy)
-    gone_tags = _expired_tags(tags, infos, policy)
+    current = dict(infos)
+    deleted_branches = _find_expired_branches(branches, infos, policy)
+    deleted_tags = _find_expired_tags(tags, infos, policy)
     released: set[SnapshotId] = set()
-    adopted = {}
-    for refs, gone in (tags, gone_tags), (branches, gone_branches):
+    new_parents = {}
+    for refs, deleted in (tags, deleted_tags), (branches, deleted_branches):
         for name in sorted(refs):
-            *line, root = _follow(refs[name], parents.__getitem__)
-            young = [place for place, one in enumerate(line) if not policy.expires(infos[one])]
-            place = young[-1] if young else 0
+            *line, root = walk_history(refs[name], current.__getitem__)
+            kept = [place for place, info in enumerate(line) if not policy.expires(info)]
+            place = kept[-1] if kept else 0
             if len(line) < place + 2:
-                continue  # a child of the first snapshot, or that one itself
-            released.update(one for one in line[place:] if policy.expires(infos[one]))
-            # What goes is not written anew: a file of today would not be collected for a while.
-            if name not in gone:
-                adopted[line[place]] = parents[line[place]] = root
-    return ExpiredRefFiles(frozenset(released), adopted, gone_branches, gone_tags)
+                continue  # the first snapshot, or a child of it
+            released.update(info.id for info in line[place:] if policy.expires(info))
+            # A snapshot of a deleted ref is not rewritten: its new file would be too young to
+            # collect.
+            if name not in deleted:
+                child = line[place]
+                new_parents[child.id] = root.id
+                current[child.id] = replace(child, parent_id=root.id)
+    return RefFilesExpiration(frozenset(released), new_parents, deleted_branches, deleted_tags)
 
 
 def plan_expiration(
     info: RepoInfo, policy: ExpirationPolicy
 ) -> tuple[frozenset[SnapshotId], RepoInfo]:
-    """Plan what happens in generation v2; returns the released snapshots and the new state.
+    """Plan an expiration in generation v2; return the released snapshots and the new state.
 
-    Everything too old is released but the tips of main and of the branches and tags that stay.
-    Who was built on a released snapshot becomes a child of the first one, and knows the
-    transaction logs in between, oldest first, so that it can still be rebased over and compared.
+    Every expired snapshot is released, except the tips of main and of the branches and tags that
+    stay. Children of released snapshots become children of the first snapshot and record the
+    transaction logs in between, oldest first, which rebases and diffs still need.
     """
-    infos = {one.id: one for one in info.snapshots}
-    branches, tags = set(info.branches.values()), set(info.tags.values())
+    infos = {snapshot.id: snapshot for snapshot in info.snapshots}
     protected = {info.branches[MAIN]}
-    protected |= set() if policy.delete_expired_branches else branches
-    protected |= set() if policy.delete_expired_tags else tags
-    released = {one.id for one in info.snapshots if policy.expires(one)} - protected
-    gone_tags = _expired_tags(info.tags, infos, policy)
-    gone_branches = _expired_branches(info.branches, infos, policy)
+    if not policy.delete_expired_branches:
+        protected |= set(info.branches.values())
+    if not policy.delete_expired_tags:
+        protected |= set(info.tags.values())
+    released = {snapshot.id for snapshot in info.snapshots if policy.expires(snapshot)} - protected
+    deleted_tags = _find_expired_tags(info.tags, infos, policy)
+    deleted_branches = _find_expired_branches(info.branches, infos, policy)
     return frozenset(released), replace(
         info,
-        snapshots=tuple(
-            _detached(one, infos, lambda ancestor: ancestor.parent_id is None)
-            if one.parent_id in released
-            else one
-            for one in info.snapshots
-            if one.id not in released
-        ),
-        branches=_without(info.branches, gone_branches),
-        tags=_without(info.tags, gone_tags),
-        deleted_tags=info.deleted_tags | set(gone_tags),
+        snapshots=_drop_snapshots(infos, released, lambda ancestor: ancestor.parent_id is None),
+        branches=_without(info.branches, deleted_branches),
+        tags=_without(info.tags, deleted_tags),
+        deleted_tags=info.deleted_tags | set(deleted_tags),
     )
 
 
-def collect(dropped: AbstractSet[SnapshotId], known: AbstractSet[SnapshotId]) -> Change:
-    """Take snapshots that nothing reaches out of the list.
+def collect_snapshots(dropped: AbstractSet[SnapshotId], known: AbstractSet[SnapshotId]) -> Change:
+    """Remove unreachable snapshots from the list.
 
-    Who was built on one becomes a child of the nearest ancestor that stays, and knows the
+    Children of dropped snapshots get the nearest remaining ancestor as parent, and record the
     transaction logs in between.
 
     Parameters
     ----------
     dropped
-        The snapshots that go; those that are not there any more are no problem.
+        The snapshots to drop; missing ones are ignored.
     known
-        All that were there when it was decided which ones go.
+        All snapshots that existed when ``dropped`` was decided.
 
     Raises
     ------
     ConflictError
-        Of kind ``REPO_INFO_UPDATED``: by now something needs one of them. Decide again.
+        Of kind ``REPO_INFO_UPDATED`` if a dropped snapshot is in use by now: decide again.
     """
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        pointed = {*info.branches.values(), *info.tags.values()}
-        built_on = {one.parent_id for one in info.snapshots if one.id not in known}
-        if needed := dropped & (pointed | built_on):
+        targets = {*info.branches.values(), *info.tags.values()}
+        new_parents = {
+            snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in known
+        }
+        if in_use := dropped & (targets | new_parents):
             raise ConflictError(
-                f"snapshots were to be collected that are in use again: "
-                f"{', '.join(str(one) for one in sorted(needed))}",
+                f"snapshots to collect are in use again: {', '.join(map(str, sorted(in_use)))}",
                 kind=ErrorKind.REPO_INFO_UPDATED,
             )
-        infos = {one.id: one for one in info.snapshots}
+        infos = {snapshot.id: snapshot for snapshot in info.snapshots}
         return GCRan(), replace(
             info,
-            snapshots=tuple(
-                _detached(one, infos, lambda ancestor: ancestor.id not in dropped)
-                if one.parent_id in dropped
-                else one
-                for one in info.snapshots
-                if one.id not in dropped
-            ),
+            snapshots=_drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped),
         )
 
     return change
 
 
 def find_reachable(info: RepoInfo) -> set[SnapshotId]:
-    """Find the snapshots that some branch or tag has in its history."""
-    infos = {one.id: one for one in info.snapshots}
-    found: set[SnapshotId] = set()
-    for tip in (*info.branches.values(), *info.tags.values()):
-        current: SnapshotId | None = tip
-        while current is not None and current not in found:
-            found.add(current)
-            current = infos[current].parent_id
-    return found
+    """Return the snapshots in the history of any branch or tag."""
+    infos = {snapshot.id: snapshot for snapshot in info.snapshots}
+    tips = (*info.branches.values(), *info.tags.values())
+    return set(collect_reachable(tips, lambda tip: walk_history(tip, infos.__getitem__)))
 
 
-def _detached(
+def _drop_snapshots(
+    infos: Infos, dropped: AbstractSet[SnapshotId], is_parent: Callable[[SnapshotInfo], bool]
+) -> tuple[SnapshotInfo, ...]:
+    """Drop snapshots; their children get the nearest ancestor for which ``is_parent`` holds."""
+    return tuple(
+        _replace_parent(info, infos, is_parent) if info.parent_id in dropped else info
+        for info in infos.values()
+        if info.id not in dropped
+    )
+
+
+def _replace_parent(
     info: SnapshotInfo, infos: Infos, is_parent: Callable[[SnapshotInfo], bool]
 ) -> SnapshotInfo:
-    """Give a snapshot the nearest ancestor that may be its parent; the logs in between stay known.
+    """Replace the parent of a snapshot, and record the transaction logs in between.
 
-    An ancestor in between may have had ancestors taken away before, whose logs come before its own.
+    An ancestor in between may have pruned logs of its own; they come before its own log.
     """
-    between: list[SnapshotInfo] = []
-    parent = None
-    for ancestor_id in _follow(info.id, lambda one: infos[one].parent_id):
-        if ancestor_id == info.id:
-            continue
-        if is_parent(infos[ancestor_id]):
-            parent = ancestor_id
-            break
-        between.append(infos[ancestor_id])
+    _, *ancestors = walk_history(info.id, infos.__getitem__)
+    count = next((place for place, found in enumerate(ancestors) if is_parent(found)), None)
+    parent = None if count is None else ancestors[count].id
     logs = [
         log_id
-        for ancestor in reversed(between)
+        for ancestor in reversed(ancestors[:count])
         for log_id in (*ancestor.pruned_ancestor_tx_logs, ancestor.id)
     ]
     pruned = (*logs, *info.pruned_ancestor_tx_logs)
     return replace(info, parent_id=parent, pruned_ancestor_tx_logs=pruned)
 
 
-def _follow(
-    start: SnapshotId, parent_of: Callable[[SnapshotId], SnapshotId | None]
-) -> Iterator[SnapshotId]:
-    current: SnapshotId | None = start
-    while current is not None:
-        yield current
-        current = parent_of(current)
-
-
-def _expired_branches(
+def _find_expired_branches(
     branches: Mapping[str, SnapshotId], infos: Infos, policy: ExpirationPolicy
 ) -> tuple[str, ...]:
     if not policy.delete_expired_branches:
@@ -225,7 +210,7 @@ def _expired_branches(
     )
 
 
-def _expired_tags(
+def _find_expired_tags(
     tags: Mapping[str, SnapshotId], infos: Infos, policy: ExpirationPolicy
 ) -> tuple[str, ...]:
     if not policy.delete_expired_tags:

@@ -121,13 +121,8 @@ _OPS_LOG: Final = pa.schema(
 def _read_snapshots(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     refs = source.session().connection.refs.pin()
     branches, tags = refs.fetch_branches(), refs.fetch_tags()
-    found: dict[Any, Any] = {}
-    for start in {*branches.values(), *tags.values()}:
-        for info in refs.fetch_ancestry(start):
-            if info.id in found:
-                break
-            found[info.id] = info
-    ordered = sorted(found.values(), key=lambda info: info.flushed_at, reverse=True)
+    reachable = refs.fetch_reachable({*branches.values(), *tags.values()})
+    ordered = sorted(reachable.values(), key=lambda info: info.flushed_at, reverse=True)
     yield from _batches(
         _SNAPSHOTS,
         (
