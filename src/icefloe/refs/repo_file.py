@@ -1,4 +1,4 @@
-"""The refs of generation v2: the one object ``repo``, and its backups (Icechunk spec, "Repo file").
+"""The refs of generation v2: the one object ``repo`` (schema `repo.fbs`), and its backups.
 
 A change reads ``repo``, applies a pure function (`icefloe.refs.changes`), copies the old object to
 ``overwritten/`` and replaces it by compare-and-swap: a get, a copy and a put. If another writer
