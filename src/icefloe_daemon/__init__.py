@@ -11,7 +11,7 @@ import sys
 import traceback
 
 
-def hush() -> None:
+def silence_broken_pipes() -> None:
     """Let nobody print a traceback that says only that the reader had enough."""
     print_exc = traceback.print_exc
 

@@ -2,7 +2,7 @@
 
 from pyspark.daemon import manager
 
-from icefloe_daemon import hush
+from icefloe_daemon import silence_broken_pipes
 
-hush()
+silence_broken_pipes()
 manager()

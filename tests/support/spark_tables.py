@@ -15,7 +15,7 @@ from icefloe.spark.reading.chunks import plan_chunks, read_chunks
 from icefloe.spark.reading.metadata_tables import find_table
 from icefloe.spark.reading.read_options import ReadOptions, encode_options
 from icefloe.spark.reading.rows import plan_rows, read_rows
-from icefloe.spark.reading.table_source import Source
+from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.storage import (
     containers_credentials,
     local_filesystem_storage,
@@ -118,7 +118,7 @@ def chunk_rows(session: Session, **given: Any) -> list[dict[str, Any]]:
 
 def metadata(repository: Repository, table: str, **given: Any) -> list[dict[str, Any]]:
     options = ReadOptions.parse(encode_options(table=table, **given))
-    source = Source.pinned(repository, options)
+    source = SnapshotSource.resolve(repository, options)
     found = find_table(source, table)
     batches = [batch for task in found.tasks(source) for batch in found.read(source, options, task)]
     rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schema=found.schema).to_pylist()

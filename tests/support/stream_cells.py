@@ -11,7 +11,7 @@ import xarray as xr
 from icefloe.spark.reading.read_options import encode_options
 from icefloe.spark.writing.sink import WriteJob, commit_rows, packing, put_aside
 from icefloe.spark.writing.write_options import WriteOptions
-from icefloe.spark.writing.write_plan import labels_of, plan_write, prepare
+from icefloe.spark.writing.write_planning import parse_labels, plan_write, prepare_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +82,7 @@ def start(
     asked = options(**given)
     session = repository.writable_session("main")
     intent = plan_write(session, asked, schema, overwrite=overwrite)
-    grid = prepare(session, asked, intent, labels_of(intent, asked.coords))
+    grid = prepare_write(session, asked, intent, parse_labels(intent, asked.coords))
     return WriteJob.start(repository, session, asked, intent, grid)
 
 

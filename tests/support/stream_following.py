@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from icefloe.spark.reading.read_options import encode_options
-from icefloe.spark.streaming.stream_source import Follower
+from icefloe.spark.streaming.branch_follower import BranchFollower
 from icefloe.spark.writing.write_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
 
 
-def follow(repository: Repository, **given: Any) -> Follower:
-    return Follower.begin(repository, StreamOptions.parse(encode_options(**given)))
+def follow(repository: Repository, **given: Any) -> BranchFollower:
+    return BranchFollower.begin(repository, StreamOptions.parse(encode_options(**given)))
 
 
-def read(follower: Follower, start: str, stop: str) -> list[dict[str, Any]]:
+def read(follower: BranchFollower, start: str, stop: str) -> list[dict[str, Any]]:
     tasks = follower.tasks(start, stop)
     return [row for task in tasks for part in follower.read(task) for row in part.to_pylist()]
 
 
-def steps(follower: Follower) -> Iterator[tuple[str, str]]:
+def steps(follower: BranchFollower) -> Iterator[tuple[str, str]]:
     """Tell from where to where each micro-batch goes, up to the tip."""
     place = follower.initial()
     while (reached := follower.advance(place, follower.tip())) != place:

@@ -66,7 +66,7 @@ def sql(
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
-    from icefloe.spark.sql import ask  # noqa: PLC0415 - brings Arrow along
+    from icefloe.spark.sql_query import run_query  # noqa: PLC0415 - brings Arrow along
 
     opened = pipeline.open_repository(repository, containers=containers or ())
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
@@ -75,7 +75,9 @@ def sql(
     with shown_progress() as progress, Engine(master, remote, spark=True).session() as spark:
         assert spark is not None  # noqa: S101 - the engine was told so
         try:
-            names, rows = ask(spark, session, query, limit=limit + 1, progress=progress, **select)
+            names, rows = run_query(
+                spark, session, query, limit=limit + 1, progress=progress, **select
+            )
         except InvalidInputError as error:
             raise InvalidInputError(_with_options(error.message), kind=error.kind) from error
     if as_json:

@@ -25,7 +25,7 @@ from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.exactly_once import JobId, commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, scratch_fork, task_changes
-from icefloe.spark.engine.tasks import parallelism, run_tasks, told
+from icefloe.spark.engine.tasks import format_error, parallelism, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -408,7 +408,7 @@ def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failed | None
             try:
                 work(piece.value)
             except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
-                failures.append(Failure(piece.what, told(problem)))
+                failures.append(Failure(piece.what, format_error(problem)))
     return Failed(tuple(failures)) if failures else None
 
 

@@ -13,15 +13,15 @@ from icefloe.spark.engine.executor import SparkExecutor
 from icefloe.spark.engine.local_session import spark_session
 
 if TYPE_CHECKING:
-    from icefloe.spark.read_frame import read, register
-    from icefloe.spark.write_frame import write
+    from icefloe.spark.read_dataframe import read, register
+    from icefloe.spark.write_dataframe import write
 
 __all__ = ["SparkExecutor", "read", "register", "spark_session", "write"]
 
 
 def __getattr__(name: str) -> Any:
     if name in {"read", "register"}:
-        return getattr(import_module("icefloe.spark.read_frame"), name)
+        return getattr(import_module("icefloe.spark.read_dataframe"), name)
     if name == "write":
-        return import_module("icefloe.spark.write_frame").write
+        return import_module("icefloe.spark.write_dataframe").write
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from icefloe.errors import RebaseFailedError
 from icefloe.session.exactly_once import JobId, find_committed
-from icefloe.spark.reading.read_options import invalid
-from icefloe.spark.reading.table_source import open_from_options
+from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.reading.snapshot_source import open_from_options
 from icefloe.spark.writing.sink import (
     Aside,
     Part,
@@ -29,8 +29,8 @@ from icefloe.spark.writing.sink import (
     packing,
     put_aside,
 )
-from icefloe.spark.writing.write_attempts import overtaken
-from icefloe.spark.writing.write_plan import labels_of, plan_write, prepare
+from icefloe.spark.writing.write_planning import parse_labels, plan_write, prepare_write
+from icefloe.spark.writing.write_retries import explain_conflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +79,8 @@ class IcefloeWriter(DataSourceArrowWriter):
         self._base = session.snapshot_id
         intent = plan_write(session, options, self._schema, overwrite=overwrite)
         if options.coords.keys() >= set(intent.unknown) and not intent.beside:
-            labels = labels_of(intent, options.coords)
-            grid = prepare(session, options, intent, labels)
+            labels = parse_labels(intent, options.coords)
+            grid = prepare_write(session, options, intent, labels)
             self._job = WriteJob.start(self._repository, session, options, intent, grid)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -102,7 +102,9 @@ class IcefloeWriter(DataSourceArrowWriter):
             try:
                 self._job.commit(parts, self._options.job)
             except RebaseFailedError as error:
-                raise overtaken(error) from error  # the rows are gone: nobody can try again here
+                raise explain_conflict(
+                    error
+                ) from error  # the rows are gone: nobody can try again here
             return
         commit_rows(
             self._repository,
@@ -158,7 +160,7 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
         for message in messages:
             if isinstance(message, Message) and message.query is not None:
                 return f"spark-stream/{message.query}"
-        raise invalid(
+        raise invalid_input(
             "Spark did not tell the id of this stream, without which a commit cannot be made once: "
             "name the stream with the option 'transaction_id'"
         )

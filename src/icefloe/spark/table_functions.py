@@ -16,11 +16,11 @@ from icefloe.spark.reading.metadata_tables import METADATA_TABLES, find_table
 from icefloe.spark.reading.read_options import (
     PLACE_OPTIONS,
     ReadOptions,
-    invalid,
-    nearest,
-    options_for,
+    invalid_input,
+    suggest_name,
+    table_options,
 )
-from icefloe.spark.reading.table_source import Source, open_from_options
+from icefloe.spark.reading.snapshot_source import SnapshotSource, open_from_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,12 +40,14 @@ def register_table_functions(spark: SparkSession) -> None:
 
 def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """Read a whole metadata table."""
-    known = {*PLACE_OPTIONS, *options_for(name)}
+    known = {*PLACE_OPTIONS, *table_options(name)}
     for option in given:
         if option not in known:
-            raise invalid(f"{PREFIX}{name} has no argument {option!r}: {nearest(option, known)}")
+            raise invalid_input(
+                f"{PREFIX}{name} has no argument {option!r}: {suggest_name(option, known)}"
+            )
     options = ReadOptions.parse({"table": name, **given})
-    source = Source.pinned(open_from_options(options.place), options)
+    source = SnapshotSource.resolve(open_from_options(options.place), options)
     table = find_table(source, name)
     for task in table.tasks(source):
         yield from table.read(source, options, task)

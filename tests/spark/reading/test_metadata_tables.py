@@ -15,7 +15,7 @@ from icefloe.repository import Repository
 from icefloe.spark.reading import metadata_tables
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.table_source import Source
+from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.storage import local_filesystem_storage
 from support.spark_tables import metadata
 
@@ -201,7 +201,7 @@ def test_a_repository_of_version_1_has_no_ops_log(empty: Repository) -> None:
     with pytest.raises(
         FormatError, match=r"from format version 2 on.*icefloe\.upgrade_icechunk_repository"
     ) as refused:
-        plan_read(Source.pinned(empty, options), options)
+        plan_read(SnapshotSource.resolve(empty, options), options)
     assert refused.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
     assert metadata(upgrade_icechunk_repository(empty, dry_run=False), "ops_log")
 
@@ -210,7 +210,7 @@ def test_a_repository_of_version_1_has_no_ops_log(empty: Repository) -> None:
 def test_manifests_are_shared_among_tasks_by_their_references(
     lived: Repository, monkeypatch: pytest.MonkeyPatch, *, one_each: bool
 ) -> None:
-    source = Source.pinned(lived, ReadOptions.parse({"table": "chunks"}))
+    source = SnapshotSource.resolve(lived, ReadOptions.parse({"table": "chunks"}))
     manifests = lived.list_manifest_files(source.snapshot_id)
     if one_each:
         monkeypatch.setattr(metadata_tables, "_REFS_PER_TASK", 1)

@@ -8,7 +8,7 @@ import pytest
 
 from icefloe.errors import InvalidInputError, RepositoryNotFoundError
 from icefloe.spark.reading.read_options import ReadOptions, encode_options
-from icefloe.spark.reading.table_source import open_from_options
+from icefloe.spark.reading.snapshot_source import open_from_options
 from icefloe.storage.credentials import S3Credentials
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_options_name_kinds_of_credentials(monkeypatch: pytest.MonkeyPatch) -> N
     def note(storage: ObjectStorage, **_: object) -> None:
         opened.append(storage)
 
-    monkeypatch.setattr("icefloe.spark.reading.table_source.Repository.open", note)
+    monkeypatch.setattr("icefloe.spark.reading.snapshot_source.Repository.open", note)
     open_from_options(
         {
             "path": "s3://bucket/weather",

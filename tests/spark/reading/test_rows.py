@@ -18,7 +18,7 @@ from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.spark.reading.axes import Axis, RegularEdges, boxes, pieces
-from icefloe.spark.reading.partitions import cut_evenly, target_size
+from icefloe.spark.reading.partitions import choose_target_bytes, split_evenly
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import plan_rows, read_rows
 from icefloe.storage import local_filesystem_storage
@@ -338,7 +338,7 @@ def test_small_chunks_share_partitions(session: Session) -> None:
 @pytest.mark.parametrize("total", [1, 10**6, 10**9, 10**13])
 def test_partitions_are_neither_tiny_nor_too_many(total: int) -> None:
     count = 10**7
-    parts = cut_evenly(count, total, target_size(total))
+    parts = split_evenly(count, total, choose_target_bytes(total))
     assert len(parts) <= 10_001
     assert len(parts) == 1 or total / len(parts) >= 2**21
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
@@ -394,7 +394,7 @@ def test_an_axis_knows_the_chunk_of_every_position(data: st.DataObject) -> None:
     else:
         chosen = data.draw(st.sets(st.integers(0, length - 1), min_size=1))
         positions = np.array(sorted(chosen))
-    axis = Axis.cut("x", positions, regular if data.draw(st.booleans()) else edges)
+    axis = Axis.from_edges("x", positions, regular if data.draw(st.booleans()) else edges)
     found = []
     for number, chunk in enumerate(axis.chunks.tolist()):
         part = list(axis.positions[axis.offsets[number] : axis.offsets[number + 1]])

@@ -12,7 +12,7 @@ import zarr
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
 from icefloe.spark.reading.read_options import encode_options
-from icefloe.spark.writing.write_options import StreamOptions, is_of_stream
+from icefloe.spark.writing.write_options import StreamOptions, has_stream_options
 from icefloe.storage import local_filesystem_storage
 from support.stream_cells import NEW, batch, day, write_rows
 from support.stream_following import follow, read, steps
@@ -131,9 +131,9 @@ def test_options_that_do_not_fit(given: dict[str, Any], problem: str) -> None:
 
 
 def test_options_of_streams_are_told_apart() -> None:
-    assert is_of_stream({"maxCommitsPerTrigger": "1"})
-    assert is_of_stream({"maxBytesPerTrigger": "1"})
-    assert not is_of_stream({"path": "x", "group": "y"})
+    assert has_stream_options({"maxCommitsPerTrigger": "1"})
+    assert has_stream_options({"maxBytesPerTrigger": "1"})
+    assert not has_stream_options({"path": "x", "group": "y"})
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

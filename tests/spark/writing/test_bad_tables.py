@@ -13,7 +13,7 @@ from icefloe.errors import InvalidInputError, NotFoundError
 from icefloe.repository import Repository
 from icefloe.spark.reading.read_options import ReadOptions, encode_options
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.table_source import Source
+from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.storage import local_filesystem_storage
 from support.rows_in_memory import event_rows, write_table
 
@@ -56,7 +56,7 @@ def files(folder: Path) -> list[Path]:
 
 def planned(repository: Repository, **given: Any) -> ReadPlan:
     options = ReadOptions.parse(encode_options(**given))
-    return plan_read(Source.pinned(repository, options), options)
+    return plan_read(SnapshotSource.resolve(repository, options), options)
 
 
 SIX = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from icefloe.errors import InvalidInputError
-from icefloe.spark.reading.cf import Coding
+from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.writing.cf_encoding import encode, require_writable
 from support.rows_in_memory import write_table
 from support.spark_tables import commit, rows

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
-from icefloe.spark.engine.progress import run_watched
+from icefloe.spark.engine.progress import run_with_progress
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def _write_on(
     progress: Progress | None,
 ) -> tuple[int, int]:
     """Let Spark write; returns how many files there are, and their bytes."""
-    from icefloe.spark.read_frame import read  # noqa: PLC0415 - an extra
+    from icefloe.spark.read_dataframe import read  # noqa: PLC0415 - an extra
 
     rows = read(spark, session, **{name: one for name, one in select.items() if one is not None})
     writer = rows.write.mode("error").partitionBy(*partition_by)
     _remove_if_empty(target)
     try:
-        run_watched(spark, lambda: writer.parquet(target), progress)
+        run_with_progress(spark, lambda: writer.parquet(target), progress)
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise

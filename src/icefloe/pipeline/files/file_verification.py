@@ -19,7 +19,7 @@ from icefloe.pipeline.arrays.boxes import boxes
 from icefloe.pipeline.jobs.rechunk import shown
 from icefloe.pipeline.report import Failure
 from icefloe.session import ForkSession, contents
-from icefloe.spark.engine.tasks import told
+from icefloe.spark.engine.tasks import format_error
 from icefloe.virtual.dataset import LoadedArray
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
@@ -79,7 +79,7 @@ class VerifyFiles:
             loaded = [path for path, one in dataset.arrays.items() if isinstance(one, LoadedArray)]
             write_dataset(dataset.without(*loaded), session, group=group, validate_containers=False)
         except Exception as error:  # noqa: BLE001 - told, with all others
-            yield told(error)
+            yield format_error(error)
             return
         for path in dataset.arrays:
             if path not in loaded:
@@ -96,5 +96,5 @@ def _unreadable(session: ForkSession, group: str, path: str) -> Iterator[str]:
             try:
                 array[box]
             except Exception as error:  # noqa: BLE001 - told, with all others
-                yield f"{shown(path, box)}: {told(error)}"
+                yield f"{shown(path, box)}: {format_error(error)}"
                 return

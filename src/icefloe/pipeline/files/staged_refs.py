@@ -29,7 +29,7 @@ from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
-from icefloe.spark.engine.tasks import told
+from icefloe.spark.engine.tasks import format_error
 from icefloe.virtual.dataset import VirtualArray, VirtualDataset
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
@@ -148,7 +148,7 @@ class ParseFiles:
                 parsed = self._parse(url, sources)
                 found.append((parsed, static.of(parsed, url)))
             except Exception as error:  # noqa: BLE001 - told, with all others
-                found.append(Failure(url, told(error).removeprefix(f"{url}: ")))
+                found.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
         datasets = [one[0] for one in found if not isinstance(one, Failure)]
         if not datasets:
             return [one for one in found if isinstance(one, Failure)]

@@ -21,7 +21,7 @@ from icefloe.pipeline.arrays.nodes import path_of, select_arrays
 from icefloe.pipeline.report import JobFailedError, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun
 from icefloe.session import contents
-from icefloe.spark.engine.tasks import told
+from icefloe.spark.engine.tasks import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ def _copied_from(reader: Session) -> Callable[[Bench, tuple[str, NDArray[np.uint
             if isinstance(data, Exception):
                 payload = contents.get_payload(reader, place, indices)
                 location = getattr(payload, "location", path)
-                bench.left_out.setdefault(location, told(data))
+                bench.left_out.setdefault(location, format_error(data))
             else:
                 contents.set_chunk(bench.fork, place, indices, data)
 

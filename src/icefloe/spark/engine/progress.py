@@ -34,18 +34,18 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def run_watched(spark: SparkSession, action: Callable[[], T], progress: Progress | None) -> T:
+def run_with_progress(spark: SparkSession, action: Callable[[], T], progress: Progress | None) -> T:
     """Run something that makes Spark work, and tell how far it is meanwhile."""
     if progress is None:
         return action()
     if is_connect(spark):
-        with _told(spark, progress):
+        with _forward_progress(spark, progress):
             return action()
-    return _watched(spark, action, progress)
+    return _poll_progress(spark, action, progress)
 
 
 @contextmanager
-def _told(spark: Any, progress: Progress) -> Iterator[None]:
+def _forward_progress(spark: Any, progress: Progress) -> Iterator[None]:
     def handle(stages: Any, **_: Any) -> None:
         found = list(stages or ())
         if found:
@@ -61,7 +61,7 @@ def _told(spark: Any, progress: Progress) -> Iterator[None]:
         spark.removeProgressHandler(handle)
 
 
-def _watched(spark: SparkSession, action: Callable[[], T], progress: Progress) -> T:
+def _poll_progress(spark: SparkSession, action: Callable[[], T], progress: Progress) -> T:
     from pyspark import InheritableThread  # noqa: PLC0415 - an extra
 
     context = spark.sparkContext

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from icefloe.errors import IcefloeError
-from icefloe.spark.engine.progress import is_connect, run_watched
+from icefloe.spark.engine.progress import is_connect, run_with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def run_tasks(
         Hears how far the work is.
     """
     if spark is None:
-        return list(_done_here(tasks, work, progress))
+        return list(_run_in_process(tasks, work, progress))
     if not tasks:
         return []
     import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -92,8 +92,8 @@ def run_tasks(
     )
     # Dealt out like cards; by chance, as `repartition` does it, some cores get twice their share.
     frame = spark.createDataFrame(table).repartitionById(partitions, "partition")
-    done = frame.mapInArrow(_worker(work), "index long, result binary, error string")
-    answers = run_watched(spark, done.toArrow, progress)
+    done = frame.mapInArrow(_make_worker(work), "index long, result binary, error string")
+    answers = run_with_progress(spark, done.toArrow, progress)
     outcomes = [
         Outcome(index, None if result is None else pickle.loads(result), error)  # noqa: S301 - ours
         for index, result, error in zip(
@@ -103,20 +103,20 @@ def run_tasks(
     return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
-def _done_here(
+def _run_in_process(
     tasks: Sequence[T], work: Callable[[T], R], progress: Progress | None
 ) -> Iterator[Outcome[R]]:
     for index, task in enumerate(tasks):
         try:
             outcome = Outcome(index, work(task), None)
         except Exception as problem:  # noqa: BLE001 - told, as by a worker
-            outcome = Outcome(index, None, told(problem))
+            outcome = Outcome(index, None, format_error(problem))
         yield outcome
         if progress is not None:
             progress(index + 1, len(tasks))
 
 
-def _worker(
+def _make_worker(
     work: Callable[[Any], Any],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,7 +133,7 @@ def _worker(
                     try:
                         result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
                     except Exception as problem:  # noqa: BLE001 - told, see above
-                        error = told(problem)
+                        error = format_error(problem)
                     yield pa.RecordBatch.from_arrays(
                         [
                             pa.array([index], pa.int64()),
@@ -146,7 +146,7 @@ def _worker(
     return do
 
 
-def told(problem: Exception) -> str:
+def format_error(problem: Exception) -> str:
     """Say what went wrong in a task, for somebody who was not there."""
     if isinstance(problem, IcefloeError):
         return str(problem)

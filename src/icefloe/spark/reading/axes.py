@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from icefloe.spark.reading.read_options import invalid, nearest
+from icefloe.spark.reading.read_options import invalid_input, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class RegularEdges:
     def __getitem__(self, number: Any) -> Any:
         return np.minimum(number * np.int64(self.chunk_length), self.length)
 
-    def touched(
+    def find_chunks(
         self, name: str, positions: Positions
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find the chunks that have some of the positions, and where those of each end."""
@@ -68,13 +68,13 @@ class RegularEdges:
         first, last = (int(positions[place]) // self.chunk_length for place in (0, -1))
         num_chunks = last - first + 1
         if min(num_chunks, len(positions)) > _MOST_CHUNKS:
-            raise invalid(
+            raise invalid_input(
                 f"array {self.path!r} has {len(self) - 1} chunks of length {self.chunk_length} "
                 f"along {name!r}, and a read plans at most {_MOST_CHUNKS}: select fewer of its "
                 f"{self.length} positions with 'isel', or rechunk it"
             )
         if len(positions) >= num_chunks:
-            used, ends = _touched(positions, self[np.arange(first, last + 2)])
+            used, ends = _find_chunks(positions, self[np.arange(first, last + 2)])
             return used + first, ends
         # One here and one there: most of the chunks between them have none.
         listed = (
@@ -113,7 +113,7 @@ class Axis:
     offsets: NDArray[np.int64]
 
     @classmethod
-    def cut(cls, name: str, positions: Positions, edges: Edges) -> Axis:
+    def from_edges(cls, name: str, positions: Positions, edges: Edges) -> Axis:
         """Cut selected positions where chunks begin.
 
         Raises
@@ -122,9 +122,9 @@ class Axis:
             If they lie in more chunks than can be planned.
         """
         used, ends = (
-            edges.touched(name, positions)
+            edges.find_chunks(name, positions)
             if isinstance(edges, RegularEdges)
-            else _touched(positions, edges)
+            else _find_chunks(positions, edges)
         )
         return cls(name, positions, used, np.concatenate([np.zeros(1, np.int64), ends]))
 
@@ -164,7 +164,7 @@ class Axis:
             int(np.searchsorted(self.offsets, last, "left")),
         )
 
-    def selected(self, first: int, stop: int) -> slice | NDArray[np.int64]:
+    def indexer(self, first: int, stop: int) -> slice | NDArray[np.int64]:
         """Say what to read of an array for some of the positions, by their place in order."""
         part = self.positions[first:stop]
         if isinstance(part, range):
@@ -234,13 +234,13 @@ def select_positions(name: str, length: int, wanted: Any) -> Positions:
             found = range(length)[slice(*parts)]
             found = found if found.step > 0 else found[::-1]
         case list() if all(map(_is_integer, wanted)):
-            return _listed(name, length, wanted)
+            return _check_positions(name, length, wanted)
         case _ if _is_integer(wanted):
-            return _listed(name, length, [wanted])
+            return _check_positions(name, length, [wanted])
         case _:
             raise _no_selection("isel", name, wanted)
     if not found:
-        raise invalid(
+        raise invalid_input(
             f"isel selects nothing along {name!r}: {wanted!r} of positions 0 to {length - 1}"
         )
     return found
@@ -277,13 +277,13 @@ def select_labels(name: str, coordinate: xr.Variable | None, length: int, wanted
     try:
         found = np.atleast_1d(places.sel({name: label}, method=method).values)
     except _NOT_FOUND as error:
-        raise invalid(_nothing(name, wanted, coordinate, places)) from error
+        raise invalid_input(_explain_empty(name, wanted, coordinate, places)) from error
     if not len(found):
-        raise invalid(_nothing(name, wanted, coordinate, places))
-    return ordered(found)
+        raise invalid_input(_explain_empty(name, wanted, coordinate, places))
+    return sort_positions(found)
 
 
-def ordered(found: NDArray[Any]) -> Positions:
+def sort_positions(found: NDArray[Any]) -> Positions:
     """Bring positions into ascending order, each once, as a range where they are one."""
     distinct = np.unique(found).astype(np.int64)
     steps = np.diff(distinct)
@@ -298,12 +298,12 @@ def require_dimensions(option: str, wanted: Mapping[str, Any], names: Sequence[s
     """Refuse selections along dimensions that a table does not have."""
     for name in wanted:
         if name not in names:
-            raise invalid(
-                f"{option} names {name!r}, which is no dimension here: {nearest(name, names)}"
+            raise invalid_input(
+                f"{option} names {name!r}, which is no dimension here: {suggest_name(name, names)}"
             )
 
 
-def _touched(
+def _find_chunks(
     positions: Positions, edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the chunks that have some of the positions, and where those of each end."""
@@ -316,24 +316,24 @@ def _touched(
     return used, offsets[used + 1]
 
 
-def _listed(name: str, length: int, wanted: list[int]) -> Positions:
+def _check_positions(name: str, length: int, wanted: list[int]) -> Positions:
     for one in wanted:
         if not -length <= one < length:
-            raise invalid(
+            raise invalid_input(
                 f"isel: {name!r} has no position {one}; its positions are 0 to {length - 1}"
             )
     if not wanted:
-        raise invalid(f"isel selects nothing along {name!r}: its list is empty")
-    return ordered(np.array(wanted) % length)
+        raise invalid_input(f"isel selects nothing along {name!r}: its list is empty")
+    return sort_positions(np.array(wanted) % length)
 
 
-def _nothing(name: str, wanted: Any, coordinate: xr.Variable, places: xr.DataArray) -> str:
+def _explain_empty(name: str, wanted: Any, coordinate: xr.Variable, places: xr.DataArray) -> str:
     values = coordinate.values
     if not len(values):
         return f"sel selects nothing along {name!r}, which has no labels at all"
-    low, high = (_shown(one) for one in (values.min(), values.max()))
+    low, high = (_format_label(one) for one in (values.min(), values.max()))
     advice = ""
-    if values.dtype.kind == "M" and (text := _no_time(name, wanted, places)) is not None:
+    if values.dtype.kind == "M" and (text := _find_invalid_time(name, wanted, places)) is not None:
         advice = f"; {text!r} is no time: write times as these are"
     elif isinstance(wanted, dict) and values[0] > values[-1]:
         advice = "; they fall, so that a slice starts with the larger one"
@@ -345,7 +345,7 @@ def _nothing(name: str, wanted: Any, coordinate: xr.Variable, places: xr.DataArr
     )
 
 
-def _no_time(name: str, wanted: Any, places: xr.DataArray) -> str | None:
+def _find_invalid_time(name: str, wanted: Any, places: xr.DataArray) -> str | None:
     """Find a text in a selection of times that is none."""
     parse = type(places.indexes[name])  # reads what it would compare with
     parts = wanted.values() if isinstance(wanted, dict) else np.atleast_1d(wanted).tolist()
@@ -367,7 +367,7 @@ def _has_nearest(name: str, wanted: Any, places: xr.DataArray) -> bool:
     return True
 
 
-def _shown(value: Any) -> str:
+def _format_label(value: Any) -> str:
     if isinstance(value, np.datetime64):
         return str(value.astype("datetime64[s]"))
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -380,14 +380,14 @@ def _is_integer(value: Any) -> bool:
 def _require_parts(option: str, name: str, wanted: dict[str, Any], known: tuple[str, ...]) -> None:
     for part in wanted:
         if part not in known:
-            raise invalid(
+            raise invalid_input(
                 f"{option} along {name!r}: there is no {part!r} in a selection; {part!r} is none "
                 f"of {', '.join(known)}"
             )
 
 
 def _no_selection(option: str, name: str, wanted: Any) -> Exception:
-    return invalid(
+    return invalid_input(
         f"{option} along {name!r} is a number, a list of numbers, or an object with start, stop "
         f"and step, not {wanted!r}"
     )

@@ -17,8 +17,13 @@ from icefloe.model.path import Path
 from icefloe.session import contents
 from icefloe.spark.reading.axes import Axis, boxes
 from icefloe.spark.reading.group import Group, chunk_edges, open_array
-from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, cut_evenly, filled, target_size
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.partitions import (
+    MAX_BYTES_AT_ONCE,
+    choose_target_bytes,
+    pack_tasks,
+    split_evenly,
+)
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
 
 if TYPE_CHECKING:
@@ -101,14 +106,14 @@ class ChunksPlan:
 
     def partitions(self, target_bytes: int | None) -> list[tuple[Part, ...]]:
         """Cut each array's chunks into ranges; small ones, also of many arrays, share a task."""
-        target = target_size(sum(one.num_bytes for one in self.arrays), target_bytes)
+        target = choose_target_bytes(sum(one.num_bytes for one in self.arrays), target_bytes)
         pieces = (
             ((number, part), len(part) * one.chunk_bytes)
             for number, one in enumerate(self.arrays)
             if prod(one.grid)
-            for part in cut_evenly(prod(one.grid), one.num_bytes, target)
+            for part in split_evenly(prod(one.grid), one.num_bytes, target)
         )
-        return filled(pieces, target)
+        return pack_tasks(pieces, target)
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
@@ -135,13 +140,13 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
         if array.dtype.hasobject or array.dtype.kind == "T":
             if names is None:
                 continue
-            raise invalid(
+            raise invalid_input(
                 f"variable {variable.name!r} has strings of any length, which are no bytes of an "
                 "array: read it with layout='rows'"
             )
         edges = chunk_edges(array)
         axes = [
-            Axis.cut(name, selected.get(name, range(length)), cuts)
+            Axis.from_edges(name, selected.get(name, range(length)), cuts)
             for name, length, cuts in zip(variable.dims, variable.shape, edges, strict=True)
         ]
         dtype = array.dtype.newbyteorder("<").str

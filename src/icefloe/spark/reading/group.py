@@ -14,7 +14,7 @@ from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.session import contents
 from icefloe.spark.reading.axes import RegularEdges
-from icefloe.spark.reading.read_options import invalid, nearest
+from icefloe.spark.reading.read_options import invalid_input, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Variable:
         """Whether it has the labels of the dimension that it is named after."""
         return self.dims == (self.name,)
 
-    def named_in(self, *attributes: str) -> set[str]:
+    def names_in(self, *attributes: str) -> set[str]:
         """Tell the names in attributes that list other variables, such as ``coordinates``."""
         texts = [self.attributes.get(attribute) for attribute in attributes]
         return {name for text in texts if isinstance(text, str) for name in text.split()}
@@ -58,7 +58,7 @@ class Group:
 
     @classmethod
     def fetch(cls, session: Session, path: str) -> Group:
-        """Look a group up.
+        """RowSummary a group up.
 
         Raises
         ------
@@ -75,10 +75,12 @@ class Group:
             ]
             raise NodeNotFoundError(
                 f"there is no group {path!r} in snapshot {session.snapshot_id} of "
-                f"{session.connection.storage.url}: {nearest(path, ['/', *groups])}"
+                f"{session.connection.storage.url}: {suggest_name(path, ['/', *groups])}"
             )
         if node.is_array:
-            raise invalid(f"{path!r} is an array: name its group as 'group', and it in 'variables'")
+            raise invalid_input(
+                f"{path!r} is an array: name its group as 'group', and it in 'variables'"
+            )
         arrays = [child for child in contents.child_nodes(session, place) if child.is_array]
         return cls(path, _attributes(node), {array.path.name: _variable(array) for array in arrays})
 
@@ -89,7 +91,7 @@ class Group:
         except KeyError:
             raise NodeNotFoundError(
                 f"there is no variable {name!r} in group {self.path!r}: "
-                f"{nearest(name, self.variables)}"
+                f"{suggest_name(name, self.variables)}"
             ) from None
 
     def has_labels(self, dimension: str) -> bool:
@@ -111,7 +113,7 @@ class Group:
                 if wanted is not None and name not in wanted:
                     continue
                 if found.setdefault(name, length) != length:
-                    raise invalid(
+                    raise invalid_input(
                         f"dimension {name!r} has {found[name]} positions in "
                         f"{first[name].name!r} and {length} in {variable.name!r}: choose one of "
                         "them with the option 'variables'"
@@ -141,7 +143,7 @@ def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
         # Chunks that are not all of one size tell the size of each of them.
         shapes = getattr(grid, "chunk_shapes", None)
         if shapes is None:
-            raise invalid(f"the chunk grid of {array.path!r} is not understood: {grid}")
+            raise invalid_input(f"the chunk grid of {array.path!r} is not understood: {grid}")
         return tuple(
             RegularEdges(array.path, length, max(sizes, 1))
             if isinstance(sizes, int)

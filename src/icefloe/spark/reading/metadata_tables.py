@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.snapshots import SnapshotInfo
     from icefloe.spark.reading.read_options import ReadOptions
-    from icefloe.spark.reading.table_source import Source
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _TEXTS: Final = pa.list_(pa.string())
@@ -65,10 +65,10 @@ class MetadataTable:
     """
 
     schema: pa.Schema
-    read: Callable[[Source, ReadOptions, Task], Iterator[pa.RecordBatch]]
+    read: Callable[[SnapshotSource, ReadOptions, Task], Iterator[pa.RecordBatch]]
     by_manifest: bool = False
 
-    def tasks(self, source: Source) -> list[Task]:
+    def tasks(self, source: SnapshotSource) -> list[Task]:
         """Cut the work into tasks."""
         return _by_manifest(source.session()) if self.by_manifest else [()]
 
@@ -118,7 +118,7 @@ _OPS_LOG: Final = pa.schema(
 )
 
 
-def _read_snapshots(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
+def _read_snapshots(source: SnapshotSource, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     refs = source.session().connection.refs.pin()
     branches, tags = refs.fetch_branches(), refs.fetch_tags()
     reachable = refs.fetch_reachable({*branches.values(), *tags.values()})
@@ -140,7 +140,9 @@ def _read_snapshots(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.Rec
     )
 
 
-def _read_history(source: Source, options: ReadOptions, _: Task) -> Iterator[pa.RecordBatch]:
+def _read_history(
+    source: SnapshotSource, options: ReadOptions, _: Task
+) -> Iterator[pa.RecordBatch]:
     repository = source.repository
     line = list(repository.ancestry(snapshot_id=source.snapshot_id))
     rows: list[tuple[datetime, bool, str, SnapshotInfo | None]] = [
@@ -170,7 +172,7 @@ def _read_history(source: Source, options: ReadOptions, _: Task) -> Iterator[pa.
     )
 
 
-def _left_behind(source: Source, branch: str) -> Iterator[tuple[Any, str]]:
+def _left_behind(source: SnapshotSource, branch: str) -> Iterator[tuple[Any, str]]:
     """Yield what the branch once pointed at: commits that a reset or an amendment took from it."""
     for update in source.repository.ops_log():
         match update.kind:
@@ -180,14 +182,14 @@ def _left_behind(source: Source, branch: str) -> Iterator[tuple[Any, str]]:
                 yield update.updated_at, snapshot_id
 
 
-def _find_snapshot(source: Source, snapshot_id: str) -> SnapshotInfo | None:
+def _find_snapshot(source: SnapshotSource, snapshot_id: str) -> SnapshotInfo | None:
     try:
         return source.repository.lookup_snapshot(snapshot_id)
     except KeyError:  # expired since
         return None
 
 
-def _read_refs(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
+def _read_refs(source: SnapshotSource, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     refs = source.session().connection.refs.pin()
     named = [("BRANCH", refs.fetch_branches()), ("TAG", refs.fetch_tags())]
     rows = []
@@ -198,7 +200,7 @@ def _read_refs(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBa
     yield from _batches(_REFS, rows)
 
 
-def _read_ops_log(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
+def _read_ops_log(source: SnapshotSource, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     yield from _batches(_OPS_LOG, map(_operation, source.repository.ops_log()))
 
 
@@ -243,7 +245,7 @@ _MANIFESTS: Final = pa.schema(
 )
 
 
-def _read_nodes(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
+def _read_nodes(source: SnapshotSource, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     nodes = contents.base_snapshot(source.session()).nodes
     yield from _batches(_NODES, map(_node, nodes))
 
@@ -273,7 +275,7 @@ def _node(node: NodeSnapshot) -> tuple[Any, ...]:
     )
 
 
-def _read_manifests(source: Source, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
+def _read_manifests(source: SnapshotSource, _: ReadOptions, __: Task) -> Iterator[pa.RecordBatch]:
     snapshot = contents.base_snapshot(source.session())
     arrays: dict[ManifestId, list[str]] = {}
     for node in snapshot.nodes:
@@ -328,7 +330,7 @@ def _by_manifest(session: Session) -> list[Task]:
     return [tuple(task) for task in tasks]
 
 
-def _read_chunks(source: Source, _: ReadOptions, task: Task) -> Iterator[pa.RecordBatch]:
+def _read_chunks(source: SnapshotSource, _: ReadOptions, task: Task) -> Iterator[pa.RecordBatch]:
     manifest_ids = map(ManifestId.parse, task)
     for manifest_id, node, refs in contents.refs_of_manifests(source.session(), manifest_ids):
         for first in range(0, len(refs), _BATCH_ROWS):
@@ -362,7 +364,7 @@ def _chunk_rows(
     return pa.RecordBatch.from_arrays(columns, schema=_CHUNKS)
 
 
-def _read_files(source: Source, _: ReadOptions, task: Task) -> Iterator[pa.RecordBatch]:
+def _read_files(source: SnapshotSource, _: ReadOptions, task: Task) -> Iterator[pa.RecordBatch]:
     """Sum up by file, manifest after manifest; memory grows with files, not with references."""
     session = source.session()
     del task  # one task: a file may be in any manifest
@@ -440,7 +442,9 @@ _CHANGES_OF_NODES: Final = {
 }
 
 
-def _read_changes(source: Source, options: ReadOptions, _: Task) -> Iterator[pa.RecordBatch]:
+def _read_changes(
+    source: SnapshotSource, options: ReadOptions, _: Task
+) -> Iterator[pa.RecordBatch]:
     refs = source.session().connection.refs.pin()
     before, after = (
         str(resolve_ref(refs, name)) for name in (str(options.from_ref), options.to_ref or "main")
@@ -471,7 +475,7 @@ METADATA_TABLES: Final[dict[str, MetadataTable]] = {
 }
 
 
-def find_table(source: Source, name: str) -> MetadataTable:
+def find_table(source: SnapshotSource, name: str) -> MetadataTable:
     """Return the table of a name.
 
     Raises

@@ -26,20 +26,20 @@ MAX_BYTES_AT_ONCE: Final = 64 << 20
 """What a task has in memory at a time, unless a single chunk is larger."""
 
 
-def target_size(total_bytes: float, asked: int | None = None) -> float:
+def choose_target_bytes(total_bytes: float, asked: int | None = None) -> float:
     """Say how large partitions should be, for as much as there is."""
     if asked is not None:
         return asked
     return max(min(_USUAL_BYTES, max(_LEAST_BYTES, total_bytes / _FEW)), total_bytes / _MANY)
 
 
-def cut_evenly(count: int, total_bytes: float, target_bytes: float) -> list[range]:
+def split_evenly(count: int, total_bytes: float, target_bytes: float) -> list[range]:
     """Cut numbers from zero into ranges of about ``target_bytes``, all but the last alike."""
     each = max(1, round(count * target_bytes / max(total_bytes, 1)))
     return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
 
-def filled(pieces: Iterable[tuple[T, float]], target_bytes: float) -> list[tuple[T, ...]]:
+def pack_tasks(pieces: Iterable[tuple[T, float]], target_bytes: float) -> list[tuple[T, ...]]:
     """Put pieces into tasks of about ``target_bytes``, in their order; each comes with its size."""
     tasks: list[list[T]] = []
     room = 0.0

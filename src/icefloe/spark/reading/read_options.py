@@ -137,7 +137,7 @@ class ReadOptions:
             variables=_names(options["variables"]) if "variables" in options else None,
             sel=_selection("sel", options),
             isel=_selection("isel", options),
-            nan_as_null=flag("nan_as_null", options.get("nan_as_null", "true")),
+            nan_as_null=parse_flag("nan_as_null", options.get("nan_as_null", "true")),
             target_bytes=_count("target_bytes", options),
             target_rows=_count("target_rows", options),
             from_ref=options.get("from"),
@@ -145,7 +145,7 @@ class ReadOptions:
         )
 
 
-def options_for(table: str) -> tuple[str, ...]:
+def table_options(table: str) -> tuple[str, ...]:
     """Tell the options of a metadata table, besides those that say where the repository is."""
     return _OF_TABLE[table]
 
@@ -162,7 +162,7 @@ def encode_options(**given: Any) -> dict[str, str]:
     }
 
 
-def flag(name: str, value: str) -> bool:
+def parse_flag(name: str, value: str) -> bool:
     """Read ``true`` or ``false``."""
     match value.strip().lower():
         case "true" | "1" | "yes":
@@ -170,15 +170,15 @@ def flag(name: str, value: str) -> bool:
         case "false" | "0" | "no":
             return False
         case _:
-            raise invalid(f"option {name!r} is true or false, not {value!r}")
+            raise invalid_input(f"option {name!r} is true or false, not {value!r}")
 
 
-def invalid(message: str) -> InvalidInputError:
+def invalid_input(message: str) -> InvalidInputError:
     """Make the error of an argument that is wrong."""
     return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Say which name may have been meant, or else which there are."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=1, cutoff=0.5):
@@ -191,12 +191,12 @@ def require_known(name: str, known: Iterable[str]) -> None:
     if name in known:
         return
     if any(part in name for part in _SECRET):
-        raise invalid(
+        raise invalid_input(
             f"option {name!r} is refused: options are shown in plans and logs. Set the "
             "environment of the executors, or pass an open repository to icefloe.spark.read, "
             "which carries its credentials out of sight"
         )
-    raise invalid(f"there is no option {name!r}: {nearest(name, known)}")
+    raise invalid_input(f"there is no option {name!r}: {suggest_name(name, known)}")
 
 
 def _require_fitting(options: Mapping[str, str], table: str | None, layout: str) -> None:
@@ -212,9 +212,9 @@ def _require_fitting(options: Mapping[str, str], table: str | None, layout: str)
             what = "layout='chunks'"
     for name in options:
         if name not in fitting:
-            raise invalid(f"option {name!r} has no meaning for {what}: leave it out")
+            raise invalid_input(f"option {name!r} has no meaning for {what}: leave it out")
     if table == "changes" and "from" not in options:
-        raise invalid(
+        raise invalid_input(
             "table='changes' needs option 'from': the branch, tag or snapshot to compare with"
         )
 
@@ -222,36 +222,38 @@ def _require_fitting(options: Mapping[str, str], table: str | None, layout: str)
 def _require_one_ref(options: Mapping[str, str]) -> None:
     given = [name for name in ("branch", "tag", "snapshot") if name in options]
     if len(given) > 1:
-        raise invalid(f"options {' and '.join(map(repr, given))} exclude each other: keep one")
+        raise invalid_input(
+            f"options {' and '.join(map(repr, given))} exclude each other: keep one"
+        )
     if "as_of" in options and given not in ([], ["branch"]):
-        raise invalid(f"option 'as_of' looks back along a branch: leave {given[0]!r} out")
+        raise invalid_input(f"option 'as_of' looks back along a branch: leave {given[0]!r} out")
 
 
 def _choice(name: str, value: str | None, known: tuple[str, ...]) -> Any:
     if value is None or value in known:
         return value
-    raise invalid(f"there is no {name} {value!r}: {nearest(value, known)}")
+    raise invalid_input(f"there is no {name} {value!r}: {suggest_name(value, known)}")
 
 
 def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise invalid(
+        raise invalid_input(
             f"option 'as_of' is a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from error
     if time.tzinfo is None:
-        raise invalid(f"as_of={text!r} has no time zone: add Z, or an offset such as +01:00")
+        raise invalid_input(f"as_of={text!r} has no time zone: add Z, or an offset such as +01:00")
     return time
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = _json("variables", text) if text.lstrip().startswith("[") else text.split(",")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise invalid(f"option 'variables' is a list of names, not {text!r}")
+        raise invalid_input(f"option 'variables' is a list of names, not {text!r}")
     names = [name.strip() for name in names]
     if not all(names):
-        raise invalid(f"option 'variables' has an empty name in it: {text!r}")
+        raise invalid_input(f"option 'variables' has an empty name in it: {text!r}")
     return tuple(dict.fromkeys(names))
 
 
@@ -260,7 +262,7 @@ def _selection(name: str, options: Mapping[str, str]) -> dict[str, Any]:
         return {}
     found = _json(name, options[name])
     if not isinstance(found, dict):
-        raise invalid(
+        raise invalid_input(
             f"option {name!r} is a JSON object of selections by dimension, such as "
             f'{{"time": {{"start": "2020-01-01", "stop": "2020-12-31"}}}}, not {options[name]!r}'
         )
@@ -271,14 +273,16 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise invalid(f"option {name!r} is JSON, and this is none: {text!r} ({error})") from error
+        raise invalid_input(
+            f"option {name!r} is JSON, and this is none: {text!r} ({error})"
+        ) from error
 
 
 def _count(name: str, options: Mapping[str, str]) -> int | None:
     if name not in options:
         return None
     if not options[name].strip().isdecimal() or int(options[name]) == 0:
-        raise invalid(f"option {name!r} is a number above zero, not {options[name]!r}")
+        raise invalid_input(f"option {name!r} is a number above zero, not {options[name]!r}")
     return int(options[name])
 
 
@@ -301,7 +305,7 @@ def _plain(value: Any) -> Any:
         case _ if hasattr(value, "tolist"):
             return value.tolist()
         case _:
-            raise invalid(
+            raise invalid_input(
                 f"{value!r} cannot be written as an option: use text, numbers, times, lists and "
                 "slices"
             )

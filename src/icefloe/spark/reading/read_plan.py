@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.spark.reading.read_options import ReadOptions
-    from icefloe.spark.reading.table_source import Source
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ReadPlan:
     It goes to every task, so it does not hold the list of them.
     """
 
-    source: Source
+    source: SnapshotSource
     options: ReadOptions
     plan: RowsPlan | ChunksPlan | MetadataTable
 
@@ -60,7 +60,7 @@ class ReadPlan:
                 return self.plan.read(self.source, self.options, task)
 
 
-def plan_read(source: Source, options: ReadOptions) -> ReadPlan:
+def plan_read(source: SnapshotSource, options: ReadOptions) -> ReadPlan:
     """Plan what a read yields; whatever is wrong with it shows here."""
     if options.table == "changes":
         options = _with_ends(source, options)
@@ -70,7 +70,7 @@ def plan_read(source: Source, options: ReadOptions) -> ReadPlan:
     return ReadPlan(source, options, plan(source.session(), options))
 
 
-def _with_ends(source: Source, options: ReadOptions) -> ReadOptions:
+def _with_ends(source: SnapshotSource, options: ReadOptions) -> ReadOptions:
     """Find the two snapshots that are compared, once and for all."""
     refs = source.session().connection.refs.pin()
     before, after = (

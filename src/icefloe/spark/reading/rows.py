@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.spark.reading.axes import Axis, RegularEdges, boxes, pieces
-from icefloe.spark.reading.cf import Coding
+from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.reading.group import Group, chunk_edges, open_array
-from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, cut_evenly, target_size
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, choose_target_bytes, split_evenly
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class RowsPlan:
         if not num_blocks or not self.num_rows:
             return []
         total = self.num_rows * self.row_bytes
-        target = target_size(total, target_bytes)
+        target = choose_target_bytes(total, target_bytes)
         if target_rows is not None:
             rows_target = target_rows * self.row_bytes
             target = rows_target if target_bytes is None else min(target, rows_target)
-        return cut_evenly(num_blocks, total, target)
+        return split_evenly(num_blocks, total, target)
 
 
 def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
@@ -153,7 +153,9 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
     arrays = {one.name: open_array(session, one.path) for one in (*chosen, *labels.values())}
     require_selectable(options, dims)
     selected = select(session, group, dims, sizes, options)
-    axes = tuple(Axis.cut(name, selected[name], _edges(name, chosen, arrays)) for name in dims)
+    axes = tuple(
+        Axis.from_edges(name, selected[name], _edges(name, chosen, arrays)) for name in dims
+    )
     columns = [
         _dimension(axis, number, labels.get(axis.name), arrays, nan_as_null=options.nan_as_null)
         for number, axis in enumerate(axes)
@@ -162,7 +164,7 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
         if variable.is_index:
             continue
         if variable.name in dims:
-            raise invalid(
+            raise invalid_input(
                 f"variable {variable.name!r} has the name of a dimension, and more dimensions: "
                 "leave it out of 'variables'"
             )
@@ -172,18 +174,18 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
                 variable.name,
                 variable.path,
                 tuple(dims.index(name) for name in variable.dims),
-                coding_of(group, variable, array.dtype),
+                find_coding(group, variable, array.dtype),
             )
         )
     return RowsPlan(axes, tuple(columns), options.nan_as_null)
 
 
-def coding_of(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Coding:
+def find_coding(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Coding:
     """Read how a variable is stored; the bounds of times are times as these are, as CF has it."""
     inherited: dict[str, Any] = {}
     for other in group.variables.values():
         units = other.attributes.get("units")
-        if variable.name in other.named_in("bounds") and " since " in str(units):
+        if variable.name in other.names_in("bounds") and " since " in str(units):
             inherited = {
                 name: other.attributes[name]
                 for name in ("units", "calendar")
@@ -256,7 +258,7 @@ def _read_column(
             return column.labels.slice(first, stop - first)
         return pa.array(np.asarray(plan.axes[number].positions[first:stop], np.int64))
     assert column.path is not None  # noqa: S101 - whatever is coded is stored
-    wanted = tuple(plan.axes[number].selected(*ends[number]) for number in column.axes)
+    wanted = tuple(plan.axes[number].indexer(*ends[number]) for number in column.axes)
     stored = _read(arrays[column.path], wanted)
     order = np.argsort(column.axes)
     return column.coding.decode(stored.transpose(order), nan_as_null=plan.nan_as_null)
@@ -310,7 +312,7 @@ def _choose(group: Group, names: tuple[str, ...] | None) -> list[Variable]:
     # Bounds and the like describe other variables, and have dimensions of their own.
     helpers = set[str]().union(
         *(
-            one.named_in("bounds", "climatology", "grid_mapping", "coordinates")
+            one.names_in("bounds", "climatology", "grid_mapping", "coordinates")
             for one in everything
         )
     )
@@ -319,7 +321,7 @@ def _choose(group: Group, names: tuple[str, ...] | None) -> list[Variable]:
     chosen = [one for one in everything if one.name not in helpers and not one.is_index]
     if chosen := chosen or [one for one in everything if one.is_index]:
         return chosen
-    raise invalid(
+    raise invalid_input(
         f"group {group.path!r} has no arrays: name one that has with the option 'group', or look "
         "with table='nodes'"
     )
@@ -329,7 +331,9 @@ def _dimensions(group: Group, chosen: list[Variable], *, by_name: bool) -> tuple
     """Take the dimensions of the largest variable; those of all others must be among them."""
     dims = max(chosen, key=lambda one: len(one.dims)).dims
     if len(set(dims)) < len(dims):
-        raise invalid(f"a variable has a dimension twice: {dims}; read it with layout='chunks'")
+        raise invalid_input(
+            f"a variable has a dimension twice: {dims}; read it with layout='chunks'"
+        )
     if all(set(one.dims) <= set(dims) for one in chosen):
         return dims
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -339,7 +343,7 @@ def _dimensions(group: Group, chosen: list[Variable], *, by_name: bool) -> tuple
         f"variables={','.join(names)!r} over ({', '.join(over)})" for over, names in groups.items()
     ]
     asked = "the variables asked for" if by_name else f"the variables of group {group.path!r}"
-    raise invalid(
+    raise invalid_input(
         f"{asked} do not fit into one table, because their dimensions differ: choose "
         f"{', or '.join(fitting)}"
     )
@@ -347,7 +351,7 @@ def _dimensions(group: Group, chosen: list[Variable], *, by_name: bool) -> tuple
 
 def _coordinates(group: Group, chosen: list[Variable], dims: tuple[str, ...]) -> list[Variable]:
     """Find coordinates besides those of the dimensions, such as the latitude of each station."""
-    names = set[str]().union(*(one.named_in("coordinates") for one in chosen))
+    names = set[str]().union(*(one.names_in("coordinates") for one in chosen))
     text = group.attributes.get("coordinates")
     names |= set(text.split()) if isinstance(text, str) else set()
     names -= {one.name for one in chosen} | set(dims)
@@ -384,6 +388,6 @@ def _dimension(
     coding = Coding.of(variable.name, array.dtype, variable.attributes)
     labels = None
     if len(axis) * array.dtype.itemsize <= _SHIPPED_BYTES and len(axis):
-        stored = _read(array, (axis.selected(0, len(axis)),))
+        stored = _read(array, (axis.indexer(0, len(axis)),))
         labels = coding.decode(stored, nan_as_null=nan_as_null)
     return Column(axis.name, variable.path, (number,), coding, labels)

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from icefloe.spark.reading.axes import require_dimensions, select_labels, select_positions
-from icefloe.spark.reading.cf import Coding
+from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.reading.group import open_array
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def select(
         If a selection matches nothing.
     """
     if both := options.sel.keys() & options.isel.keys():
-        raise invalid(f"{min(both)!r} is in sel and in isel: select it by one of them")
+        raise invalid_input(f"{min(both)!r} is in sel and in isel: select it by one of them")
     found: dict[str, Positions] = {}
     for name in dims:
         if name in options.isel:
@@ -62,7 +62,7 @@ def _labels(session: Session, variable: Variable) -> xr.Variable:
     """Read the labels of a dimension as xarray has them, so that it finds them as it does."""
     array = open_array(session, variable.path)
     if array.nbytes > _MOST_BYTES:
-        raise invalid(
+        raise invalid_input(
             f"array {variable.path!r} has {array.nbytes} bytes of labels, and sel reads at most "
             f"{_MOST_BYTES}: select positions along {variable.name!r} with 'isel'"
         )

@@ -1,4 +1,4 @@
-"""Columns of Spark as the stored values of a variable: the way back from `reading.cf`.
+"""Columns of Spark as the stored values of a variable: the way back from `reading.cf_decoding`.
 
 Null becomes what the variable says for missing. Where it has no way to say that, null is an error:
 a zero that nobody measured is worse than none.
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import xarray as xr
 
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from icefloe.spark.reading.cf import Coding
+    from icefloe.spark.reading.cf_decoding import Coding
 
 _SCALED: Final = frozenset({"scale_factor", "add_offset", "_Unsigned"})
 _ISO_TIME: Final = re.compile(r"(-?\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{6}))?")
@@ -29,18 +29,20 @@ _DATE_FORMAT: Final = """date_format(time, "yyyy-MM-dd'T'HH:mm:ss")"""
 def require_writable(coding: Coding, given: pa.DataType) -> None:
     """Refuse a column whose values a variable cannot hold without changing them."""
     if coding.is_calendar_text and not _fits(given, coding.type):
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} is {given}, and the variable has times of the calendar "
             f"{coding.attributes['calendar']!r}, which Spark has no dates for: write them as they "
             f"are read, as text such as 2001-02-28T12:00:00. {_DATE_FORMAT} makes it of timestamps"
         )
     if not _fits(given, coding.type):
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} is {given}, and the variable holds {coding.type}: cast it "
             f"in Spark, where you decide what is lost"
         )
     if pa.types.is_duration(coding.type):
-        raise invalid(f"variable {coding.name!r} holds durations, which are not written from Spark")
+        raise invalid_input(
+            f"variable {coding.name!r} holds durations, which are not written from Spark"
+        )
 
 
 def missing_value(coding: Coding) -> Any:
@@ -74,18 +76,18 @@ def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
     column = as_type(column, coding.type)
     missing = missing_value(coding)
     if column.null_count and missing is None:
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has nulls, and the variable has no _FillValue to write for "
             "them: drop those rows, or fill them with df.fillna"
         )
     if coding.is_calendar_text:
-        return _calendar_times(coding, column)
+        return _encode_calendar_times(coding, column)
     if "calendar" in coding.attributes:
-        return _times(coding, column)
+        return _encode_times(coding, column)
     is_missing = np.asarray(column.is_null())
     values: NDArray[Any]
     if coding.attributes.keys() & _SCALED:
-        return _scaled(coding, column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        return _encode_scaled(coding, column.cast(pa.float64()).to_numpy(zero_copy_only=False))
     match coding.dtype.kind:
         case "f":
             given = column.to_numpy(zero_copy_only=False)
@@ -100,7 +102,7 @@ def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
             filled = column.cast(integers).fill_null(0).to_numpy(zero_copy_only=False)
             limits = np.iinfo(coding.dtype)
             if len(filled) and (filled.min() < limits.min or filled.max() > limits.max):
-                raise invalid(
+                raise invalid_input(
                     f"column {coding.name!r} has values outside of {limits.min} to {limits.max}, "
                     f"which the variable, of type {coding.dtype}, does not hold"
                 )
@@ -126,7 +128,7 @@ def _require_no_fill(coding: Coding, values: NDArray[Any]) -> None:
     """Refuse a value that would be read as missing."""
     found = values[np.isin(values, coding.fills)]
     if len(found):
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has the value {found[0]}, which means missing in that "
             "variable (_FillValue): write null, or another value"
         )
@@ -139,21 +141,21 @@ def _require_held(
     if is_lost.any():
         first = int(np.flatnonzero(is_lost)[0])
         packed = {name: coding.attributes[name] for name in _SCALED & coding.attributes.keys()}
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has the value {given[first]}, which the variable, of type "
             f"{coding.dtype}{f' with {packed}' if packed else ''}, does not hold: it would be read "
             f"as {kept[first]}. Write null, or a value that it holds"
         )
 
 
-def _scaled(coding: Coding, values: NDArray[Any]) -> NDArray[Any]:
+def _encode_scaled(coding: Coding, values: NDArray[Any]) -> NDArray[Any]:
     """Pack values, each of which is read back to within half a step of what it was."""
     if missing_value(coding) is None and np.isnan(values).any():
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has NaN, and the variable has no _FillValue to write for it: "
             "drop those rows, or fill them with df.fillna"
         )
-    stored = _by_xarray(coding, values, coding.attributes)
+    stored = _encode_cf(coding, values, coding.attributes)
     back = coding.decode(stored, nan_as_null=False).cast(pa.float64())
     read = back.to_numpy(zero_copy_only=False)
     is_float = coding.dtype.kind == "f"
@@ -165,22 +167,22 @@ def _scaled(coding: Coding, values: NDArray[Any]) -> NDArray[Any]:
     return stored
 
 
-def _times(coding: Coding, column: pa.Array) -> NDArray[Any]:
+def _encode_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
     values = column.to_numpy(zero_copy_only=False).astype("M8[us]")
     encoding = {**coding.attributes, "dtype": coding.dtype}
-    stored = _by_xarray(coding, values, encoding)
+    stored = _encode_cf(coding, values, encoding)
     back = coding.decode(stored, nan_as_null=True).to_numpy(zero_copy_only=False).astype("M8[us]")
     # Floats round: to days since the year 1 they are good for some microseconds.
     off = np.timedelta64(0 if coding.dtype.kind in "iu" else 1000, "us")
     if not ((np.abs(back - values) <= off) | (np.isnat(back) & np.isnat(values))).all():
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
             f"{coding.dtype} cannot say exactly: truncate them in Spark with date_trunc"
         )
     return stored
 
 
-def _calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
+def _encode_calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
     """Make times of text, which must be as `Coding.decode` writes it: labels are found by it."""
     stored = np.zeros(len(column), coding.dtype)
     is_missing = np.asarray(column.is_null())
@@ -188,23 +190,23 @@ def _calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
         stored[is_missing] = missing_value(coding)
     texts = column.drop_null().to_pylist()
     if texts:
-        times = np.array([_calendar_time(coding, text) for text in texts], object)
+        times = np.array([_parse_calendar_time(coding, text) for text in texts], object)
         encoding = {**coding.attributes, "dtype": coding.dtype}
-        stored[~is_missing] = _by_xarray(coding, times, encoding)
+        stored[~is_missing] = _encode_cf(coding, times, encoding)
     if not coding.decode(stored, nan_as_null=True).equals(column):
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
             f"{coding.dtype} cannot say exactly"
         )
     return stored
 
 
-def _calendar_time(coding: Coding, text: str) -> Any:
+def _parse_calendar_time(coding: Coding, text: str) -> Any:
     import cftime  # noqa: PLC0415 - xarray needs it for these calendars alone
 
     found = _ISO_TIME.fullmatch(text)
     if found is None:
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has {text!r}, and times are written as they are read, such as "
             f"2001-02-28T12:00:00: {_DATE_FORMAT} makes that of timestamps"
         )
@@ -213,13 +215,13 @@ def _calendar_time(coding: Coding, text: str) -> Any:
     try:
         return cftime.datetime(*map(int, whole), int(fraction), calendar=calendar)
     except ValueError as error:
-        raise invalid(
+        raise invalid_input(
             f"column {coding.name!r} has the time {text!r}, which the calendar {calendar!r} of the "
             f"variable does not have: {error}"
         ) from error
 
 
-def _by_xarray(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[Any]:
+def _encode_cf(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[Any]:
     variable = xr.Variable(("row",), values, encoding={"dtype": coding.dtype, **encoding})
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -228,7 +230,7 @@ def _by_xarray(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[A
             encoded = xr.conventions.encode_cf_variable(variable, name=coding.name)
         stored = np.asarray(encoded.values)
     except (ValueError, TypeError, OverflowError) as error:
-        raise invalid(f"column {coding.name!r} cannot be encoded: {error}") from error
+        raise invalid_input(f"column {coding.name!r} cannot be encoded: {error}") from error
     return stored.astype(coding.dtype, copy=False)
 
 

@@ -29,9 +29,9 @@ from icefloe.model.ids import ChunkId
 from icefloe.session import contents
 from icefloe.session.exactly_once import commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, task_changes
-from icefloe.spark.reading.read_options import invalid
-from icefloe.spark.writing.grid_rows import BLOCK_COLUMN, distinct
-from icefloe.spark.writing.write_plan import plan_write, prepare
+from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.writing.write_grid import BLOCK_COLUMN, distinct
+from icefloe.spark.writing.write_planning import plan_write, prepare_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from icefloe.session.connection import Connection
     from icefloe.session.exactly_once import Committed, JobId
     from icefloe.session.parallel_write import ChangeSet
-    from icefloe.spark.writing.grid_rows import Grid
-    from icefloe.spark.writing.write_intent import Intent
+    from icefloe.spark.writing.write_grid import Grid
     from icefloe.spark.writing.write_options import WriteOptions
+    from icefloe.spark.writing.write_plan import WritePlan
 
 _FILE_BYTES: Final = 64 << 20
 """So much is put aside in one file."""
@@ -150,10 +150,10 @@ class WriteJob:
         repository: Repository,
         session: Session,
         options: WriteOptions,
-        intent: Intent,
+        intent: WritePlan,
         grid: Grid,
     ) -> WriteJob:
-        """Begin with a session that `prepare` has made nodes and labels in."""
+        """Begin with a session that `prepare_write` has made nodes and labels in."""
         point = ForkPoint.of(session)
         return cls(repository, options, intent.kind, point, copy_changes(session), grid)
 
@@ -210,7 +210,7 @@ class WriteJob:
                 return Written.of(found, 0)
         for part in parts:
             if part.base != str(self.point.base_id):
-                raise invalid(
+                raise invalid_input(
                     f"a task wrote for snapshot {part.base}, and this write started from "
                     f"{self.point.base_id}: nothing was committed; write again"
                 )
@@ -222,7 +222,7 @@ class WriteJob:
                 f"{one.name} {one.labels[start].as_py()!s} to {one.labels[stop - 1].as_py()!s}"
                 for one, (start, stop) in zip(self.grid.dims, box, strict=True)
             )
-            raise invalid(
+            raise invalid_input(
                 f"cells come more than once, such as all of {where}; nothing was committed: "
                 f"aggregate the rows, or df.dropDuplicates({[one.name for one in self.grid.dims]})"
             )
@@ -249,7 +249,7 @@ class WriteJob:
         # Whoever wrote a block had every cell of it.
         again = np.flatnonzero(np.isin(self.grid.blocks(self.grid.positions(table)), written))
         if len(again):
-            raise self.grid.twice(len(again), table, int(again[0]))
+            raise self.grid.duplicate_cells_error(len(again), table, int(again[0]))
         return set(write_table(self.grid, table, _Arrays(session)))
 
     def _is_in_whole_block(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -375,7 +375,7 @@ def _write_rows(
     has_gaps = len(rows) < np.prod([len(one) for one in labels.values()]) or any(
         rows[name].null_count for name in intent.variables
     )
-    grid = prepare(
+    grid = prepare_write(
         session, options, intent, labels, has_gaps=bool(has_gaps), distinct_rows=rows.select
     )
     arrays = _Arrays(session)
@@ -400,7 +400,7 @@ def _put(connection: Connection, batches: list[pa.RecordBatch]) -> ChunkRef:
 def _require_fitting_memory(asides: Sequence[Aside]) -> None:
     size_bytes = sum(one.size_bytes for one in asides)
     if size_bytes > _MAX_ASIDE_BYTES:
-        raise invalid(
+        raise invalid_input(
             f"the rows that tasks put aside take {size_bytes:,} bytes, more than the "
             f"{_MAX_ASIDE_BYTES:,} that the process that commits should hold; nothing was "
             f"committed. {_FRIENDLY}; with the options 'coords' or 'replaceWhere', a task that has "

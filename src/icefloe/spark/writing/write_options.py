@@ -10,8 +10,8 @@ from icefloe.session.exactly_once import JobId
 from icefloe.spark.reading.read_options import (
     PLACE_OPTIONS,
     ReadOptions,
-    flag,
-    invalid,
+    invalid_input,
+    parse_flag,
     require_known,
 )
 
@@ -108,14 +108,18 @@ class WriteOptions:
         InvalidInputError
             If one is unknown or cannot be read.
         """
-        options = {name: value for name, value in _spelled(given).items() if name not in _OF_SPARK}
+        options = {
+            name: value for name, value in _normalize_names(given).items() if name not in _OF_SPARK
+        }
         for name in options:
             require_known(name, (*PLACE_OPTIONS, *_WRITE))
         version = options.get("transaction_version", "0")
         if not version.strip().isdecimal():
-            raise invalid(f"option 'transaction_version' is a whole number, not {version!r}")
+            raise invalid_input(f"option 'transaction_version' is a whole number, not {version!r}")
         if "transaction_version" in options and "transaction_id" not in options:
-            raise invalid("option 'transaction_version' counts the commits of a 'transaction_id'")
+            raise invalid_input(
+                "option 'transaction_version' counts the commits of a 'transaction_id'"
+            )
         chunks = _object("chunks", options, '{"time": 24, "lat": -1}') or {}
         for name, length in chunks.items():
             if (
@@ -123,7 +127,7 @@ class WriteOptions:
                 or not isinstance(length, int)
                 or not (length > 0 or length == -1)
             ):
-                raise invalid(
+                raise invalid_input(
                     f"chunks along {name!r} are a length, or -1 for all of it, not {length!r}"
                 )
         return cls(
@@ -179,27 +183,31 @@ class StreamOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
         """Read options as Spark hands them over."""
-        options = _spelled(given)
+        options = _normalize_names(given)
         own = {name: options.pop(name) for name in _STREAM if name in options}
         read = ReadOptions.parse(options)
         for name in ("tag", "snapshot", "as_of", "table"):
             if name in options:
-                raise invalid(f"option {name!r} has no meaning for a stream: it follows a branch")
+                raise invalid_input(
+                    f"option {name!r} has no meaning for a stream: it follows a branch"
+                )
         starting = own.get("starting", "earliest")
         if starting not in {"earliest", "latest"}:
-            raise invalid(
+            raise invalid_input(
                 f"option 'starting' is earliest or latest, not {starting!r}; a snapshot goes into "
                 "'startingSnapshot'"
             )
         if "starting" in own and "starting_snapshot" in own:
-            raise invalid("options 'starting' and 'startingSnapshot' exclude each other: keep one")
+            raise invalid_input(
+                "options 'starting' and 'startingSnapshot' exclude each other: keep one"
+            )
         return cls(
             read,
             "latest" if starting == "latest" else "earliest",
             own.get("starting_snapshot"),
             _limit("maxCommitsPerTrigger", own.get("max_commits_per_trigger")),
             _limit("maxBytesPerTrigger", own.get("max_bytes_per_trigger")),
-            flag("commit_columns", own.get("commit_columns", "false")),
+            parse_flag("commit_columns", own.get("commit_columns", "false")),
         )
 
     @property
@@ -208,12 +216,12 @@ class StreamOptions:
         return self.read.branch or "main"
 
 
-def is_of_stream(given: Mapping[str, str]) -> bool:
+def has_stream_options(given: Mapping[str, str]) -> bool:
     """Whether options have any that streams alone understand."""
-    return not _spelled(given).keys().isdisjoint(_STREAM)
+    return not _normalize_names(given).keys().isdisjoint(_STREAM)
 
 
-def _spelled(given: Mapping[str, str]) -> dict[str, str]:
+def _normalize_names(given: Mapping[str, str]) -> dict[str, str]:
     options = {name.lower(): value for name, value in given.items()}
     return {_SPELLINGS.get(name, name): value for name, value in options.items()}
 
@@ -222,7 +230,7 @@ def _limit(option: str, given: str | None) -> int | None:
     if given is None:
         return None
     if not given.strip().isdecimal() or int(given) == 0:
-        raise invalid(f"option {option!r} is a number above zero, not {given!r}")
+        raise invalid_input(f"option {option!r} is a number above zero, not {given!r}")
     return int(given)
 
 
@@ -230,10 +238,10 @@ def _names(option: str, text: str) -> tuple[str, ...]:
     try:
         names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
     except ValueError as error:
-        raise invalid(f"option {option!r} is a list of names, not {text!r}") from error
+        raise invalid_input(f"option {option!r} is a list of names, not {text!r}") from error
     names = [str(name).strip() for name in names]
     if not all(names) or len(set(names)) < len(names):
-        raise invalid(f"option {option!r} is a list of names, each once, not {text!r}")
+        raise invalid_input(f"option {option!r} is a list of names, each once, not {text!r}")
     return tuple(names)
 
 
@@ -245,7 +253,7 @@ def _object(name: str, options: Mapping[str, str], example: str) -> dict[str, An
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise invalid(
+        raise invalid_input(
             f"option {name!r} is a JSON object by dimension, such as {example}, not "
             f"{options[name]!r}"
         )

@@ -1,113 +1,68 @@
-"""A write, planned: what kind it is, whether the columns fit, and which nodes it makes.
-
-Checked against the snapshot that the write starts from, before anything is written. `prepare` then
-makes nodes and labels in a session, and tells where rows go (`icefloe.spark.writing.grid_rows`).
-"""
+"""What a write does: the value that planning makes, and everything after it needs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from icefloe.model.path import Path
-from icefloe.session import contents
-from icefloe.spark.reading.group import has_arrays
-from icefloe.spark.reading.read_options import ReadOptions, invalid
-from icefloe.spark.reading.rows import plan_rows
-from icefloe.spark.writing.write_change import change, plan_change
-from icefloe.spark.writing.write_creation import create, plan_creation
+from icefloe.spark.reading.read_options import invalid_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from icefloe.session import Session
-    from icefloe.spark.writing.grid_rows import Grid
-    from icefloe.spark.writing.write_intent import Intent
     from icefloe.spark.writing.write_options import WriteOptions
 
 
-def plan_write(
-    session: Session, options: WriteOptions, schema: pa.Schema, *, overwrite: bool
-) -> Intent:
-    """Decide what a write does, and whether it can; nothing is written.
-
-    Raises
-    ------
-    InvalidInputError
-        If options do not fit, or the columns are not those of the group: all of what is wrong
-        with them at once.
-    """
-    again = [name for place, name in enumerate(schema.names) if name in schema.names[:place]]
-    if again:
-        raise invalid(f"column {again[0]!r} comes twice: drop or rename one of them")
-    _require_group(session, options.group)
-    if options.region is not None and not overwrite:
-        raise invalid("a region (option 'replace_where') is overwritten: use mode 'overwrite'")
-    if options.region is not None and options.append_dim is not None:
-        raise invalid("options 'replace_where' and 'append_dim' exclude each other: keep one")
-    if not has_arrays(session, options.group):
-        if options.region is not None:
-            raise invalid(
-                f"option 'replace_where' needs a group that is there, and {options.group!r} has no "
-                f"arrays in {session.connection.storage.url}: create it with the option 'dims'"
-            )
-        return plan_creation(session, options, schema, options.dims)
-    if overwrite and options.region is None:
-        dims = options.dims
-        if dims is None:
-            plan = plan_rows(session, ReadOptions(group=options.group))
-            dims = tuple(axis.name for axis in plan.axes)
-        return plan_creation(session, options, schema, dims)
-    return plan_change(session, options, schema)
-
-
-def prepare(
-    session: Session,
-    options: WriteOptions,
-    intent: Intent,
-    labels: Mapping[str, pa.Array],
-    *,
-    has_gaps: bool = True,
-    distinct_rows: Callable[[Sequence[str]], pa.Table] | None = None,
-) -> Grid:
-    """Make the nodes and labels of a write in a session, and tell where rows go.
+@dataclass(frozen=True, slots=True, eq=False)
+class WritePlan:
+    """What a write does.
 
     Parameters
     ----------
-    labels
-        The labels of the dimensions that the intent does not know, in any order.
-    has_gaps
-        Whether cells may be missing; if not, new integers need no fill value, and xarray keeps
-        them integers.
-    distinct_rows
-        Tells what rows have in some columns. Needed for those beside the table.
+    kind
+        It makes a group, appends to one, or overwrites a region of one.
+    dims
+        The dimensions of the table.
+    columns
+        All columns, with the types in which they are written.
+    unknown
+        Dimensions whose new labels the rows tell.
+    beside
+        Variables beside the table that have columns, too.
+    table
+        The variables of the table, where they are not all of the group.
     """
-    if intent.kind == "create":
-        return create(session, options, intent, labels, has_gaps=has_gaps)
-    return change(session, options, intent, labels, distinct_rows)
+
+    kind: Literal["create", "append", "region"]
+    dims: tuple[str, ...]
+    columns: Mapping[str, pa.DataType]
+    unknown: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    table: tuple[str, ...] | None = None
+
+    @property
+    def variables(self) -> list[str]:
+        """The columns that have a value for each row."""
+        return [name for name in self.columns if name not in self.dims]
 
 
-def labels_of(intent: Intent, coords: Mapping[str, Any]) -> dict[str, pa.Array]:
-    """Read labels that options tell."""
-    found = {}
-    for name in intent.unknown:
-        values = coords[name] if isinstance(coords[name], list) else [coords[name]]
-        wanted = intent.columns[name]
-        try:
-            if pa.types.is_timestamp(wanted):
-                found[name] = pa.array(np.array(values, "M8[us]"), wanted)
-            else:
-                found[name] = pa.array(values, wanted)
-        except (ValueError, TypeError, pa.ArrowException) as error:
-            raise invalid(f"option 'coords': {name!r} is a list of {wanted}: {error}") from error
-    return found
+def require_fitting(problems: list[str], options: WriteOptions) -> None:
+    """Refuse columns, with all that is wrong with them."""
+    if problems:
+        raise invalid_input(
+            f"the columns do not fit group {options.group!r}: " + "; ".join(problems)
+        )
 
 
-def _require_group(session: Session, path: str) -> None:
-    """Refuse an array where a group is wanted."""
-    for place in (Path(path), *Path(path).ancestors()):
-        node = contents.get_node(session, place)
-        if node is not None and node.is_array:
-            raise invalid(f"{place.value!r} is an array: name the group that gets the rows")
+def require_labels(name: str, labels: pa.Array) -> None:
+    """Refuse labels that are no place along a dimension."""
+    bad = labels.null_count
+    if pa.types.is_floating(labels.type):
+        bad += pc.sum(pc.is_nan(labels)).as_py() or 0
+    if bad:
+        raise invalid_input(
+            f"column {name!r} has nulls or NaN, which are no place along a dimension"
+        )

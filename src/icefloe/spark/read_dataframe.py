@@ -13,11 +13,11 @@ from icefloe.spark.reading.read_options import (
     PLACE_OPTIONS,
     ReadOptions,
     encode_options,
-    invalid,
-    options_for,
+    invalid_input,
+    table_options,
 )
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.table_source import Source, open_from_options, repository_of
+from icefloe.spark.reading.snapshot_source import SnapshotSource, open_from_options, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -106,34 +106,40 @@ def read(
         **{name.rstrip("_"): value for name, value in options.items()},
     )
     if isinstance(repo, Session):
-        given, repo = _pinned(repo, given)
+        given, repo = _pin_session(repo, given)
     if not isinstance(repo, Repository):
         if is_connect(spark):
-            return _read_there(spark, os.fspath(repo), given)
+            return _read_on_server(spark, os.fspath(repo), given)
         place = ReadOptions.parse({**given, "path": os.fspath(repo)}).place
         repo = open_from_options(place)
         given = {name: value for name, value in given.items() if name not in place}
-    return _read_open(spark, repo, given)
+    return _read_repository(spark, repo, given)
 
 
-def _pinned(session: Session, given: dict[str, str]) -> tuple[dict[str, str], Repository]:
+def _pin_session(session: Session, given: dict[str, str]) -> tuple[dict[str, str], Repository]:
     if session.has_uncommitted_changes:
-        raise invalid("this session has changes that Spark cannot see: commit them, then read")
+        raise invalid_input(
+            "this session has changes that Spark cannot see: commit them, then read"
+        )
     for name in ("branch", "tag", "snapshot", "as_of"):
         if name in given:
-            raise invalid(f"a session reads one snapshot: leave {name!r} out, or pass a repository")
-    if "table" not in given or "snapshot" in options_for(given["table"]):
+            raise invalid_input(
+                f"a session reads one snapshot: leave {name!r} out, or pass a repository"
+            )
+    if "table" not in given or "snapshot" in table_options(given["table"]):
         given = {**given, "snapshot": session.snapshot_id}
     return given, repository_of(session)
 
 
-def _read_there(spark: SparkSession, place: str, given: dict[str, str]) -> DataFrame:
+def _read_on_server(spark: SparkSession, place: str, given: dict[str, str]) -> DataFrame:
     """Read what only the server of Spark Connect may be able to see."""
     ReadOptions.parse({**given, "path": place})
     return spark.read.format("icefloe").options(**given).load(place)
 
 
-def _read_open(spark: SparkSession, repository: Repository, given: dict[str, str]) -> DataFrame:
+def _read_repository(
+    spark: SparkSession, repository: Repository, given: dict[str, str]
+) -> DataFrame:
     """Read with a function that has the plan, and so the repository, inside of it.
 
     Spark makes rows of the batches of a Python data source and projects them once more, which it
@@ -145,11 +151,13 @@ def _read_open(spark: SparkSession, repository: Repository, given: dict[str, str
 
     for name in PLACE_OPTIONS:
         if name in given:
-            raise invalid(f"an open repository was passed: leave {name!r} out")
+            raise invalid_input(f"an open repository was passed: leave {name!r} out")
     options = ReadOptions.parse(given)
     if repository.storage.url.startswith("memory:"):
-        raise invalid("a repository in memory cannot be seen by Spark's processes: put it on disk")
-    plan = plan_read(Source.pinned(repository, options), options)
+        raise invalid_input(
+            "a repository in memory cannot be seen by Spark's processes: put it on disk"
+        )
+    plan = plan_read(SnapshotSource.resolve(repository, options), options)
     num_tasks = len(plan.tasks())
 
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

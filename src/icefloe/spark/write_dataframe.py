@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
 from icefloe.spark.engine.progress import is_connect
-from icefloe.spark.reading.read_options import encode_options, invalid
-from icefloe.spark.reading.table_source import open_from_options
-from icefloe.spark.writing.grid_rows import BLOCK_COLUMN
+from icefloe.spark.reading.read_options import encode_options, invalid_input
+from icefloe.spark.reading.snapshot_source import open_from_options
 from icefloe.spark.writing.sink import packing
-from icefloe.spark.writing.write_attempts import Look, write_until_landed
+from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions
+from icefloe.spark.writing.write_retries import RowSummary, write_with_retries
 
 if TYPE_CHECKING:
     import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from icefloe.spark.writing.sink import Part, WriteJob, Written
-    from icefloe.spark.writing.write_intent import Intent
+    from icefloe.spark.writing.write_plan import WritePlan
 
 _WAVES: Final = 3
 """Tasks per core, where there are blocks enough."""
@@ -95,26 +95,28 @@ def write(
         If others changed meanwhile what is overwritten, or were faster time after time.
     """
     if mode not in {"append", "overwrite"}:
-        raise invalid(f"mode is 'append' or 'overwrite', not {mode!r}")
+        raise invalid_input(f"mode is 'append' or 'overwrite', not {mode!r}")
     if not isinstance(repo, Repository):
         repo = open_from_options({"path": str(repo)})
     if repo.storage.url.startswith("memory:"):
-        raise invalid("a repository in memory cannot be seen by Spark's processes: put it on disk")
+        raise invalid_input(
+            "a repository in memory cannot be seen by Spark's processes: put it on disk"
+        )
     options = WriteOptions.parse(
         encode_options(
             group=group,
-            dims=_listed(dims),
+            dims=_as_list(dims),
             chunks=None if chunks is None else dict(chunks),
             append_dim=append_dim,
             replace_where=None if region is None else dict(region),
-            leave_missing=_listed(leave_missing),
+            leave_missing=_as_list(leave_missing),
             branch=branch,
             transaction_id=transaction_id,
             transaction_version=transaction_version,
             message=message,
         )
     )
-    return write_until_landed(packing(repo), options, _Frame(df), overwrite=mode == "overwrite")
+    return write_with_retries(packing(repo), options, _Frame(df), overwrite=mode == "overwrite")
 
 
 class _Frame:
@@ -126,16 +128,16 @@ class _Frame:
         self._df = df
         self.schema = to_arrow_schema(df.schema, timezone="UTC")
 
-    def look(self, intent: Intent) -> Look:
+    def summarize(self, intent: WritePlan) -> RowSummary:
         """Learn labels, the number of rows, and whether any value is null, in one pass."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
         if not intent.unknown:
-            return Look({}, 0, has_nulls=True)
+            return RowSummary({}, 0, has_nulls=True)
         wanted = [
-            *(F.collect_set(F.col(_quoted(name))).alias(f"labels_{place}")
+            *(F.collect_set(F.col(_quote(name))).alias(f"labels_{place}")
               for place, name in enumerate(intent.unknown)),
-            *(F.count(F.col(_quoted(name))).alias(f"count_{place}")
+            *(F.count(F.col(_quote(name))).alias(f"count_{place}")
               for place, name in enumerate(intent.columns)),
             F.count(F.lit(1)).alias("rows"),
         ]  # fmt: skip
@@ -146,7 +148,7 @@ class _Frame:
         }
         for name in intent.dims:
             if counts[name] < rows:
-                raise invalid(
+                raise invalid_input(
                     f"column {name!r} has {rows - counts[name]} nulls, which are no place along a "
                     f"dimension: drop those rows with df.dropna(subset={[name]})"
                 )
@@ -154,30 +156,30 @@ class _Frame:
             name: found[f"labels_{place}"].combine_chunks().values.cast(intent.columns[name])
             for place, name in enumerate(intent.unknown)
         }
-        return Look(labels, rows, any(counts[name] < rows for name in intent.variables))
+        return RowSummary(labels, rows, any(counts[name] < rows for name in intent.variables))
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
         """Collect what some columns have, each once."""
-        return self._df.select(*map(_quoted, names)).distinct().toArrow()
+        return self._df.select(*map(_quote, names)).distinct().toArrow()
 
-    def write(self, job: WriteJob, intent: Intent) -> list[Part]:
+    def write(self, job: WriteJob, intent: WritePlan) -> list[Part]:
         """Let Spark bring rows together by block, and write them."""
         from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - an extra
 
-        chosen = self._df.select(*map(_quoted, intent.columns))
+        chosen = self._df.select(*map(_quote, intent.columns))
         routed = StructType([*chosen.schema.fields]).add(BLOCK_COLUMN, LongType())
         blocks = chosen.mapInArrow(job.route, routed)
         tasks = max(1, min(job.grid.num_blocks, _cores(self._df) * _WAVES))
         sorted_blocks = blocks.repartition(tasks, BLOCK_COLUMN).sortWithinPartitions(BLOCK_COLUMN)
-        answers = sorted_blocks.mapInArrow(_writer(job), "part binary, error string").toArrow()
+        answers = sorted_blocks.mapInArrow(_make_writer(job), "part binary, error string").toArrow()
         errors = [error for error in answers["error"].to_pylist() if error is not None]
         if errors:
             more = f" (and {len(errors) - 1} more tasks failed)" if len(errors) > 1 else ""
-            raise invalid(f"{errors[0]}{more}; nothing was committed")
+            raise invalid_input(f"{errors[0]}{more}; nothing was committed")
         return [pickle.loads(part) for part in answers["part"].to_pylist()]  # noqa: S301 - ours
 
 
-def _writer(
+def _make_writer(
     job: WriteJob,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -197,12 +199,12 @@ def _writer(
     return icefloe
 
 
-def _listed(names: Sequence[str] | str | None) -> list[str] | str | None:
+def _as_list(names: Sequence[str] | str | None) -> list[str] | str | None:
     """Leave text alone: the option is read with commas, and letters are no names."""
     return names if names is None or isinstance(names, str) else list(names)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -12,13 +12,13 @@ import zarr
 from icefloe.errors import InvalidInputError
 from icefloe.spark.reading.axes import require_dimensions
 from icefloe.spark.reading.group import Group, open_array
-from icefloe.spark.reading.read_options import ReadOptions, invalid, nearest
-from icefloe.spark.reading.rows import coding_of, plan_rows
+from icefloe.spark.reading.read_options import ReadOptions, invalid_input, suggest_name
+from icefloe.spark.reading.rows import find_coding, plan_rows
 from icefloe.spark.reading.selections import select
-from icefloe.spark.writing.beside import Beside, require_fill
+from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable, require_fill
 from icefloe.spark.writing.cf_encoding import as_type, encode, require_writable
-from icefloe.spark.writing.grid_rows import Dimension, Grid, Target, block_length, continued
-from icefloe.spark.writing.write_intent import Intent, require_fitting, require_labels
+from icefloe.spark.writing.write_grid import Dimension, Grid, Target, block_length, extend_labels
+from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LEAVE: Final = "add it, or name it in the option 'leave_missing'"
 
 
-def plan_change(session: Session, options: WriteOptions, schema: pa.Schema) -> Intent:
+def plan_update(session: Session, options: WriteOptions, schema: pa.Schema) -> WritePlan:
     """Check whether rows fit a group."""
     group = Group.fetch(session, options.group)
     table = _table(session, group, schema)
@@ -73,7 +73,7 @@ def plan_change(session: Session, options: WriteOptions, schema: pa.Schema) -> I
         else:
             problems.append(
                 f"column {name!r} is no variable of the group ("
-                f"{nearest(name, [*wanted, *beside])}): drop or rename it"
+                f"{suggest_name(name, [*wanted, *beside])}): drop or rename it"
             )
     problems += _problems_of_left(options, along, {*wanted, *beside} - {*dims}, schema)
     if options.dims is not None and options.dims != dims:
@@ -85,10 +85,10 @@ def plan_change(session: Session, options: WriteOptions, schema: pa.Schema) -> I
     columns = {name: wanted[name].type for name in wanted if name in schema.names}
     if along is None:
         require_dimensions("replace_where", options.region or {}, dims)
-        return Intent("region", dims, columns, (), table=table)
+        return WritePlan("region", dims, columns, (), table=table)
     require_dimensions("coords", options.coords, [along])
     told = tuple(name for name in beside if name in schema.names)
-    return Intent("append", dims, columns, (along,), told, table)
+    return WritePlan("append", dims, columns, (along,), told, table)
 
 
 def _table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...] | None:
@@ -113,7 +113,7 @@ def _table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...]
 def _append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
     along = options.append_dim or (dims[0] if len(dims) == 1 else None)
     if along is None:
-        raise invalid(
+        raise invalid_input(
             f"group {options.group!r} is there: say with the option 'append_dim' along which of "
             f"{', '.join(dims)} rows are appended, or overwrite it"
         )
@@ -123,11 +123,11 @@ def _append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
 
 def _beside(
     session: Session, group: Group, dims: tuple[str, ...], along: str, wanted: Mapping[str, Any]
-) -> dict[str, Beside]:
+) -> dict[str, AuxiliaryVariable]:
     """Find the variables that grow with a dimension, and have no value for each row."""
     return {
-        variable.name: Beside.of(
-            variable, coding_of(group, variable, open_array(session, variable.path).dtype), dims
+        variable.name: AuxiliaryVariable.of(
+            variable, find_coding(group, variable, open_array(session, variable.path).dtype), dims
         )
         for variable in group.variables.values()
         if along in variable.dims and variable.name not in wanted
@@ -153,7 +153,7 @@ def _problems_of_left(
         if name not in growing:
             problems.append(
                 f"option 'leave_missing' names {name!r}, which is no variable along {along!r}: "
-                f"{nearest(name, growing)}"
+                f"{suggest_name(name, growing)}"
             )
         elif name in schema.names:
             problems.append(
@@ -162,10 +162,10 @@ def _problems_of_left(
     return problems
 
 
-def change(
+def update_group(
     session: Session,
     options: WriteOptions,
-    intent: Intent,
+    intent: WritePlan,
     labels: Mapping[str, pa.Array],
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> Grid:
@@ -181,10 +181,10 @@ def change(
         try:
             selected = select(session, group, intent.dims, sizes, read)
         except InvalidInputError as error:
-            raise invalid(f"option 'replace_where': {error}") from error
+            raise invalid_input(f"option 'replace_where': {error}") from error
         for name, found in selected.items():
             if not isinstance(found, range) or found.step != 1:
-                raise invalid(
+                raise invalid_input(
                     f"the region along {name!r} has gaps: overwrite one stretch of labels at a time"
                 )
             parts[name] = found
@@ -199,11 +199,11 @@ def change(
         if name in labels:
             new = as_type(pc.unique(labels[name]), before.type)
             require_labels(name, new)
-            after[name] = continued(name, before, new)
+            after[name] = extend_labels(name, before, new)
             if column.coding is None and not after[name].equals(
                 pa.array(np.arange(len(after[name]), dtype=np.int64))
             ):
-                raise invalid(
+                raise invalid_input(
                     f"dimension {name!r} has no labels: its new positions go on from {size}"
                 )
             parts[name] = range(size, len(after[name]))
@@ -240,7 +240,7 @@ def change(
 def _extend(
     session: Session,
     group: Group,
-    intent: Intent,
+    intent: WritePlan,
     grid: Grid,
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> None:
@@ -259,12 +259,12 @@ def _extend(
         array.resize(tuple(shape))
         if variable.name in by_rows:
             continue
-        coding = coding_of(group, variable, array.dtype)
+        coding = find_coding(group, variable, array.dtype)
         part = (slice(None),) * axis + (slice(new.start, new.stop),)
         if variable.name == along:
             array[part] = encode(coding, new.labels[new.start :])
             continue
-        one = Beside.of(variable, coding, intent.dims)
+        one = AuxiliaryVariable.of(variable, coding, intent.dims)
         if one.name in intent.beside:
             assert distinct_rows is not None  # noqa: S101 - whoever has such columns tells of them
             array[part] = one.values(distinct_rows([*one.shared, one.name]), dims)
@@ -284,7 +284,7 @@ def _require_chunks(
         for name, asked in options.chunks.items():
             length = lengths[column.axes.index(dims.index(name))]
             if asked not in {-1, length}:
-                raise invalid(
+                raise invalid_input(
                     f"option 'chunks' says {asked} along {name!r}, and {column.name!r} has chunks "
                     f"of {length}: leave it out, or rechunk the group first"
                 )
@@ -293,14 +293,14 @@ def _require_chunks(
 def _regular(array: zarr.Array[Any]) -> tuple[int, ...]:
     lengths = getattr(array.metadata.chunk_grid, "chunk_shape", None)
     if lengths is None:
-        raise invalid(
+        raise invalid_input(
             f"{array.path!r} has chunks of different sizes, which rows are not written to: rechunk "
             "it, or write it with xarray"
         )
     return tuple(lengths)
 
 
-def _outside(name: str, intent: Intent, labels: pa.Array, part: range) -> str:
+def _outside(name: str, intent: WritePlan, labels: pa.Array, part: range) -> str:
     if not len(part):
         return f"there is nothing to write along {name!r}"
     first, last = labels[part.start].as_py(), labels[part.stop - 1].as_py()

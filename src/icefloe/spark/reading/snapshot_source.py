@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import RepositoryNotFoundError
 from icefloe.repository import Repository
-from icefloe.spark.reading.read_options import flag, invalid
+from icefloe.spark.reading.read_options import invalid_input, parse_flag
 from icefloe.storage import azure_storage, gcs_storage, s3_storage, storage_from_url
 from icefloe.storage.credentials import (
     AzureCredentials,
@@ -37,7 +37,7 @@ _KINDS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SnapshotSource:
     """A repository at one snapshot; pickles, with the repository's credentials inside.
 
     Nothing of it is in the options of a read, nor in any text that Spark shows.
@@ -47,7 +47,7 @@ class Source:
     snapshot_id: str
 
     @classmethod
-    def pinned(cls, repository: Repository, options: ReadOptions) -> Source:
+    def resolve(cls, repository: Repository, options: ReadOptions) -> SnapshotSource:
         """Find the snapshot that the options name, once and for all."""
         if options.tag is not None:
             return cls(repository, repository.lookup_tag(options.tag))
@@ -79,7 +79,7 @@ def open_from_options(
         If the options do not say where it is, or do not fit together.
     """
     if not place.get("path"):
-        raise invalid(
+        raise invalid_input(
             "no repository was named: give a path or URL, such as "
             + example.format(path='"s3://bucket/weather"')
         )
@@ -110,7 +110,9 @@ def _storage(place: Mapping[str, str]) -> Storage:
     if not asked:
         return storage_from_url(url)
     parts = split_url(url)
-    kinds = [name for name in ("anonymous", "from_env") if flag(name, asked.pop(name, "false"))]
+    kinds = [
+        name for name in ("anonymous", "from_env") if parse_flag(name, asked.pop(name, "false"))
+    ]
     credentials: dict[str, Any] = dict.fromkeys(kinds or ["from_env"], True)
     prefix = parts.path.strip("/")
     if parts.scheme == "s3":
@@ -120,11 +122,11 @@ def _storage(place: Mapping[str, str]) -> Storage:
             prefix=prefix,
             region=asked.get("region"),
             endpoint_url=asked.get("endpoint_url"),
-            allow_http=flag("allow_http", asked.get("allow_http", "false")),
+            allow_http=parse_flag("allow_http", asked.get("allow_http", "false")),
             **credentials,
         )
     if asked:
-        raise invalid(
+        raise invalid_input(
             f"option {next(iter(asked))!r} is for s3:// URLs, and this is {redact_url(url)!r}"
         )
     match parts.scheme:
@@ -135,7 +137,7 @@ def _storage(place: Mapping[str, str]) -> Storage:
             require_no_secrets(parts, "set the environment's variables")
             return azure_storage(account=None, container=parts.netloc, prefix=prefix, **credentials)
         case _:
-            raise invalid(
+            raise invalid_input(
                 f"options 'anonymous' and 'from_env' are for s3://, gs:// and az:// URLs, and this "
                 f"is {redact_url(url)!r}"
             )
@@ -151,7 +153,7 @@ def _containers(text: str) -> dict[str, Any]:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        raise invalid(
+        raise invalid_input(
             "option 'authorize_virtual_chunk_access' is a JSON object such as "
             '{"s3://bucket/": "anonymous", "file:///data/": null}'
         )
@@ -171,7 +173,7 @@ def _container(prefix: str, kind: object) -> Any:
             return kinds.FromEnv()
         case _:
             # Not shown: it may be a secret that somebody tried to pass this way.
-            raise invalid(
+            raise invalid_input(
                 f"option 'authorize_virtual_chunk_access': {redact_url(prefix)!r} is opened "
                 "with null, or on s3://, gs:// and az:// with 'anonymous' or 'from_env'"
             )

@@ -23,7 +23,7 @@ import numpy as np
 from icefloe.model.path import Path
 from icefloe.session import contents
 from icefloe.spark.reading.group import chunk_edges, open_array
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ class Changed:
             first = stop
 
 
-def concerns(diff: Diff, group: str) -> bool:
+def may_affect(diff: Diff, group: str) -> bool:
     """Whether a commit may have changed rows or chunks of a group."""
     paths = (*diff.new_arrays, *diff.updated_arrays, *diff.updated_chunks)
     return bool(diff.moved_nodes) or any(
@@ -147,12 +147,12 @@ def find_changed_rows(
     )
     plan = plan.split(ends)
     if prod(plan.grid) > _MOST_BLOCKS:
-        raise invalid(
+        raise invalid_input(
             f"the table of this stream has {prod(plan.grid)} blocks, more than {_MOST_BLOCKS}, "
             "because its chunks are small: follow a part of it with 'isel', or use layout='chunks'"
         )
-    written = {} if diff is None else written_chunks(diff, after)
-    mask = _changed_blocks(plan, grown, written)
+    written = {} if diff is None else find_written_chunks(diff, after)
+    mask = _find_changed_blocks(plan, grown, written)
     numbers = np.flatnonzero(mask)
     sizes = np.full(len(numbers), plan.row_bytes)
     places = np.unravel_index(numbers, plan.grid) if len(numbers) and plan.grid else ()
@@ -161,7 +161,7 @@ def find_changed_rows(
     return Changed(info, None, numbers, sizes, ends)
 
 
-def _changed_blocks(
+def _find_changed_blocks(
     plan: RowsPlan, grown: Sequence[_Growth], written: Mapping[str, NDArray[np.int64]]
 ) -> NDArray[np.bool_]:
     mask = np.zeros(plan.grid, bool)
@@ -195,7 +195,7 @@ def find_changed_chunks(
             yield Changed(info, number, numbers, np.full(len(numbers), wanted.chunk_bytes))
 
 
-def written_chunks(diff: Diff, session: Session) -> dict[str, NDArray[np.int64]]:
+def find_written_chunks(diff: Diff, session: Session) -> dict[str, NDArray[np.int64]]:
     """Return the chunks that a commit wrote or deleted, by the path of their array."""
     found = {}
     for path, chunks in diff.updated_chunks.items():
@@ -205,7 +205,7 @@ def written_chunks(diff: Diff, session: Session) -> dict[str, NDArray[np.int64]]
     return found
 
 
-def all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
+def find_all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
     """Return the chunks that are there, of the arrays right below a group."""
     found = {}
     for node in contents.child_nodes(session, Path(group)):

@@ -1,4 +1,4 @@
-"""What Spark calls to follow a branch: wiring around `icefloe.spark.streaming.stream_source`."""
+"""What Spark calls to follow a branch: wiring around `icefloe.spark.streaming.branch_follower`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from icefloe.spark.streaming.stream_source import OFFSET_KEY
+from icefloe.spark.streaming.branch_follower import OFFSET_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from icefloe.spark.streaming.stream_source import Follower
+    from icefloe.spark.streaming.branch_follower import BranchFollower
 
 
 class IcefloeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Hands the commits of a branch to Spark, micro-batch by micro-batch."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: BranchFollower) -> None:
         self._follower = follower
         self._target: str | None = None
 

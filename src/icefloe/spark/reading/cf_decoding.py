@@ -25,7 +25,7 @@ import pyarrow as pa
 import xarray as xr
 from xarray.coders import CFDatetimeCoder, CFTimedeltaCoder
 
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ class Coding:
         """
         meaningful = {key: attributes[key] for key in _MEANINGFUL & attributes.keys()}
         if "_FillValue" in meaningful:
-            meaningful["_FillValue"] = _stored_fill(meaningful["_FillValue"], dtype)
+            meaningful["_FillValue"] = _decode_fill(meaningful["_FillValue"], dtype)
         if _is_time(dtype, meaningful):
             meaningful["calendar"] = attributes.get("calendar", "standard")
         elif meaningful.get("dtype") != "bool" and not _is_duration(meaningful):
@@ -94,21 +94,21 @@ class Coding:
         """Make a column of stored values, in the order in which they lie in memory."""
         flat = np.ascontiguousarray(stored).reshape(-1)
         if self._keeps_integers:
-            return self._typed(flat, self._is_missing(flat))
+            return self._make_array(flat, self._is_missing(flat))
         if "calendar" in self.attributes and (missing := self._is_missing(flat)).any():
             # Without them: cftime makes a time of NaN, and xarray fails where there is no other.
             present = self.decode(flat[~missing], nan_as_null=nan_as_null)
             return present.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
         if not len(flat):
             return pa.array([], self.type)
-        values = self._meant(flat) if self.attributes else flat
+        values = self._decode_cf(flat) if self.attributes else flat
         match values.dtype.kind:
             case "M" | "m":
                 missing = np.isnat(values)
                 unit = "datetime64[us]" if values.dtype.kind == "M" else "timedelta64[us]"
-                return self._typed(values.astype(unit).view(np.int64), missing)
+                return self._make_array(values.astype(unit).view(np.int64), missing)
             case "f" if nan_as_null:
-                return self._typed(values, np.isnan(values))
+                return self._make_array(values, np.isnan(values))
             case "O" if pa.types.is_timestamp(self.type):
                 return pa.array([self._time_of(one) for one in values], self.type)
             case "O" if self.is_calendar_text:
@@ -118,7 +118,7 @@ class Coding:
             case "b":
                 return pa.array(values, self.type)
             case _:
-                return self._typed(values, None)
+                return self._make_array(values, None)
 
     @property
     def fills(self) -> NDArray[Any]:
@@ -145,7 +145,7 @@ class Coding:
         """Whether these are times of a calendar that Spark has no dates for."""
         return self.attributes.get("calendar", "standard").lower() not in _OF_SPARK
 
-    def _meant(self, flat: NDArray[Any]) -> NDArray[Any]:
+    def _decode_cf(self, flat: NDArray[Any]) -> NDArray[Any]:
         try:
             with warnings.catch_warnings():
                 # It warns of times that it has as objects, which are made columns all the same.
@@ -161,7 +161,7 @@ class Coding:
                 )
                 return np.asarray(decoded.values)
         except (ValueError, TypeError, OverflowError) as error:
-            raise invalid(
+            raise invalid_input(
                 f"variable {self.name!r} cannot be decoded: {error}; its attributes are "
                 f"{dict(self.attributes)}"
             ) from error
@@ -172,7 +172,7 @@ class Coding:
             return pa.string() if self.is_calendar_text else _MICROSECONDS
         dtype = self.dtype
         if not self._keeps_integers and self.attributes and dtype.kind in "biuf":
-            dtype = self._meant(np.zeros(1, dtype)).dtype
+            dtype = self._decode_cf(np.zeros(1, dtype)).dtype
         return self._arrow_type(dtype)
 
     def _arrow_type(self, dtype: np.dtype[Any]) -> pa.DataType:
@@ -191,12 +191,12 @@ class Coding:
             case "S":
                 return pa.binary()
             case _:
-                raise invalid(
+                raise invalid_input(
                     f"variable {self.name!r} has the type {dtype}, which no column of Spark can "
                     "hold: choose others with the option 'variables', or layout='chunks'"
                 )
 
-    def _typed(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> pa.Array:
+    def _make_array(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> pa.Array:
         """Make an array of fixed-width values, without copying those that fit."""
         wanted = self.type
         if pa.types.is_decimal(wanted):
@@ -221,7 +221,7 @@ class Coding:
                 time.microsecond,
             )
         except ValueError as error:
-            raise invalid(
+            raise invalid_input(
                 f"variable {self.name!r} has the time {time.isoformat()}, which Spark's calendar "
                 "does not have"
             ) from error
@@ -236,7 +236,7 @@ def _is_duration(attributes: Mapping[str, Any]) -> bool:
     return str(attributes.get("dtype", "")).startswith("timedelta64")
 
 
-def _stored_fill(value: Any, dtype: np.dtype[Any]) -> Any:
+def _decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
     """Read a fill value as xarray writes it to Zarr: floats as the base 64 of their bytes."""
     if dtype.kind == "f" and isinstance(value, str):
         try:

@@ -15,22 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.writing.cf_encoding import encode, missing_value, require_writable
-from icefloe.spark.writing.grid_rows import Grid
+from icefloe.spark.writing.write_grid import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from icefloe.spark.reading.cf import Coding
+    from icefloe.spark.reading.cf_decoding import Coding
     from icefloe.spark.reading.group import Variable
-    from icefloe.spark.writing.grid_rows import Dimension
+    from icefloe.spark.writing.write_grid import Dimension
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beside:
+class AuxiliaryVariable:
     """A variable beside the table.
 
     Parameters
@@ -51,7 +51,7 @@ class Beside:
     own: tuple[int, ...]
 
     @classmethod
-    def of(cls, variable: Variable, coding: Coding, dims: tuple[str, ...]) -> Beside:
+    def of(cls, variable: Variable, coding: Coding, dims: tuple[str, ...]) -> AuxiliaryVariable:
         """Say how a variable lies beside a table."""
         lengths = dict(zip(variable.dims, variable.shape, strict=True))
         return cls(
@@ -76,14 +76,16 @@ class Beside:
     def require_writable(self, given: pa.DataType) -> None:
         """Refuse a column that this variable cannot be made of."""
         if len(self.own) > 1:
-            raise invalid(
+            raise invalid_input(
                 f"variable {self.name!r} has {len(self.own)} dimensions that the table does not "
                 "have, and so no column: name it in the option 'leave_missing', or append with "
                 "xarray"
             )
         if self.own:
             if not _is_list(given):
-                raise invalid(f"column {self.name!r} is {given}, and the variable has {self.type}")
+                raise invalid_input(
+                    f"column {self.name!r} is {given}, and the variable has {self.type}"
+                )
             given = given.value_type
         require_writable(self.coding, given)
 
@@ -101,7 +103,7 @@ class Beside:
         stored = self._stored(told, grid)
         missing = missing_value(self.coding)
         if missing is None and len(np.unique(cells)) < prod(shape):
-            raise invalid(
+            raise invalid_input(
                 f"variable {self.name!r} has no _FillValue to say that something is missing, and "
                 f"rows do not tell all of it along {', '.join(self.shared)}"
             )
@@ -113,9 +115,9 @@ class Beside:
         differs = (whole[cells] != stored) & ~((whole[cells] != whole[cells]) & (stored != stored))  # noqa: PLR0124 - NaN
         if differs.any():
             row = int(np.flatnonzero(differs.any(axis=1))[0])
-            raise invalid(
-                f"column {self.name!r} has several values at {grid.shown(told, row)}, and the "
-                f"variable has one there: it varies along {', '.join(self.variable.dims)} only"
+            raise invalid_input(
+                f"column {self.name!r} has several values at {grid.describe_cell(told, row)}, and "
+                f"the variable has one there: it varies along {', '.join(self.variable.dims)} only"
             )
         return self._ordered(whole.reshape(*shape, *self.own))
 
@@ -142,9 +144,9 @@ class Beside:
         wrong = np.flatnonzero(lengths != self.own[0])
         if len(wrong):
             row = int(wrong[0])
-            raise invalid(
+            raise invalid_input(
                 f"column {self.name!r} has {self.type}, and not {column[row].as_py()} as at "
-                f"{grid.shown(told, row)}"
+                f"{grid.describe_cell(told, row)}"
             )
         return encode(self.coding, column.flatten()).reshape(len(column), self.own[0])
 
@@ -156,7 +158,7 @@ class Beside:
 def require_fill(coding: Coding) -> None:
     """Refuse to leave a variable missing that has no way to say so."""
     if missing_value(coding) is None:
-        raise invalid(
+        raise invalid_input(
             f"variable {coding.name!r} cannot be left missing, because it has no _FillValue: give "
             "a column for it"
         )

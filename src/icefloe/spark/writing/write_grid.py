@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.writing.cf_encoding import as_type, encode, missing_value
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from icefloe.errors import InvalidInputError
     from icefloe.spark.reading.axes import Box
-    from icefloe.spark.reading.cf import Coding
+    from icefloe.spark.reading.cf_decoding import Coding
 
 BLOCK_COLUMN = "_icefloe_block"
 
@@ -116,15 +116,15 @@ class Grid:
         found = self._find(rows)
         for one, along in zip(self.dims, found, strict=True):
             if rows[one.name].null_count:
-                raise invalid(
+                raise invalid_input(
                     f"column {one.name!r} has nulls, which are no place along a dimension: drop "
                     f"those rows with df.dropna(subset={[one.name]})"
                 )
             wrong = np.flatnonzero((along < 0) | (along >= len(one)))
             if len(wrong):
-                raise invalid(
+                raise invalid_input(
                     f"rows are outside of what is written, such as that at "
-                    f"{self.shown(rows, int(wrong[0]))}: {one.outside}"
+                    f"{self.describe_cell(rows, int(wrong[0]))}: {one.outside}"
                 )
         return found
 
@@ -188,7 +188,7 @@ class Grid:
         order = np.argsort(cells, kind="stable")
         again = np.flatnonzero(np.diff(cells[order]) == 0)
         if len(again):
-            raise self.twice(len(again), rows, int(order[again[0] + 1]))
+            raise self.duplicate_cells_error(len(again), rows, int(order[again[0] + 1]))
         for target in self.targets:
             values = self._empty(target, shape)
             if target.coding.name in rows.column_names:
@@ -208,21 +208,22 @@ class Grid:
             return
         for target in self.targets:
             if missing_value(target.coding) is None:
-                raise invalid(
+                raise invalid_input(
                     f"variable {target.coding.name!r} has no _FillValue, and so no way to say that "
                     f"a cell is missing, but there are {num_rows} rows for {self.num_cells} cells "
                     f"({' x '.join(f'{one.name}: {len(one)}' for one in self.dims)}); nothing was "
                     "committed. Give a row for each cell"
                 )
 
-    def twice(self, num_cells: int, rows: pa.Table, row: int) -> InvalidInputError:
+    def duplicate_cells_error(self, num_cells: int, rows: pa.Table, row: int) -> InvalidInputError:
         """Make the error of cells that come more than once, such as that of a row."""
-        return invalid(
-            f"{num_cells} cells come more than once, such as that at {self.shown(rows, row)}: "
-            f"aggregate the rows, or df.dropDuplicates({[one.name for one in self.dims]})"
+        return invalid_input(
+            f"{num_cells} cells come more than once, such as that at "
+            f"{self.describe_cell(rows, row)}: aggregate the rows, or "
+            f"df.dropDuplicates({[one.name for one in self.dims]})"
         )
 
-    def shown(self, rows: pa.Table | pa.RecordBatch, row: int) -> str:
+    def describe_cell(self, rows: pa.Table | pa.RecordBatch, row: int) -> str:
         """Name the cell of a row."""
         return ", ".join(f"{one.name}={rows[one.name][row].as_py()!s}" for one in self.dims)
 
@@ -244,7 +245,7 @@ def block_length(chunk_lengths: Iterable[int], length: int) -> int:
     return max(1, min(lcm(*chunk_lengths), max(length, 1)))
 
 
-def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
+def extend_labels(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     """Put new labels after those that are there, in the order that those have, if any.
 
     Raises
@@ -254,7 +255,7 @@ def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     """
     common = new.filter(pc.is_in(new, value_set=before))
     if len(common):
-        raise invalid(
+        raise invalid_input(
             f"{len(common)} labels of {name!r} are there already, such as {common[0].as_py()!s}: "
             "rows are appended after them; to write to cells that exist, use mode 'overwrite' "
             "with a region"
@@ -264,7 +265,7 @@ def continued(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     if len(before) and len(new) and (rises or falls):
         last, first = before[-1].as_py(), new[0].as_py()
         if (first > last) if falls else (first < last):
-            raise invalid(
+            raise invalid_input(
                 f"label {first!s} of {name!r} would come after {last!s}, out of order: append "
                 "what lies beyond it, or overwrite the group"
             )

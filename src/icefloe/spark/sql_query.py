@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.spark.engine.progress import run_watched
-from icefloe.spark.read_frame import read, register
+from icefloe.spark.engine.progress import run_with_progress
+from icefloe.spark.read_dataframe import read, register
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TABLE: Final = "data"
 
 
-def ask(
+def run_query(
     spark: SparkSession,
     session: Session,
     query: str,
@@ -54,7 +54,7 @@ def ask(
     read(spark, session, **select).createOrReplaceTempView(_TABLE)
     try:
         frame = spark.sql(query)
-        return frame.columns, run_watched(spark, lambda: frame.take(limit), progress)
+        return frame.columns, run_with_progress(spark, lambda: frame.take(limit), progress)
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
         if isinstance(error, AnalysisException):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import find_committed
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.writing.sink import WriteJob, Written
-from icefloe.spark.writing.write_plan import plan_write, prepare
+from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from icefloe.repository import Repository
     from icefloe.spark.writing.sink import Part
-    from icefloe.spark.writing.write_intent import Intent
     from icefloe.spark.writing.write_options import WriteOptions
+    from icefloe.spark.writing.write_plan import WritePlan
 
 _TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class RowSummary:
     """What a first look at rows tells.
 
     Parameters
@@ -58,7 +58,7 @@ class Rows(Protocol):
         """Their columns."""
         ...
 
-    def look(self, intent: Intent) -> Look:
+    def summarize(self, intent: WritePlan) -> RowSummary:
         """Learn what a plan does not know."""
         ...
 
@@ -66,12 +66,12 @@ class Rows(Protocol):
         """Return what some columns have, in any order, preferably each once."""
         ...
 
-    def write(self, job: WriteJob, intent: Intent) -> list[Part]:
+    def write(self, job: WriteJob, intent: WritePlan) -> list[Part]:
         """Write them, each block by one task."""
         ...
 
 
-def write_until_landed(
+def write_with_retries(
     repository: Repository, options: WriteOptions, rows: Rows, *, overwrite: bool
 ) -> Written:
     """Write rows and commit them once.
@@ -83,32 +83,32 @@ def write_until_landed(
     RebaseFailedError
         If others changed what is overwritten; or if others were faster, time after time.
     """
-    looks: dict[Any, Look] = {}
+    summaries: dict[Any, RowSummary] = {}
     conflict: RebaseFailedError | None = None
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
-            return _try(repository, options, rows, looks, overwrite=overwrite)
+            return _try(repository, options, rows, summaries, overwrite=overwrite)
         except RebaseFailedError as error:
             if overwrite or attempt + 1 == _TRIES:
-                raise overtaken(error) from error
+                raise explain_conflict(error) from error
             conflict = error
         except InvalidInputError as error:
             if conflict is None:
                 raise
-            raise invalid(
+            raise invalid_input(
                 f"others committed to branch {options.branch!r} while these rows were written, and "
                 f"behind that they do not fit any more: {error}; nothing was committed"
             ) from conflict
     raise AssertionError("the last try raises or returns")
 
 
-def overtaken(error: RebaseFailedError) -> RebaseFailedError:
+def explain_conflict(error: RebaseFailedError) -> RebaseFailedError:
     """Say what a conflict means to somebody who has rows and no session."""
     return RebaseFailedError(
         f"others changed what these rows are written to, in commit {error.snapshot}, after the "
-        "write began; nothing was committed. Look at what is there now, and write again",
+        "write began; nothing was committed. RowSummary at what is there now, and write again",
         snapshot=error.snapshot,
         conflicts=error.conflicts,
     )
@@ -118,7 +118,7 @@ def _try(
     repository: Repository,
     options: WriteOptions,
     rows: Rows,
-    looks: dict[Any, Look],
+    summaries: dict[Any, RowSummary],
     *,
     overwrite: bool,
 ) -> Written:
@@ -130,17 +130,17 @@ def _try(
             return Written.of(found, 0)
     intent = plan_write(session, options, rows.schema, overwrite=overwrite)
     asked = (intent.unknown, *intent.columns.items())
-    if asked not in looks:
-        looks[asked] = rows.look(intent)
-    look = looks[asked]
-    if intent.unknown and not look.rows:
+    if asked not in summaries:
+        summaries[asked] = rows.summarize(intent)
+    summary = summaries[asked]
+    if intent.unknown and not summary.rows:
         return Written(None, is_new=False)
     cells = 1
-    for one in look.labels.values():
+    for one in summary.labels.values():
         cells *= len(one)
-    has_gaps = look.has_nulls or look.rows < cells
-    grid = prepare(
-        session, options, intent, look.labels, has_gaps=has_gaps, distinct_rows=rows.distinct
+    has_gaps = summary.has_nulls or summary.rows < cells
+    grid = prepare_write(
+        session, options, intent, summary.labels, has_gaps=has_gaps, distinct_rows=rows.distinct
     )
     job = WriteJob.start(repository, session, options, intent, grid)
     return job.commit(rows.write(job, intent), options.job)

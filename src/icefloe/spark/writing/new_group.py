@@ -13,11 +13,11 @@ import zarr
 from icefloe.model.path import Path
 from icefloe.session import contents
 from icefloe.spark.reading.axes import require_dimensions
-from icefloe.spark.reading.cf import Coding
-from icefloe.spark.reading.read_options import invalid, nearest
+from icefloe.spark.reading.cf_decoding import Coding
+from icefloe.spark.reading.read_options import invalid_input, suggest_name
 from icefloe.spark.writing.cf_encoding import as_type, encode
-from icefloe.spark.writing.grid_rows import BLOCK_COLUMN, Dimension, Grid, Target
-from icefloe.spark.writing.write_intent import Intent, require_fitting, require_labels
+from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Dimension, Grid, Target
+from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,20 +35,20 @@ _NAME: Final = re.compile(r"(?!__|\.+$|zarr\.json$)[^/]+")
 """What Zarr lets a node be called."""
 
 
-def plan_creation(
+def plan_new_group(
     session: Session, options: WriteOptions, schema: pa.Schema, dims: tuple[str, ...] | None
-) -> Intent:
+) -> WritePlan:
     """Check whether rows can make a group."""
     if not dims:
         nodes = contents.iter_nodes_below(session, Path("/"))
         groups = [one.path.value for one in nodes if not one.is_array]
-        raise invalid(
-            f"group {options.group!r} has no arrays ({nearest(options.group, groups)}): to make "
-            "them, say with the option 'dims' which columns are their dimensions, in order; the "
-            f"columns are {', '.join(schema.names)}"
+        raise invalid_input(
+            f"group {options.group!r} has no arrays ({suggest_name(options.group, groups)}): to "
+            "make them, say with the option 'dims' which columns are their dimensions, in order; "
+            f"the columns are {', '.join(schema.names)}"
         )
     problems = [
-        f"there is no column for dimension {name!r} ({nearest(name, schema.names)})"
+        f"there is no column for dimension {name!r} ({suggest_name(name, schema.names)})"
         for name in dims
         if name not in schema.names
     ]
@@ -56,7 +56,7 @@ def plan_creation(
     for field in schema:
         if not _NAME.fullmatch(field.name) or field.name == BLOCK_COLUMN:
             problems.append(f"column {field.name!r} has a name that no array can have: rename it")
-        kind = _written_as(field.type)
+        kind = _choose_type(field.type)
         if kind is None or (field.name in dims and pa.types.is_boolean(kind)):
             problems.append(
                 f"column {field.name!r} is {field.type}, which no array holds: cast or drop it"
@@ -72,17 +72,17 @@ def plan_creation(
         # Rows that come later are appended along it, by a stream that says the same each time.
         require_dimensions("append_dim", {options.append_dim: None}, dims)
     if options.leave_missing:
-        raise invalid(
+        raise invalid_input(
             "option 'leave_missing' is for appending to a group: a new one has the variables that "
             "are columns"
         )
-    return Intent("create", tuple(dims), columns, tuple(dims))
+    return WritePlan("create", tuple(dims), columns, tuple(dims))
 
 
-def create(
+def create_group(
     session: Session,
     options: WriteOptions,
-    intent: Intent,
+    intent: WritePlan,
     labels: Mapping[str, pa.Array],
     *,
     has_gaps: bool,
@@ -97,9 +97,11 @@ def create(
     }
     for name, one in ordered.items():
         if not len(one):
-            raise invalid(f"there are no rows, and so no labels for the new dimension {name!r}")
+            raise invalid_input(
+                f"there are no rows, and so no labels for the new dimension {name!r}"
+            )
         require_labels(name, one)
-        coding, _ = _declared(name, one.type, one, has_gaps=False)
+        coding, _ = _choose_coding(name, one.type, one, has_gaps=False)
         array = group.create_array(
             name,
             shape=(len(one),),
@@ -113,7 +115,7 @@ def create(
     chunks = _chunks(shape, intent.dims, options.chunks)
     targets = []
     for name in intent.variables:
-        coding, fill = _declared(name, intent.columns[name], None, has_gaps=has_gaps)
+        coding, fill = _choose_coding(name, intent.columns[name], None, has_gaps=has_gaps)
         made = group.create_array(
             name,
             shape=shape,
@@ -133,7 +135,7 @@ def create(
     return Grid(dims, tuple(targets))
 
 
-def _declared(
+def _choose_coding(
     name: str, kind: pa.DataType, labels: pa.Array | None, *, has_gaps: bool
 ) -> tuple[Coding, Any]:
     """Choose how a new column is stored: its coding, and the fill value of its array."""
@@ -176,7 +178,7 @@ def _chunks(
     return tuple(lengths)
 
 
-def _written_as(kind: pa.DataType) -> pa.DataType | None:
+def _choose_type(kind: pa.DataType) -> pa.DataType | None:
     """Say with which type a column of a new group is written, None if with none."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _MICROSECONDS

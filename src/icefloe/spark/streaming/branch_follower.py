@@ -5,7 +5,7 @@ read as it was when it was made, so that the same commits give the same rows, ho
 into micro-batches. No commit is cut in two.
 
 A commit gives the rows that it added, and the rows of the chunks that it wrote, which are more than
-those whose values changed where it wrote to a part of a chunk (`stream_changes`). New
+those whose values changed where it wrote to a part of a chunk (`commit_changes`). New
 labels alone, new attributes, and deletions give none.
 
 Where snapshots expired, the oldest commit that was kept is the first one's child, and all that it
@@ -23,17 +23,17 @@ import pyarrow as pa
 from icefloe.errors import NodeNotFoundError, SnapshotNotFoundError
 from icefloe.spark.reading.chunks import ChunksPlan, read_chunks
 from icefloe.spark.reading.group import has_arrays
-from icefloe.spark.reading.partitions import filled, target_size
-from icefloe.spark.reading.read_options import invalid
+from icefloe.spark.reading.partitions import choose_target_bytes, pack_tasks
+from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.read_plan import plan_read
 from icefloe.spark.reading.rows import RowsPlan, read_rows
-from icefloe.spark.reading.table_source import Source
-from icefloe.spark.streaming.stream_changes import (
-    all_chunks,
-    concerns,
+from icefloe.spark.reading.snapshot_source import SnapshotSource
+from icefloe.spark.streaming.commit_changes import (
+    find_all_chunks,
     find_changed_chunks,
     find_changed_rows,
-    written_chunks,
+    find_written_chunks,
+    may_affect,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.snapshots import SnapshotInfo
-    from icefloe.spark.streaming.stream_changes import Changed, CommitPart
+    from icefloe.spark.streaming.commit_changes import Changed, CommitPart
     from icefloe.spark.writing.write_options import StreamOptions
 
 COMMIT_COLUMNS: Final = (
@@ -54,7 +54,7 @@ OFFSET_KEY: Final = "snapshot"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Follower:
+class BranchFollower:
     """Follows a branch; pickles, with the credentials of its repository inside."""
 
     repository: Repository
@@ -62,9 +62,9 @@ class Follower:
     schema: pa.Schema
 
     @classmethod
-    def begin(cls, repository: Repository, options: StreamOptions) -> Follower:
+    def begin(cls, repository: Repository, options: StreamOptions) -> BranchFollower:
         """Learn the columns from the branch as it is now."""
-        plan = plan_read(Source.pinned(repository, options.read), options.read)
+        plan = plan_read(SnapshotSource.resolve(repository, options.read), options.read)
         return cls(repository, options, _columns(plan.schema, options))
 
     def initial(self) -> str:
@@ -73,7 +73,7 @@ class Follower:
         infos = list(self.repository.ancestry(branch=options.branch))
         if options.starting_snapshot is not None:
             if all(info.id != options.starting_snapshot for info in infos):
-                raise invalid(
+                raise invalid_input(
                     f"startingSnapshot {options.starting_snapshot!r} is not in the history of "
                     f"branch {options.branch!r}; that goes from {infos[-1].id} to {infos[0].id}"
                 )
@@ -121,7 +121,7 @@ class Follower:
                 found.append(info)
         except SnapshotNotFoundError as error:
             gone = error
-        raise invalid(
+        raise invalid_input(
             f"snapshot {start}, up to which this stream has read, is not in the history of "
             f"{stop}, up to which it is to read branch {self.options.branch!r}: the branch was "
             "reset, or one of the two expired. Nobody can tell what is new. Start the stream with "
@@ -134,15 +134,15 @@ class Follower:
         newer = self.between(start, stop)
         changed = [one for _, some in self._changes(start, newer) for one in some]
         total = sum(one.num_bytes for one in changed)
-        target = target_size(total, self.options.read.target_bytes)
-        return filled((part for one in changed for part in one.cut(target)), target)
+        target = choose_target_bytes(total, self.options.read.target_bytes)
+        return pack_tasks((part for one in changed for part in one.cut(target)), target)
 
     def read(self, task: tuple[CommitPart, ...]) -> Iterator[pa.RecordBatch]:
         """Read a task as batches."""
         for (snapshot_id, committed_at), some in groupby(
             task, lambda one: (one.snapshot_id, one.committed_at)
         ):
-            session = Source(self.repository, snapshot_id).session()
+            session = SnapshotSource(self.repository, snapshot_id).session()
             plan = self._plan(session)
             self._require_columns(session, plan)
             listed = list(some)
@@ -166,20 +166,20 @@ class Follower:
         is_first = bool(newer) and self.repository.lookup_snapshot(start).parent_id is None
         before = None if is_first else start
         for info in newer:
-            yield info, list(self._changed_by(info, before))
+            yield info, list(self._find_changes(info, before))
             before = info.id
 
-    def _changed_by(self, info: SnapshotInfo, before: str | None) -> Iterator[Changed]:
-        session = Source(self.repository, info.id).session()
+    def _find_changes(self, info: SnapshotInfo, before: str | None) -> Iterator[Changed]:
+        session = SnapshotSource(self.repository, info.id).session()
         group = self.options.read.group
         if not has_arrays(session, group):
             return
         diff = parent = None
         if before is not None:
             diff = self.repository.diff(from_snapshot_id=before, to_snapshot_id=info.id)
-            if not concerns(diff, group):
+            if not may_affect(diff, group):
                 return
-            parent = Source(self.repository, before).session()
+            parent = SnapshotSource(self.repository, before).session()
         try:
             plan = self._plan(session)
         except NodeNotFoundError:
@@ -187,7 +187,11 @@ class Follower:
         if isinstance(plan, RowsPlan):
             found = [find_changed_rows(info, plan, parent, session, diff)]
         else:
-            written = all_chunks(session, group) if diff is None else written_chunks(diff, session)
+            written = (
+                find_all_chunks(session, group)
+                if diff is None
+                else find_written_chunks(diff, session)
+            )
             found = list(find_changed_chunks(info, plan, written))
         for one in found:
             if len(one.numbers):
@@ -195,7 +199,7 @@ class Follower:
                 yield one
 
     def _plan(self, session: Session) -> RowsPlan | ChunksPlan:
-        source = Source(self.repository, session.snapshot_id)
+        source = SnapshotSource(self.repository, session.snapshot_id)
         plan = plan_read(source, self.options.read).plan
         assert isinstance(plan, (RowsPlan, ChunksPlan))  # noqa: S101 - streams have no tables
         return plan
@@ -204,10 +208,10 @@ class Follower:
         """Refuse rows that have other columns than the stream."""
         found = _columns(plan.schema, self.options)
         if found != self.schema:
-            raise invalid(
-                f"in snapshot {session.snapshot_id} the columns are {_shown(found)}, and this "
-                f"stream has {_shown(self.schema)}: choose those that stay with the option "
-                "'variables', or start a stream after it with startingSnapshot"
+            raise invalid_input(
+                f"in snapshot {session.snapshot_id} the columns are {_format_schema(found)}, and "
+                f"this stream has {_format_schema(self.schema)}: choose those that stay with the "
+                "option 'variables', or start a stream after it with startingSnapshot"
             )
 
     def _with_commit(
@@ -226,5 +230,5 @@ def _columns(schema: pa.Schema, options: StreamOptions) -> pa.Schema:
     return pa.schema([*schema, *COMMIT_COLUMNS]) if options.commit_columns else schema
 
 
-def _shown(schema: pa.Schema) -> str:
+def _format_schema(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -159,7 +159,7 @@ def test_the_same_write_lands_while_this_one_looks_for_it(
             write_table(empty, waiting.pop(), append_dim="event", transaction_id="seven")
         return found
 
-    module = "write_tries" if way == "tasks" else "sink"
+    module = "writing.write_retries" if way == "tasks" else "writing.sink"
     monkeypatch.setattr(f"icefloe.spark.{module}.find_committed", look_and_be_overtaken)
     if way == "tasks":
         made = write_table(empty, event_rows([7]), append_dim="event", transaction_id="seven")
@@ -190,7 +190,7 @@ def test_what_is_overwritten_must_not_have_changed(
 
 def test_somebody_is_always_faster(empty: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of tries is bounded, and nothing is left on the branch."""
-    monkeypatch.setattr("icefloe.spark.writing.write_attempts._TRIES", 3)
+    monkeypatch.setattr("icefloe.spark.writing.write_retries._TRIES", 3)
     unsorted(empty)
     others = [
         partial(write_table, empty, event_rows([label]), append_dim="event")
@@ -225,8 +225,8 @@ def test_on_spark(spark: Any, empty: Repository, tmp_path: Path) -> None:
     unsorted(empty)
     place, theirs = str(tmp_path / "repository"), event_rows([9]).to_batches()[0]
 
-    def overtaken(batches: Any) -> Any:
-        """Pass rows on, and let somebody else append, once."""
+    def append_once(batches: Any) -> Any:
+        """Pass rows on; another writer appends once."""
         from icefloe.repository import Repository  # noqa: PLC0415 - in the worker
         from icefloe.spark.writing.sink import commit_rows, put_aside  # noqa: PLC0415
         from icefloe.spark.writing.write_options import WriteOptions  # noqa: PLC0415
@@ -241,6 +241,6 @@ def test_on_spark(spark: Any, empty: Repository, tmp_path: Path) -> None:
     ddl = "event long, lat double, v double"
     rows = spark.createDataFrame(event_rows([7, 8]).to_pandas(), ddl).coalesce(1)
     # The first look at the rows comes after the plan, and lets the others in.
-    made = write(rows.mapInArrow(overtaken, ddl), empty, append_dim="event")
+    made = write(rows.mapInArrow(append_once, ddl), empty, append_dim="event")
     assert made.is_new
     assert require_events(empty) == [*UNSORTED, 9, 7, 8]
