@@ -21,3 +21,14 @@ def test_no_module_takes_the_transaction_of_a_session(package: str) -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"transaction", "_flusher"}
     ]
     assert reaches == []
+
+
+def test_only_the_session_package_derives_from_session() -> None:
+    derived = [
+        f"{file.relative_to(SOURCE)}:{node.name}"
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and {getattr(base, "id", None) for base in node.bases} & {"Session", "ForkSession"}
+    ]
+    assert derived == ["session/session.py:ForkSession"]
