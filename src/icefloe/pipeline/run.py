@@ -26,6 +26,7 @@ from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.exactly_once import JobId, commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, scratch_fork, task_changes
 from icefloe.spark.engine.tasks import format_error, parallelism, run_tasks
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,12 +105,11 @@ class Bench:
 
     def source(self, session: Session, path: str) -> zarr.Array[Any]:
         """Open an array of a session that lives as long as the task."""
-        import zarr  # noqa: PLC0415 - in the worker
-
         key = (id(session), path)
         if key not in self._arrays:
-            mode = "r" if session.read_only else "r+"
-            self._arrays[key] = zarr.open_array(session.store, path=path.strip("/"), mode=mode)
+            self._arrays[key] = open_array(
+                session.store, path, mode="r" if session.read_only else "r+"
+            )
         return self._arrays[key]
 
 

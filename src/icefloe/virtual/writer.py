@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import zarr
 
 from icefloe.errors import (
     AlreadyExistsError,
@@ -26,6 +25,7 @@ from icefloe.errors import (
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.node import ChunkIndexRange, ManifestExtents
 from icefloe.session import Session
+from icefloe.store.open_array import open_array
 from icefloe.types import SessionMode
 from icefloe.virtual.agreement import Disagreement, compare, raise_disagreements
 from icefloe.virtual.cf_time import convert_times, parse_time_units
@@ -619,7 +619,7 @@ def _open(session: Session, path: Path) -> Any:
     with warnings.catch_warnings():
         # About codecs and types outside of Zarr's specification, which are as they are.
         warnings.simplefilter("ignore")
-        return zarr.open_array(session.store, path=path.value.lstrip("/"), mode="r+")
+        return open_array(session.store, path.value, mode="r+")
 
 
 def _require_containers(session: Session, dataset: VirtualDataset) -> None:

@@ -12,7 +12,6 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import zarr
 from zarr.errors import ZarrUserWarning
 
 from icefloe.pipeline.arrays.boxes import boxes
@@ -20,6 +19,7 @@ from icefloe.pipeline.jobs.rechunk import shown
 from icefloe.pipeline.report import Failure
 from icefloe.session import ForkSession, contents
 from icefloe.spark.engine.tasks import format_error
+from icefloe.store.open_array import open_array
 from icefloe.virtual.dataset import LoadedArray
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
@@ -91,7 +91,7 @@ def _unreadable(session: ForkSession, group: str, path: str) -> Iterator[str]:
     with warnings.catch_warnings():
         # About codecs and types outside of Zarr's specification: files have what they have.
         warnings.simplefilter("ignore", ZarrUserWarning)
-        array = zarr.open_array(session.store, path=f"{group}/{path}".strip("/"), mode="r")
+        array = open_array(session.store, f"{group}/{path}")
         for box in boxes(array.shape, array.shards or array.chunks):
             try:
                 array[box]

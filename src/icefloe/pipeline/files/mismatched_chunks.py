@@ -14,7 +14,6 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import zarr
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import ArrayDocument
@@ -24,6 +23,7 @@ from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.pipeline.jobs.rechunk import box_bytes
 from icefloe.pipeline.run import Piece
 from icefloe.session import ForkSession, contents
+from icefloe.store.open_array import open_array
 from icefloe.virtual.contiguous import align_chunk_lengths
 from icefloe.virtual.dataset import VirtualArray
 
@@ -135,7 +135,7 @@ def _copy(bench: Bench, part: _FilePart) -> None:
     path = path_of(f"/{name}")
     contents.set_metadata(own, path, json.dumps(dict(part.document)).encode())
     contents.set_payloads(own, path, refs.coords, refs.payloads)
-    values = zarr.open_array(own.store, path=name, mode="r")[part.read]
+    values = open_array(own.store, name)[part.read]
     bench.target(part.target)[part.write] = np.asarray(values)
 
 

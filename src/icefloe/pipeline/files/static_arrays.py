@@ -19,7 +19,7 @@ from icefloe.errors import IcefloeError
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
 from icefloe.session import contents
-from icefloe.spark.reading.group import open_array
+from icefloe.store.open_array import open_array
 from icefloe.virtual.agreement import Disagreement
 from icefloe.virtual.dataset import LoadedArray, VirtualArray, find_coordinate
 from icefloe.virtual.loading import compute_size_bytes, decode_values, fetch_encoded
@@ -136,7 +136,7 @@ def _read_stored_digest(
     place = f"{path_of(group).value.rstrip('/')}/{path}"
     if contents.get_node(session, path_of(place)) is None:
         return None
-    array = open_array(session, place)
+    array = open_array(session.store, place)
     said = file.dataset.arrays[path].metadata
     if array.metadata.to_dict()["data_type"] != said["data_type"]:
         return None  # it was converted
@@ -161,7 +161,7 @@ def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) ->
     place = f"{path_of(group).value.rstrip('/')}/{dim}"
     if values is None or not len(values) or contents.get_node(session, path_of(place)) is None:
         return None
-    found = np.flatnonzero(np.asarray(open_array(session, place)[...]) == values[0])
+    found = np.flatnonzero(np.asarray(open_array(session.store, place)[...]) == values[0])
     return int(found[0]) if len(found) else None
 
 

@@ -25,6 +25,7 @@ from icefloe.pipeline.arrays.packed_values import find_decoder
 from icefloe.pipeline.jobs.rechunk import fitting
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -450,7 +451,7 @@ def _probed(
     box = tuple(slice(0, min(size, _PROBE_ITEMS)) for size in grid.shape)
     blocks = {}
     for one in grid.inputs:
-        array = zarr.open_array(run.session.store, path=one.document.path[1:], mode="r")
+        array = open_array(run.session.store, one.document.path)
         blocks[one.name] = grid.read(one, array, box)
     advice = "pass probe=False if it cannot work on a block as small as that"
     try:

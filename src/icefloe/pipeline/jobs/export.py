@@ -37,6 +37,7 @@ from icefloe.pipeline.jobs.rechunk import (
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import TASK_BYTES, Failed, JobRun, Piece, doing
 from icefloe.session import contents
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -354,7 +355,7 @@ def _exported_by(
 
 def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int]:
     if isinstance(value.source, str):
-        source = zarr.open_array(reader.store, path=value.source.strip("/"), mode="r")
+        source = open_array(reader.store, value.source)
     else:
         source = _without_metadata(store, value.source)
     target = _without_metadata(store, value.target)

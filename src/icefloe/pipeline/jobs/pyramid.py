@@ -13,7 +13,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import zarr
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.boxes import boxes, plan_copy
@@ -30,6 +29,7 @@ from icefloe.pipeline.jobs.rechunk import is_coordinate, shown
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 from icefloe.session import contents
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -379,7 +379,7 @@ def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[Arra
     for source in coordinates:
         share_array(run.session, source, recipe.place(0, source))
         factor = recipe.windows.get(str(source.dimension_names[0]), 1)
-        stored = zarr.open_array(run.session.store, path=source.path[1:], mode="r")
+        stored = open_array(run.session.store, source.path)
         values = np.asarray(stored[...])
         for number in range(1, recipe.count + 1):
             values = _coarse_labels(values, factor, recipe.method)
@@ -387,7 +387,7 @@ def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[Arra
             if values.dtype != document.dtype:
                 document = document.with_dtype(values.dtype)
             create_array(run.session, document)
-            array = zarr.open_array(run.session.store, path=document.path[1:], mode="r+")
+            array = open_array(run.session.store, document.path, mode="r+")
             array[...] = values
 
 

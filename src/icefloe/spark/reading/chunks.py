@@ -16,7 +16,7 @@ import pyarrow as pa
 from icefloe.model.path import Path
 from icefloe.session import contents
 from icefloe.spark.reading.axes import Axis, boxes
-from icefloe.spark.reading.group import Group, chunk_edges, open_array
+from icefloe.spark.reading.group import Group, chunk_edges
 from icefloe.spark.reading.partitions import (
     MAX_BYTES_AT_ONCE,
     choose_target_bytes,
@@ -25,6 +25,7 @@ from icefloe.spark.reading.partitions import (
 )
 from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,7 +137,7 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
     selected = select(session, group, along, group.sizes(chosen, along=along), options)
     arrays = []
     for variable in chosen:
-        array = open_array(session, variable.path)
+        array = open_array(session.store, variable.path)
         if array.dtype.hasobject or array.dtype.kind == "T":
             if names is None:
                 continue
@@ -161,7 +162,7 @@ def read_chunks(
     rows = _Rows()
     for number, numbers in parts:
         wanted = plan.arrays[number]
-        array = open_array(session, wanted.path)
+        array = open_array(session.store, wanted.path)
         at_once = max(1, int(MAX_BYTES_AT_ONCE / max(wanted.chunk_bytes, 1)))
         for first in range(numbers.start, numbers.stop, at_once):
             for box in boxes(first, min(first + at_once, numbers.stop), wanted.grid):

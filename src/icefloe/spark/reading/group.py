@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from icefloe.errors import NodeNotFoundError
 from icefloe.model.node import ArrayNodeData
@@ -18,6 +17,8 @@ from icefloe.spark.reading.read_options import invalid_input, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    import zarr
 
     from icefloe.model.node import NodeSnapshot
     from icefloe.session import Session
@@ -125,11 +126,6 @@ class Group:
 def has_arrays(session: Session, path: str) -> bool:
     """Whether there are arrays right below a path, which need not be there itself."""
     return any(node.is_array for node in contents.child_nodes(session, Path(path)))
-
-
-def open_array(session: Session, path: str) -> zarr.Array[Any]:
-    """Open an array for reading."""
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
 
 
 def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from icefloe.spark.reading.axes import Axis, RegularEdges, boxes, pieces
 from icefloe.spark.reading.cf_decoding import Coding
-from icefloe.spark.reading.group import Group, chunk_edges, open_array
+from icefloe.spark.reading.group import Group, chunk_edges
 from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, choose_target_bytes, split_evenly
 from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
     labels = {name: group.variables[name] for name in dims if group.has_labels(name)}
     others = _coordinates(group, chosen, dims)
     sizes = group.sizes([*chosen, *labels.values(), *others])
-    arrays = {one.name: open_array(session, one.path) for one in (*chosen, *labels.values())}
+    arrays = {one.name: open_array(session.store, one.path) for one in (*chosen, *labels.values())}
     require_selectable(options, dims)
     selected = select(session, group, dims, sizes, options)
     axes = tuple(
@@ -168,7 +169,7 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
                 f"variable {variable.name!r} has the name of a dimension, and more dimensions: "
                 "leave it out of 'variables'"
             )
-        array = arrays.get(variable.name) or open_array(session, variable.path)
+        array = arrays.get(variable.name) or open_array(session.store, variable.path)
         columns.append(
             Column(
                 variable.name,
@@ -201,7 +202,7 @@ def read_rows(session: Session, plan: RowsPlan, blocks: range) -> Iterator[pa.Re
     block_bytes = plan.num_rows * plan.row_bytes / max(prod(plan.grid), 1)
     at_once = max(1, int(MAX_BYTES_AT_ONCE / max(block_bytes, 1)))
     arrays = {
-        column.path: open_array(session, column.path)
+        column.path: open_array(session.store, column.path)
         for column in plan.columns
         if column.path is not None and column.labels is None
     }

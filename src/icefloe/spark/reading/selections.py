@@ -9,8 +9,8 @@ import xarray as xr
 
 from icefloe.spark.reading.axes import require_dimensions, select_labels, select_positions
 from icefloe.spark.reading.cf_decoding import Coding
-from icefloe.spark.reading.group import open_array
 from icefloe.spark.reading.read_options import invalid_input
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def require_selectable(options: ReadOptions, dims: Sequence[str]) -> None:
 
 def _labels(session: Session, variable: Variable) -> xr.Variable:
     """Read the labels of a dimension as xarray has them, so that it finds them as it does."""
-    array = open_array(session, variable.path)
+    array = open_array(session.store, variable.path)
     if array.nbytes > _MOST_BYTES:
         raise invalid_input(
             f"array {variable.path!r} has {array.nbytes} bytes of labels, and sel reads at most "

@@ -22,8 +22,9 @@ import numpy as np
 
 from icefloe.model.path import Path
 from icefloe.session import contents
-from icefloe.spark.reading.group import chunk_edges, open_array
+from icefloe.spark.reading.group import chunk_edges
 from icefloe.spark.reading.read_options import invalid_input
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -236,14 +237,14 @@ class _Growth:
     def find(cls, column: Column, before: Session | None, after: Session) -> _Growth:
         """Open an array of the table, and what it was in the parent."""
         assert column.path is not None  # noqa: S101 - the caller asked
-        array = open_array(after, column.path)
+        array = open_array(after.store, column.path)
         if before is None:
             return cls(column, None, array)
         old, new = (contents.get_node(one, Path(column.path)) for one in (before, after))
         # One of the same name that was deleted, or moved away, has nothing to do with this one.
         if old is None or new is None or old.id != new.id:
             return cls(column, None, array)
-        was = open_array(before, column.path)
+        was = open_array(before.store, column.path)
         return cls(column, was if was.ndim == array.ndim else None, array)
 
     def ends(self) -> Iterator[tuple[int, int]]:

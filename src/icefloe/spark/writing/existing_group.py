@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.spark.reading.axes import require_dimensions
-from icefloe.spark.reading.group import Group, open_array
+from icefloe.spark.reading.group import Group
 from icefloe.spark.reading.read_options import ReadOptions, invalid_input, suggest_name
 from icefloe.spark.reading.rows import find_coding, plan_rows
 from icefloe.spark.reading.selections import select
@@ -19,9 +18,12 @@ from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable, require
 from icefloe.spark.writing.cf_encoding import as_type, encode, require_writable
 from icefloe.spark.writing.write_grid import Dimension, Grid, Target, block_length, extend_labels
 from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
+from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import zarr
 
     from icefloe.session import Session
     from icefloe.spark.writing.write_options import WriteOptions
@@ -127,7 +129,9 @@ def _beside(
     """Find the variables that grow with a dimension, and have no value for each row."""
     return {
         variable.name: AuxiliaryVariable.of(
-            variable, find_coding(group, variable, open_array(session, variable.path).dtype), dims
+            variable,
+            find_coding(group, variable, open_array(session.store, variable.path).dtype),
+            dims,
         )
         for variable in group.variables.values()
         if along in variable.dims and variable.name not in wanted
@@ -193,7 +197,7 @@ def update_group(
         column = columns[name]
         before = pa.array(np.arange(size, dtype=np.int64))
         if column.coding is not None and column.path is not None:
-            stored = np.asarray(open_array(session, column.path)[:])
+            stored = np.asarray(open_array(session.store, column.path)[:])
             before = column.coding.decode(stored, nan_as_null=True)
         after[name] = before
         if name in labels:
@@ -213,7 +217,7 @@ def update_group(
         if column.path and column.coding and column.name not in intent.dims
         and len(column.axes) == len(intent.dims)
     )  # fmt: skip
-    arrays = [open_array(session, target.path) for target in targets]
+    arrays = [open_array(session.store, target.path) for target in targets]
     dims = []
     for number, name in enumerate(intent.dims):
         lengths = [
@@ -252,7 +256,7 @@ def _extend(
     for variable in group.variables.values():
         if along not in variable.dims:
             continue
-        array = zarr.open_array(session.store, path=variable.path.strip("/"), mode="r+")
+        array = open_array(session.store, variable.path, mode="r+")
         axis = variable.dims.index(along)
         shape = list(array.shape)
         shape[axis] = new.stop
@@ -280,7 +284,7 @@ def _require_chunks(
     for column in wanted.values():
         if column.name in dims or not options.chunks:
             continue
-        lengths = _regular(open_array(session, column.path))
+        lengths = _regular(open_array(session.store, column.path))
         for name, asked in options.chunks.items():
             length = lengths[column.axes.index(dims.index(name))]
             if asked not in {-1, length}:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import zarr
 
 from icefloe.errors import ConflictError
 from icefloe.model.chunk_payload import ChunkRef
@@ -32,10 +31,12 @@ from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, 
 from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, distinct
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
+from icefloe.store.open_array import OpenArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import zarr
     from numpy.typing import NDArray
 
     from icefloe.repository import Repository
@@ -160,7 +161,7 @@ class WriteJob:
     def write_routed(self, batches: Iterable[pa.RecordBatch]) -> Part:
         """Write rows that come block after block, as `route` sorted them; one block in memory."""
         fork = self.point.fork()
-        arrays = _Arrays(fork)
+        arrays = OpenArrays(fork.store)
         blocks: list[int] = []
         rows = 0
         for block, table in _by_block(batches):
@@ -182,7 +183,7 @@ class WriteJob:
         is_whole = self._is_in_whole_block(self.grid.blocks(self.grid.positions(table)))
         whole = table.filter(pa.array(is_whole))
         rest = table.filter(pa.array(~is_whole))
-        blocks = write_table(self.grid, whole, _Arrays(fork)) if len(whole) else []
+        blocks = write_table(self.grid, whole, OpenArrays(fork.store)) if len(whole) else []
         aside = put_aside(self.point.connection, rest.to_batches()) if len(rest) else None
         return self._part(fork, blocks, len(whole), aside)
 
@@ -250,7 +251,7 @@ class WriteJob:
         again = np.flatnonzero(np.isin(self.grid.blocks(self.grid.positions(table)), written))
         if len(again):
             raise self.grid.duplicate_cells_error(len(again), table, int(again[0]))
-        return set(write_table(self.grid, table, _Arrays(session)))
+        return set(write_table(self.grid, table, OpenArrays(session.store)))
 
     def _is_in_whole_block(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Say of rows, by their blocks, whether all cells of these are among them."""
@@ -378,7 +379,7 @@ def _write_rows(
     grid = prepare_write(
         session, options, intent, labels, has_gaps=bool(has_gaps), distinct_rows=rows.select
     )
-    arrays = _Arrays(session)
+    arrays = OpenArrays(session.store)
     blocks = write_table(grid, rows, arrays) if len(rows) else []
     grid.require_complete(len(rows))
     _clear(session, grid, intent.kind, set(blocks))
@@ -420,26 +421,11 @@ def _fetch_rows(session: Session, asides: Sequence[Aside]) -> pa.Table:
 # -- the end of both ways
 
 
-class _Arrays:
-    """Arrays of a session to write to, opened once."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._arrays: dict[str, zarr.Array[Any]] = {}
-
-    def __call__(self, path: str) -> zarr.Array[Any]:
-        if path not in self._arrays:
-            self._arrays[path] = zarr.open_array(
-                self._session.store, path=path.strip("/"), mode="r+"
-            )
-        return self._arrays[path]
-
-
 def _clear(session: Session, grid: Grid, kind: str, written: set[int]) -> None:
     """Make what no row told of missing; new groups are so already."""
     if kind == "create":
         return
-    arrays = _Arrays(session)
+    arrays = OpenArrays(session.store)
     for block in range(grid.num_blocks):
         if block not in written:
             grid.clear_block(block, arrays)
