@@ -20,7 +20,7 @@ from icefloe.cli.arguments import (
     RepositoryPlace,
     read_json,
 )
-from icefloe.cli.job_run import Engine, run_job
+from icefloe.cli.job_runner import Engine, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from icefloe.cli.arguments import (
     RepositoryPlace,
     read_json,
 )
-from icefloe.cli.job_run import Engine, shown_progress
+from icefloe.cli.job_runner import Engine, show_progress
 from icefloe.cli.output import escape_unsafe, print_json, print_out
 from icefloe.errors import InvalidInputError
 
@@ -72,7 +72,7 @@ def sql(
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
     session = opened.readonly_session(snapshot_id=snapshot_id)
     select = {"group": group, "variables": variables or None, "sel": sel}
-    with shown_progress() as progress, Engine(master, remote, spark=True).session() as spark:
+    with show_progress() as progress, Engine(master, remote, spark=True).session() as spark:
         assert spark is not None  # noqa: S101 - the engine was told so
         try:
             names, rows = run_query(

@@ -1,4 +1,4 @@
-"""Functions that a command names as ``module:name``, and their way to executors."""
+"""Functions given as ``module:name``, and their transport to executors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Import a function by its name, from the current directory or from what is installed.
+    """Import a function by name, from the current directory or the installed packages.
 
-    A module of the current directory travels to executors with its functions, because they do not
-    have that directory; what it imports must be installed there.
+    A module of the current directory is pickled by value, because executors do not have that
+    directory; its imports must be installed there.
 
     Raises
     ------
@@ -27,20 +27,20 @@ def load_function(name: str) -> Callable[..., Any]:
     """
     module_name, separator, function_name = name.partition(":")
     if not module_name or not separator or not function_name:
-        raise _bad(f"{name!r} is not of the form module:name, as in mymodule:anomaly")
+        raise _invalid(f"{name!r} is not of the form module:name, such as mymodule:anomaly")
     here = os.getcwd()  # noqa: PTH109 - as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise _bad(
-            f"{name!r}: {error}; modules are looked for in the current directory and among what is "
-            "installed"
+        raise _invalid(
+            f"{name!r}: {error}; modules are searched in the current directory and the installed "
+            "packages"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise _bad(f"{name!r}: the module {module_name} has no function {function_name!r}")
+        raise _invalid(f"{name!r}: the module {module_name} has no function {function_name!r}")
     if find_spec("pyspark") is not None and (module.__file__ or "").startswith(here):
         from pyspark import cloudpickle  # noqa: PLC0415 - an extra
 
@@ -49,5 +49,5 @@ def load_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _bad(message: str) -> InvalidInputError:
+def _invalid(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)

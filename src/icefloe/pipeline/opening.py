@@ -1,8 +1,8 @@
-"""Repositories as commands open them: by a URL, with containers for the files that jobs read.
+"""Repositories opened by URL for a job, with containers for the files that it reads.
 
-A container says how to reach the files behind a URL prefix; here it is made from the prefix and
-the environment. Who names files to be copied may read them, so containers for those are made for
-the one process, and never saved; those that virtual chunks will need are named, and saved.
+A container describes how to reach the files below a URL prefix; here it is derived from the prefix
+and the environment. Files to be copied are readable by naming them: their containers are temporary
+and never saved. Containers of virtual chunks are named explicitly, and saved.
 """
 
 from __future__ import annotations
@@ -48,38 +48,35 @@ def open_repository(
     referred: Iterable[str | os.PathLike[str]] = (),
     dry_run: bool = False,
 ) -> Repository:
-    """Open a repository for a job, with credentials of the environment.
+    """Open a repository for a job, with credentials from the environment.
 
     Parameters
     ----------
     place
         A directory, or a URL such as ``s3://bucket/prefix``.
     create
-        Whether to create one where there is none.
+        Whether to create a missing repository.
     spec_version
-        The version of the format of one that is created: 1 (the default) or 2.
+        The spec version of a new repository: 1 (the default) or 2.
     containers
-        URL prefixes, or folders, whose files may be read. Those that the repository has no
-        container for get one, which is saved: whoever opens it next finds it there.
+        URL prefixes, or directories, that may be read. Missing containers are added and saved.
     sources
-        Files, or patterns of them, that are going to be copied; containers for them are not saved.
+        Files or patterns to be copied; their containers are not saved.
     referred
-        Files, or patterns of them, that virtual chunks are going to be in: containers must cover
-        them.
+        Files or patterns that virtual chunks will refer to; containers must cover them.
     dry_run
-        Whether nothing may be written: a repository that is to be created is then one in memory.
+        Whether nothing may be written; a new repository is then created in memory.
 
     Raises
     ------
     RepositoryNotFoundError
-        If there is none, and none is to be created.
+        If there is no repository, and ``create`` is False.
     InvalidInputError
-        If no container covers files that are referred to; says which to add. Or if a password or
-        a signature is in the URL of a file or a container.
+        If no container covers ``referred`` files, or a URL contains a password or a signature.
     """
     sources, referred = list(sources), list(referred)
-    for one in (*sources, *referred):
-        require_shareable(os.fspath(one))
+    for source in (*sources, *referred):
+        require_shareable(os.fspath(source))
     storage = storage_from_url(os.fspath(place))
     is_new = not Repository.exists(storage)
     if is_new and not create:
@@ -89,27 +86,27 @@ def open_repository(
             kind=ErrorKind.REPOSITORY_NOT_FOUND,
         )
     config = (None if is_new else Repository.fetch_config(storage)) or RepositoryConfig.default()
-    prefixes = [container_prefix(one) for one in containers]
-    added = [one for one in prefixes if _add(config, one)]
+    prefixes = [container_prefix(place) for place in containers]
+    added = [prefix for prefix in prefixes if _add(config, prefix)]
     _require_covered(config, referred)
     access = _access(config, prefixes)
     if is_new:
-        place_now = _PlannedStorage(storage.url) if dry_run else storage
-        repository = Repository.create(place_now, config, access, spec_version=spec_version)
+        target = _PlannedStorage(storage.url) if dry_run else storage
+        repository = Repository.create(target, config, access, spec_version=spec_version)
     else:
         repository = Repository.open(storage, config, access)
         if added and not dry_run:
             repository.save_config()
     folders = list(dict.fromkeys(map(source_prefix, sources)))
     if config.virtual_chunk_containers is None and not any(map(_is_local, folders)):
-        return repository  # the default containers reach them
+        return repository  # covered by the default containers
     for folder in folders:
         _add(config, folder)
     return repository.reopen(config, {**_access(config, folders), **access})
 
 
 class _PlannedStorage(ForwardingStorage):
-    """What stands in memory for a repository that is yet to be created, under its name."""
+    """In-memory storage of a repository to be created, with its future URL."""
 
     def __init__(self, url: str) -> None:
         super().__init__(in_memory_storage())
@@ -117,12 +114,12 @@ class _PlannedStorage(ForwardingStorage):
 
     @property
     def url(self) -> str:
-        """Where the repository will be."""
+        """The future URL of the repository."""
         return self._url
 
 
 def container_prefix(place: str | os.PathLike[str]) -> str:
-    """Return the URL prefix of a container, for a prefix or a folder of this machine."""
+    """Return the URL prefix of a container for a prefix or a local directory."""
     named = os.fspath(place)
     if "://" in named:
         return named
@@ -130,21 +127,21 @@ def container_prefix(place: str | os.PathLike[str]) -> str:
 
 
 def source_prefix(source: str | os.PathLike[str]) -> str:
-    """Return the URL prefix of the folder that a file, or all that a pattern finds, is in."""
+    """Return the URL prefix of the directory of a file or pattern."""
     named = os.fspath(source)
     if "://" not in named:
-        named = os.path.abspath(named)  # noqa: PTH100 - Path would resolve nothing else, and quotes
+        named = os.path.abspath(named)  # noqa: PTH100 - Path normalizes differently
     found = _PATTERN.search(named)
     folder = (named if found is None else named[: found.start()]).rpartition("/")[0]
     if "://" not in named:
         return container_prefix(folder or "/")
     scheme, _, rest = folder.partition("://")
-    # All of a bucket or server: patterns are found by listing, from wherever they begin.
+    # The whole bucket or server: a pattern is expanded by listing.
     return f"{folder}/" if scheme == "file" else f"{scheme}://{rest.partition('/')[0]}/"
 
 
 def create_container(prefix: str) -> VirtualChunkContainer:
-    """Make a container for a URL prefix; endpoints and accounts are those of the environment."""
+    """Create a container for a URL prefix; endpoints and accounts come from the environment."""
     return VirtualChunkContainer(prefix, _store_for(prefix))
 
 
@@ -155,8 +152,10 @@ def _store_for(prefix: str) -> AnyObjectStoreConfig:
             return ObjectStoreConfig.LocalFileSystem(prefix.removeprefix("file://"))
         case "s3":
             endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-            if endpoint:  # it is saved with the container
-                require_no_secrets(split_url(endpoint), "set AWS_ACCESS_KEY_ID and its neighbours")
+            if endpoint:  # saved with the container
+                require_no_secrets(
+                    split_url(endpoint), "set AWS_ACCESS_KEY_ID and the related variables"
+                )
             options = S3Options(
                 region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"),
                 endpoint_url=endpoint,
@@ -175,8 +174,8 @@ def _store_for(prefix: str) -> AnyObjectStoreConfig:
             return ObjectStoreConfig.Http()
         case scheme:
             raise InvalidInputError(
-                f"{redact_url(prefix)!r}: no container is made for the scheme {scheme!r}; use "
-                "file, s3, gs, az or https, or add a VirtualChunkContainer to the repository's "
+                f"{redact_url(prefix)!r}: the scheme {scheme!r} is not supported; use file, "
+                "s3, gs, az or https, or add a VirtualChunkContainer to the repository's "
                 "configuration",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
@@ -187,12 +186,12 @@ def _is_local(prefix: str) -> bool:
 
 
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
-    # Not files of references: what those refer to lies elsewhere.
-    named = [one for one in sources if not os.fspath(one).endswith(_REFERENCES)]
+    # Reference files point to files elsewhere.
+    named = [source for source in sources if not os.fspath(source).endswith(_REFERENCES)]
     folders = dict.fromkeys(map(source_prefix, named))
-    if config.virtual_chunk_containers is None:  # the default containers reach all others
-        folders = {one: None for one in folders if _is_local(one)}
-    missing = [one for one in folders if _find_container(config, one) is None]
+    if config.virtual_chunk_containers is None:  # the default containers cover all others
+        folders = {folder: None for folder in folders if _is_local(folder)}
+    missing = [folder for folder in folders if _find_container(config, folder) is None]
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "
@@ -203,7 +202,7 @@ def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLi
 
 
 def _add(config: RepositoryConfig, prefix: str) -> bool:
-    """Add a container, unless one covers the prefix; tells whether it did."""
+    """Add a container unless one covers the prefix; return whether it was added."""
     if _find_container(config, prefix) is not None:
         return False
     config.set_virtual_chunk_container(create_container(prefix))
@@ -219,8 +218,12 @@ def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContai
 
 
 def _access(config: RepositoryConfig, prefixes: Sequence[str]) -> dict[str, AnyCredential]:
-    found = [_find_container(config, one) for one in prefixes]
-    return {one.url_prefix: _credential(one.store) for one in found if one is not None}
+    found = [_find_container(config, prefix) for prefix in prefixes]
+    return {
+        container.url_prefix: _credential(container.store)
+        for container in found
+        if container is not None
+    }
 
 
 def _credential(store: AnyObjectStoreConfig) -> AnyCredential:

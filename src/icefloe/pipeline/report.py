@@ -1,4 +1,4 @@
-"""What a job is going to do, what it did, and what it could not do; for people and for programs."""
+"""Plans, reports and failures of jobs, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,29 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAX_SHOWN: Final = 20
-"""More failures than this do not help whoever reads them; programs get all."""
+"""Failures in a message; `JobFailedError.failures` has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job would do; made without touching anything.
+    """What a job would do, determined without writing.
 
     Parameters
     ----------
-    job
-        The kind of job.
     target
-        The repository and branch that get the commit, or where an export goes.
+        The repository and branch, or the target of an export.
     steps
-        What will happen, a sentence each.
-    tasks
-        How many pieces the work is cut into.
+        One sentence per step.
     bytes_read, bytes_written
-        In memory, before compression; what is not known is 0. Of files, as they are compressed.
+        In memory, uncompressed; compressed for files. 0 if unknown.
     task_bytes
-        How much memory the largest task takes.
+        The memory of the largest task.
     is_estimate
-        Whether tasks and bytes are about so many: files tell more only when they are read.
+        Whether tasks and bytes are estimates: exact numbers require parsing the files.
     """
 
     job: str
@@ -51,7 +47,7 @@ class Plan:
         return self.tasks > 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan for programs."""
+        """Return the plan as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -63,19 +59,19 @@ class Plan:
 
     def _sizes(self) -> list[str]:
         about = "about " if self.is_estimate else ""
-        told = [f"{about}{format_count(self.tasks, 'task')}"]
+        sizes = [f"{about}{format_count(self.tasks, 'task')}"]
         if self.task_bytes:
-            told.append(f"at most {format_bytes(self.task_bytes)} of memory each")
+            sizes.append(f"at most {format_bytes(self.task_bytes)} of memory each")
         if self.bytes_read:
-            told.append(f"reads {about}{format_bytes(self.bytes_read)}")
+            sizes.append(f"reads {about}{format_bytes(self.bytes_read)}")
         if self.bytes_written:
-            told.append(f"writes {about}{format_bytes(self.bytes_written)}")
-        return told
+            sizes.append(f"writes {about}{format_bytes(self.bytes_written)}")
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A source, or a piece of an array, that something was wrong with."""
+    """A source, or a part of an array, that failed."""
 
     source: str
     reason: str
@@ -93,19 +89,17 @@ class Report:
     snapshot_id
         The commit; None if there was nothing to commit.
     is_new
-        Whether this run made it; else it was there already.
+        Whether this run made the commit.
     files
-        How many sources went into it.
+        The number of source files.
     chunks, bytes_written
-        What was written, or referred to.
-    seconds
-        From the plan to the commit.
+        Written, or referenced.
     left_out
-        The sources that ``on_error="skip"`` went on without.
+        The sources that ``on_error="skip"`` excluded.
     released
-        The files outside of the repository that the commit does not need any more.
+        External files that the commit no longer needs.
     rows
-        How many were exported, as rows.
+        The number of exported rows.
     """
 
     job: str
@@ -120,7 +114,7 @@ class Report:
     rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report for programs."""
+        """Return the report as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -129,35 +123,33 @@ class Report:
         if self.job == "export":
             text = f"export: wrote snapshot {self.snapshot_id}"
         elif not self.is_new:
-            return f"{self.job}: was committed before, as {self.snapshot_id}"
+            return f"{self.job}: already committed as {self.snapshot_id}"
         else:
             text = f"{self.job}: committed {self.snapshot_id}"
         text += f": {self._amounts()} in {self.seconds:.1f} s"
         if self.released:
-            text += f"; {format_count(len(self.released), 'file')} outside not needed any more"
+            text += f"; {format_count(len(self.released), 'external file')} no longer needed"
         if self.left_out:
             text += f"; left out {len(self.left_out)}:\n{_format_failures(self.left_out)}"
         return text
 
     def _amounts(self) -> str:
-        """Say what there was of everything; what a job has nothing to do with is left out."""
+        """List the nonzero counts."""
         amounts = {"file": self.files, "row": self.rows, "chunk": self.chunks}
-        told = [format_count(count, what) for what, count in amounts.items() if count]
-        referred = " referred to," if self.job == "virtualize" else ""
-        return ", ".join([*told, format_bytes(self.bytes_written)]) + referred
+        counts = [format_count(count, what) for what, count in amounts.items() if count]
+        referred = " referenced," if self.job == "virtualize" else ""
+        return ", ".join([*counts, format_bytes(self.bytes_written)]) + referred
 
 
 class JobFailedError(IcefloeError):
-    """A job stopped before its commit; says everything that was wrong, not only the first.
+    """A job that stopped before its commit; lists all failures.
 
     Parameters
     ----------
-    job
-        The kind of job.
     failures
-        The sources, or pieces of arrays, that failed.
+        The sources, or parts of arrays, that failed.
     remedy
-        What to do next, if it is not about sources.
+        What to do next; None if sources failed.
     """
 
     def __init__(self, job: str, failures: Sequence[Failure], *, remedy: str | None = None) -> None:
@@ -167,7 +159,7 @@ class JobFailedError(IcefloeError):
         super().__init__(self._format_message(_MAX_SHOWN), kind=ErrorKind.INVALID_VIRTUAL_REF)
 
     def in_full(self) -> str:
-        """Say everything that was wrong, however long that is."""
+        """Return the message with all failures."""
         return self._format_message(len(self.failures))
 
     def _format_message(self, max_shown: int) -> str:
@@ -176,17 +168,17 @@ class JobFailedError(IcefloeError):
         return (
             f"{self.job}: nothing was {done}, {len(self.failures)} of its {what} failed:\n"
             f"{_format_failures(self.failures, max_shown)}\n"
-            + (self.remedy or 'mend them, or go on without them with on_error="skip"')
+            + (self.remedy or 'fix them, or exclude them with on_error="skip"')
         )
 
 
 def format_count(count: int, what: str) -> str:
-    """Write a number of things for people."""
+    """Format a count with its noun."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

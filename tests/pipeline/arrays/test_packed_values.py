@@ -1,4 +1,4 @@
-"""Unpacking by scale, offset and missing values: what xarray makes of the same numbers."""
+"""Undecoder by scale, offset and missing values: what xarray makes of the same numbers."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_values_are_those_of_xarray(dtype: str, attributes: dict[str, Any]) -> N
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in attributes.items()
     }
-    array, packing = unpack_array(document(dtype, stored), "f8")
-    assert packing is not None
-    np.testing.assert_allclose(packing.values(numbers), decoded(numbers, attributes), rtol=1e-15)
+    array, decoder = unpack_array(document(dtype, stored), "f8")
+    assert decoder is not None
+    np.testing.assert_allclose(decoder.decode(numbers), decoded(numbers, attributes), rtol=1e-15)
     assert array.dtype == np.float64
     assert array.document["attributes"] == {}
     assert np.isnan(array.parse_metadata().fill_value)
@@ -72,24 +72,24 @@ def test_values_are_those_of_xarray(dtype: str, attributes: dict[str, Any]) -> N
 def test_missing_floats_are_read_as_zarr_writes_them() -> None:
     fill = base64.standard_b64encode(struct.pack("<d", np.float32(1e20))).decode()
     attributes = {"scale_factor": 2.0, "_FillValue": fill}
-    _, packing = unpack_array(document("f4", attributes, 0.0))
-    assert packing is not None
-    found = packing.values(np.array([1, 1e20, np.nan], "f4"))
+    _, decoder = unpack_array(document("f4", attributes, 0.0))
+    assert decoder is not None
+    found = decoder.decode(np.array([1, 1e20, np.nan], "f4"))
     np.testing.assert_array_equal(found, [2, np.nan, np.nan])
 
 
 def test_a_number_without_dimensions_is_unpacked_too() -> None:
-    _, packing = unpack_array(document("i2", {"scale_factor": 2.0, "_FillValue": 3}))
-    assert packing is not None
-    assert packing.values(np.array(4, "i2")) == 8
-    assert np.isnan(packing.values(np.array(3, "i2")))
+    _, decoder = unpack_array(document("i2", {"scale_factor": 2.0, "_FillValue": 3}))
+    assert decoder is not None
+    assert decoder.decode(np.array(4, "i2")) == 8
+    assert np.isnan(decoder.decode(np.array(3, "i2")))
 
 
 @pytest.mark.parametrize("dtype, values", [("i1", "f4"), ("u2", "f4"), ("i4", "f8"), ("f4", "f8")])
 def test_the_type_of_values_is_the_smallest_that_holds_the_numbers(dtype: str, values: str) -> None:
-    array, packing = unpack_array(document(dtype, {"scale_factor": 1.0}))
-    assert packing is not None
-    assert array.dtype == packing.values(np.zeros(5, dtype)).dtype == np.dtype(values)
+    array, decoder = unpack_array(document(dtype, {"scale_factor": 1.0}))
+    assert decoder is not None
+    assert array.dtype == decoder.decode(np.zeros(5, dtype)).dtype == np.dtype(values)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"_FillValue": 3}, {"units": "K"}])
@@ -99,5 +99,5 @@ def test_what_is_not_packed_stays(attributes: dict[str, Any]) -> None:
 
 
 def test_values_that_are_no_floats_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"/a: .*not int16: take float32"):
+    with pytest.raises(InvalidInputError, match=r"/a: .*need float32 or float64, not int16"):
         unpack_array(document("i2", {"scale_factor": 2.0}), "i2")

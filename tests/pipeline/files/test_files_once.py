@@ -135,7 +135,7 @@ def test_a_record_that_was_damaged_is_told(
     ingest(None, repository, paths[:1], dims="step")
     with repository.transaction("main", message="damage") as store:
         zarr.open_group(store).attrs[ATTRIBUTE] = record
-    with pytest.raises(icefloe.InvalidInputError, match=f"/: its attribute {ATTRIBUTE}"):
+    with pytest.raises(icefloe.InvalidInputError, match=f"/: the attribute {ATTRIBUTE}"):
         append(None, repository, paths, dim="step")
 
 

@@ -33,7 +33,7 @@ def test_the_odd_one_is_named(job: Any, folder: Path, repository: icefloe.Reposi
     """Also where it is the first; the others are kept if the job may go on without it."""
     paths = write_files(folder, 4)
     raise_heights(paths[0])
-    with pytest.raises(JobFailedError, match=r"height: has other values .*part-001") as told:
+    with pytest.raises(JobFailedError, match=r"height: differs in value .*part-001") as told:
         job(None, repository, paths)
     assert [failure.source for failure in told.value.failures] == [paths[0].as_uri()]
     assert "drop_variables=['height']" in str(told.value)
@@ -51,7 +51,7 @@ def test_what_is_appended_agrees_with_the_group(
     paths = write_files(folder, 2)
     job(None, repository, paths)
     odd = raise_heights(write_file(folder / "late.nc", 4))
-    with pytest.raises(JobFailedError, match="height: has other values than in the repository"):
+    with pytest.raises(JobFailedError, match="height: differs in value from the repository"):
         job(None, repository, [odd], append=True)
     job(None, repository, [write_file(folder / "good.nc", 4)], append=True)
     assert dataset(repository).sizes["time"] == 6
@@ -106,10 +106,10 @@ def test_a_grid_of_files_has_one_array_for_each_place(
         return [tile(folder / f"{day}-{column}.nc", day, column, **options) for column in (0, 1)]
 
     (name,) = odd
-    with pytest.raises(JobFailedError, match=rf"{name}: has other values than in"):
+    with pytest.raises(JobFailedError, match=rf"{name}: differs in value from"):
         job(None, repository, [*tiles(0), *tiles(1), *tiles(2, **odd)], dims=("time", "x"))
     job(None, repository, [*tiles(0), *tiles(1)], dims=("time", "x"))
-    with pytest.raises(JobFailedError, match=rf"{name}: has other values than in the repository"):
+    with pytest.raises(JobFailedError, match=rf"{name}: differs in value from the repository"):
         job(None, repository, tiles(2, **odd), dims=("time", "x"), append=True)
     job(None, repository, tiles(2), dims=("time", "x"), append=True)
     found = dataset(repository)
@@ -123,7 +123,7 @@ def test_what_was_converted_is_compared_as_files_have_it(
     ingest(None, repository, write_files(folder, 2), dtype="f8")
     assert dataset(repository).height.dtype == np.float64
     odd = raise_heights(write_file(folder / "late.nc", 4))
-    with pytest.raises(JobFailedError, match="height: has other values than in the repository"):
+    with pytest.raises(JobFailedError, match="height: differs in value from the repository"):
         ingest(None, repository, [odd], append=True)
     ingest(None, repository, [write_file(folder / "good.nc", 4)], append=True)
 

@@ -149,7 +149,7 @@ def test_rows_without_spark(
     assert report.files == len(list((tmp_path / "all rows").rglob("*.parquet")))
     assert (len(list((tmp_path / "all rows").iterdir())) > 1) == bool(folders)
     assert told[0][0] == 0
-    with pytest.raises(AlreadyExistsError, match="is there already"):
+    with pytest.raises(AlreadyExistsError, match="already exists"):
         export(None, repository, rows, **options)
     with pytest.raises(InvalidInputError, match="leave --no-spark out"):
         export(None, repository, "s3://bucket/rows", **options)

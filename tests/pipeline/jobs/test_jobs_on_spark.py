@@ -218,7 +218,7 @@ def test_rows_in_long_form(spark: Any, repository: icefloe.Repository, tmp_path:
     np.testing.assert_array_equal(rows["air"].to_numpy("f4"), values.reshape(-1))
     np.testing.assert_array_equal(rows["lon"].to_numpy()[:17], np.arange(17) * 0.5)
     for dry_run in (True, False):
-        with pytest.raises(AlreadyExistsError, match="rows is there already"):
+        with pytest.raises(AlreadyExistsError, match="rows already exists"):
             export(spark, repository, target, format="parquet", dry_run=dry_run)
     assert list((tmp_path / "rows").glob("*.parquet")) == parts
 

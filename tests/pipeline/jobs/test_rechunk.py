@@ -135,7 +135,7 @@ def test_texts_are_not_cut_off_nor_times_rounded(
     with repository.transaction("main", message="longer") as store:
         zarr.open_array(store, path="fixed")[3] = "four"
     before = repository.lookup_branch("main")
-    says = rf"/{name} \[0:7\]: .* do not fit|does not become"
+    says = rf"/{name} \[0:7\]: .* do not fit|cannot convert"
     with pytest.raises((JobFailedError, InvalidInputError), match=says):
         rechunk(None, repository, name, dtype=dtype)
     assert repository.lookup_branch("main") == before
@@ -220,15 +220,19 @@ def test_a_dry_run_writes_nothing(
         ({"arrays": "none", "chunks": (1,)}, NodeNotFoundError, "no group or array at /none"),
         ({"arrays": "air", "chunks": (0, 1, 1)}, InvalidInputError, "/air: .* must be positive"),
         ({"arrays": "air", "chunks": (-2, 1, 1)}, InvalidInputError, "must be positive"),
-        ({"arrays": "air", "chunks": (1.5, 1, 1)}, InvalidInputError, "not whole numbers"),
+        ({"arrays": "air", "chunks": (1.5, 1, 1)}, InvalidInputError, "must be integers"),
         ({"arrays": "air", "chunks": (5, 5)}, InvalidInputError, "array of 3 dimensions"),
         ({"arrays": "air", "chunks": {"depth": 2}}, InvalidInputError, "dimension 'depth'"),
         ({"arrays": "/", "chunks": {"depth": 2}}, InvalidInputError, "no array in / has"),
         ({"arrays": "/", "chunks": (1, 1, 1)}, InvalidInputError, "/ is a group"),
-        ({"arrays": "air", "chunks": (5, 4, 6), "shards": (7, 4, 6)}, InvalidInputError, "whole"),
+        (
+            {"arrays": "air", "chunks": (5, 4, 6), "shards": (7, 4, 6)},
+            InvalidInputError,
+            "multiple",
+        ),
         ({"arrays": "air", "chunks": (5, 4, 6), "target": "mask"}, AlreadyExistsError, "/mask is"),
         ({"arrays": "air", "chunks": (20, 13, 17), "task_bytes": 100}, InvalidInputError, "memory"),
-        ({"arrays": "air", "dtype": "i4"}, InvalidInputError, "float32 does not become int32"),
+        ({"arrays": "air", "dtype": "i4"}, InvalidInputError, "cannot convert float32 to int32"),
         ({"arrays": "air", "codecs": [{"name": "nonsense"}]}, InvalidInputError, "nonsense"),
         ({"arrays": "air", "transaction_id": ""}, InvalidInputError, "transaction_id is empty"),
         ({"arrays": "air", "task_bytes": 0}, InvalidInputError, "task_bytes is"),

@@ -342,7 +342,7 @@ def test_times_from_other_origins_are_brought_together(
 def test_overlapping_and_unsorted_files(folder: Path, repository: icefloe.Repository) -> None:
     paths = write_files(folder, 3)
     twice = write_file(folder / "twice.nc", 3)
-    with pytest.raises(JobFailedError, match=r"twice.nc: time: goes from 3 to 4, and overlaps 2"):
+    with pytest.raises(JobFailedError, match=r"twice.nc: time: ranges from 3 to 4, and overlaps 2"):
         virtualize(None, repository, [*paths, twice])
     with pytest.raises(JobFailedError, match=r"part-000.nc: time: .*put the files in order"):
         virtualize(None, repository, paths[::-1], order="given")
@@ -403,7 +403,7 @@ def test_staged_references_that_somebody_replaced_are_not_unpickled(
     data = zstandard.compress(pickle.dumps(Dangerous(tmp_path / "made")))
     repository.storage.put(chunk_key(staged.ref.id), data)
     replaced = staged._replace(ref=ChunkRef(staged.ref.id, 0, len(data)))
-    with pytest.raises(icefloe.FormatError, match=r"chunks/\w+.* not what this job wrote"):
+    with pytest.raises(icefloe.FormatError, match=r"chunks/\w+.* replaced after this job wrote it"):
         load_staged(connection, replaced)
     assert not (tmp_path / "made").exists()
 

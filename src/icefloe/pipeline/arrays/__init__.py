@@ -1,1 +1,1 @@
-"""What jobs on arrays share: metadata, work splitting, value conversion."""
+"""Building blocks of array jobs: metadata, work splitting, copying and value conversion."""

@@ -1,7 +1,7 @@
-"""What the ``zarr.json`` of an array says about its chunks, and how it reads with other ones. Pure.
+"""Array metadata (``zarr.json``) and edits of its chunks, codecs and data type. Pure.
 
-The document is edited, not made anew: attributes, dimension names, fill value, codecs and whatever
-an extension of Zarr added stay as they are unless they are what is asked to change.
+Edits keep everything they do not concern: attributes, dimension names, fill value, codecs and
+fields of Zarr extensions. Zarr v3 core spec, "Array metadata".
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 ChunkSpec = Mapping[str, int] | Sequence[int]
-"""Chunk lengths by the name of their dimension (others stay as they are), or one for each; -1
-means the whole dimension."""
+"""Chunk lengths by dimension name (others stay), or one per dimension; -1 is a whole dimension."""
 
 CODECS: Final = (
     {"name": "bytes", "configuration": {"endian": "little"}},
     {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
 )
-"""What native chunks are written with, unless somebody says otherwise: files have other codecs."""
+"""Default codecs of native chunks; the codecs of source files are not kept."""
 
 _TEXT_BYTES: Final = 64
-"""What an item of variable length is counted as in plans."""
+"""Assumed size of a variable-length item in plans."""
 
 _SHARDING: Final = "sharding_indexed"
 _INDEX_CODECS: Final = [
@@ -51,96 +50,82 @@ _INDEX_CODECS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class ArrayDocument:
-    """The metadata of one array.
-
-    Parameters
-    ----------
-    path
-        Where the array is.
-    document
-        Its ``zarr.json``, parsed; not to be changed.
-    """
+    """The path of an array and its parsed ``zarr.json``, which is never modified."""
 
     path: str
     document: Mapping[str, Any]
 
     @classmethod
     def of(cls, node: NodeSnapshot) -> ArrayDocument:
-        """Read the metadata of an array of a repository."""
+        """Parse the metadata of a repository node."""
         return cls(node.path.value, json.loads(node.user_data))
 
     @classmethod
     def from_zarr(cls, path: str, array: Any) -> ArrayDocument:
-        """Read the metadata of an array of Zarr, for an array at a path."""
+        """Return the metadata of a Zarr array, placed at ``path``."""
         prototype = zarr.core.buffer.default_buffer_prototype()
         stored = array.metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
         return cls(path, json.loads(stored))
 
     @property
     def shape(self) -> Shape:
-        """How many items there are along each dimension."""
+        """The array shape."""
         return tuple(self.document["shape"])
 
     @property
     def dimension_names(self) -> tuple[str | None, ...]:
-        """The name of each dimension, None where it has none."""
+        """The name of each dimension, None if unnamed."""
         return tuple(self.document.get("dimension_names") or (None,) * len(self.shape))
 
     @property
     def write_unit(self) -> Shape:
-        """What is one object: a shard, or a chunk where there are no shards."""
+        """The shape of one stored object: a shard, or a chunk without sharding."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
             raise InvalidInputError(
-                f"{self.path}: its chunk grid is {grid['name']!r}; jobs work on arrays whose "
-                "chunks all have one shape: copy it into one with a regular grid first",
+                f"{self.path}: chunk grid {grid['name']!r} is not supported; jobs need a regular "
+                "chunk grid: copy the array into one first",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
         return tuple(grid["configuration"]["chunk_shape"])
 
     @property
     def shards(self) -> Shape | None:
-        """The shape of a shard, None where there are none."""
+        """The shard shape, None without sharding."""
         return None if self._sharding is None else self.write_unit
 
     @property
     def chunks(self) -> Shape:
-        """What is decoded at a time: a chunk, which may be inside of a shard."""
+        """The chunk shape; with sharding, the inner chunk shape."""
         inner = self._sharding
         return self.write_unit if inner is None else tuple(inner["configuration"]["chunk_shape"])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the items in memory."""
+        """The in-memory data type."""
         dtype: np.dtype[Any] = self.parse_metadata().dtype.to_native_dtype()
         return dtype
 
     @property
     def item_bytes(self) -> int:
-        """How large an item is in memory, about so for texts."""
+        """The in-memory size of an item; an estimate for variable-length strings."""
         dtype = self.dtype
         return _TEXT_BYTES if dtype.kind in "OT" else max(1, dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
-        """How large the array is in memory."""
+        """The in-memory size of the array."""
         return prod(self.shape) * self.item_bytes
 
     def to_bytes(self) -> bytes:
-        """Write the document."""
+        """Encode the document as JSON."""
         return json.dumps(self.document).encode()
 
     def parse_metadata(self) -> ArrayV3Metadata:
-        """Let Zarr read the document.
-
-        Raises
-        ------
-        InvalidInputError
-            If Zarr refuses it.
-        """
+        """Parse the document with Zarr; raise `InvalidInputError` if Zarr rejects it."""
         try:
             with warnings.catch_warnings():
-                # Whoever created the array was told already; of codecs that files have, nobody.
+                # Warned about at creation; codecs of source files cannot be chosen.
                 warnings.simplefilter("ignore", UnstableSpecificationWarning)
                 warnings.simplefilter("ignore", ZarrUserWarning)
                 return ArrayV3Metadata.from_dict(dict(self.document))
@@ -150,29 +135,29 @@ class ArrayDocument:
             ) from error
 
     def at(self, path: str) -> ArrayDocument:
-        """Return the same metadata for another place."""
+        """Return the same metadata at another path."""
         return replace(self, path=path)
 
     def with_shape(self, shape: Sequence[int]) -> ArrayDocument:
-        """Return the metadata of an array of another shape."""
+        """Return the metadata with another shape."""
         return replace(self, document={**self.document, "shape": list(shape)})
 
     def with_chunks(
         self,
         chunks: ChunkSpec | None = None,
-        shards: ChunkSpec | bool | None = None,  # noqa: FBT001 - False is no flag, but no shards
+        shards: ChunkSpec | bool | None = None,  # noqa: FBT001 - False means unsharded
         codecs: Sequence[Any] | None = None,
     ) -> ArrayDocument:
-        """Return the metadata of the same array in other chunks.
+        """Return the metadata with other chunks, shards or codecs.
 
         Parameters
         ----------
         chunks
-            The new chunk shape; as it is if not given.
+            The new chunk shape; unchanged if None.
         shards
-            The new shape of shards, False for none; as it is if not given.
+            The new shard shape, False for no sharding; unchanged if None.
         codecs
-            The chain of codecs for each chunk, as objects of Zarr or as their metadata.
+            The codecs of a chunk, as Zarr objects or their metadata.
 
         Raises
         ------
@@ -190,8 +175,8 @@ class ArrayDocument:
         if outer is not None and any(
             whole % part for whole, part in zip(outer, inner, strict=True)
         ):
-            raise self._bad(
-                f"shards of {_format_shape(outer)} do not consist of whole chunks of "
+            raise self._invalid(
+                f"shards of {_format_shape(outer)} are not a multiple of chunks of "
                 f"{_format_shape(inner)}; give other shards, or shards=False for none"
             )
         sharding = self._sharding
@@ -220,43 +205,39 @@ class ArrayDocument:
         return changed
 
     def with_dtype(self, dtype: Any) -> ArrayDocument:
-        """Return the metadata of the same array with items of another data type.
+        """Return the metadata with another data type of the same kind.
 
-        Filters that depend on the type are refused, and the serializer is the type's own.
-
-        Raises
-        ------
-        InvalidInputError
-            If the fill value or the filters do not fit.
+        The serializer becomes the default of the type. Raises `InvalidInputError` if the fill value
+        does not fit, or a codec may depend on the data type.
         """
         try:
-            wanted = np.dtype(dtype)
+            target = np.dtype(dtype)
         except TypeError as error:
-            raise self._bad(f"{dtype!r} is no data type: {error}") from error
-        if wanted == self.dtype:
+            raise self._invalid(f"{dtype!r} is not a data type: {error}") from error
+        if target == self.dtype:
             return self
-        if not np.can_cast(self.dtype, wanted, "same_kind"):
-            raise self._bad(
-                f"{self.dtype} does not become {wanted} without losing what it means; compute a "
-                "new array instead"
+        if not np.can_cast(self.dtype, target, "same_kind"):
+            raise self._invalid(
+                f"cannot convert {self.dtype} to {target} without changing values; compute a new "
+                "array instead"
             )
         fill = np.asarray(self.parse_metadata().fill_value)
-        cast = fill.astype(wanted)
+        cast = fill.astype(target)
         if not np.array_equal(cast.astype(fill.dtype), fill, equal_nan=fill.dtype.kind in "fcmM"):
-            raise self._bad(f"its fill value {fill[()]!r} does not fit {wanted}")
-        attributes = self._retype_attributes(wanted)
+            raise self._invalid(f"fill value {fill[()]!r} does not fit {target}")
+        attributes = self._retype_attributes(target)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnstableSpecificationWarning)
             model = zarr.create_array(
-                zarr.storage.MemoryStore(), shape=(1,), dtype=wanted, fill_value=cast[()]
+                zarr.storage.MemoryStore(), shape=(1,), dtype=target, fill_value=cast[()]
             )
-        told = ArrayDocument.from_zarr(self.path, model).document
+        typed = ArrayDocument.from_zarr(self.path, model).document
         serializer = next(
-            codec for codec in told["codecs"] if codec["name"] not in {"zstd", "transpose"}
+            codec for codec in typed["codecs"] if codec["name"] not in {"zstd", "transpose"}
         )
         own = self._sharding
         chain = self.document["codecs"] if own is None else own["configuration"]["codecs"]
-        retyped = [self._retype_codec(codec, serializer, wanted.itemsize) for codec in chain]
+        retyped = [self._retype_codec(codec, serializer, target.itemsize) for codec in chain]
         if own is not None:
             settings = {**own["configuration"], "codecs": retyped}
             retyped = [{**own, "configuration": settings}]
@@ -265,32 +246,32 @@ class ArrayDocument:
             document={
                 **self.document,
                 "attributes": attributes,
-                "data_type": told["data_type"],
-                "fill_value": told["fill_value"],
+                "data_type": typed["data_type"],
+                "fill_value": typed["fill_value"],
                 "codecs": retyped,
             },
         )
         changed.parse_metadata()
         return changed
 
-    def _retype_attributes(self, wanted: np.dtype[Any]) -> dict[str, Any]:
-        """Return the attributes as they are with another data type: some name numbers of it."""
+    def _retype_attributes(self, target: np.dtype[Any]) -> dict[str, Any]:
+        """Return the attributes for another data type: missing values follow it."""
         attributes = dict(self.document.get("attributes") or {})
         if "_Unsigned" in attributes:
-            raise self._bad(
-                "by its attribute _Unsigned its numbers are other ones than are stored: leave its "
-                "data type, or take floating point when it is ingested"
+            raise self._invalid(
+                "the attribute _Unsigned reinterprets its values: keep the data type, or ingest "
+                "as floating point"
             )
         for name in MISSING if self.dtype.kind in "iuf" else ():
             numbers = read_missing_numbers({name: attributes.get(name)}, self.dtype, self.dtype)
             for number in numbers:
                 with np.errstate(over="ignore"):
-                    cast = np.array(number).astype(wanted)
-                # Floats are rounded, as the data are.
+                    cast = np.array(number).astype(target)
+                # Floats are rounded like the data.
                 is_kept = np.isfinite(cast) == np.isfinite(number)
                 if not is_kept or (self.dtype.kind != "f" and cast.astype(self.dtype) != number):
-                    raise self._bad(f"its attribute {name} = {number!r} does not fit {wanted}")
-                if wanted.kind == "f":
+                    raise self._invalid(f"attribute {name} = {number!r} does not fit {target}")
+                if target.kind == "f":
                     is_fill = name == "_FillValue"
                     attributes[name] = encode_float_fill(float(cast)) if is_fill else float(cast)
         return attributes
@@ -312,9 +293,8 @@ class ArrayDocument:
             return {**codec, "configuration": {**settings, "typesize": item_bytes}}
         if name in _INDEPENDENT:
             return codec
-        raise self._bad(
-            f"its codec {name!r} may depend on the data type: say with codecs=[…] what takes its "
-            "place"
+        raise self._invalid(
+            f"codec {name!r} may depend on the data type: pass a replacement as codecs=[…]"
         )
 
     def _resolve_lengths(self, what: str, spec: ChunkSpec, present: Shape) -> Shape:
@@ -323,9 +303,9 @@ class ArrayDocument:
         if isinstance(spec, Mapping):
             unknown = [name for name in spec if name not in names]
             if unknown:
-                raise self._bad(
-                    f"{what} name the dimension {unknown[0]!r}, which is not one of "
-                    f"{', '.join(str(name) for name in names) or 'none at all'}"
+                raise self._invalid(
+                    f"{what} name the dimension {unknown[0]!r}, not one of "
+                    f"{', '.join(str(name) for name in names) or '(none)'}"
                 )
             lengths = [
                 spec.get(name, length) if name is not None else length
@@ -335,18 +315,18 @@ class ArrayDocument:
             try:
                 lengths = list(spec)
             except TypeError as error:
-                raise self._bad(
-                    f"{what} are lengths by dimension or a tuple of them, not {spec!r}"
+                raise self._invalid(
+                    f"{what} must be lengths by dimension or a tuple, not {spec!r}"
                 ) from error
         if len(lengths) != len(shape):
-            raise self._bad(
+            raise self._invalid(
                 f"{what} {tuple(lengths)} do not fit an array of {len(shape)} dimensions"
             )
         for length in lengths:
             if isinstance(length, bool) or not isinstance(length, int | np.integer):
-                raise self._bad(f"{what} {tuple(lengths)} are not whole numbers")
+                raise self._invalid(f"{what} {tuple(lengths)} must be integers")
             if length < 1 and length != -1:
-                raise self._bad(
+                raise self._invalid(
                     f"{what} {tuple(lengths)} must be positive, or -1 for a whole dimension"
                 )
         return tuple(
@@ -354,12 +334,12 @@ class ArrayDocument:
             for length, size in zip(lengths, shape, strict=True)
         )
 
-    def _bad(self, problem: str) -> InvalidInputError:
+    def _invalid(self, problem: str) -> InvalidInputError:
         return InvalidInputError(f"{self.path}: {problem}", kind=ErrorKind.INVALID_ARRAY_METADATA)
 
 
 _INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})
-"""Codecs that work on bytes, or on items whatever they are."""
+"""Codecs that do not depend on the data type."""
 
 
 def _format_shape(shape: Shape) -> str:

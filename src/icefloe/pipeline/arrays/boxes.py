@@ -1,10 +1,10 @@
-"""How an array is cut into pieces of work, so that each source chunk is read once. Pure.
+"""Work splitting for array copies, so that each source chunk is read once. Pure.
 
-A *box* is as much of an array as one task holds in memory: whole target chunks, so that no two
-tasks write one. Where a box can also be made of whole source chunks within the memory that there
-is, one pass does. Where it cannot (days to decades, say), chunks of a *stage* between the two take
-the data over: the first pass reads whole source chunks and writes whole chunks of the stage, the
-second reads those and writes whole target chunks.
+A *box* is the part of an array that one task holds in memory. It consists of whole target chunks,
+so no two tasks write the same chunk. If a box of whole source *and* target chunks fits in memory,
+one pass is enough. Otherwise the copy takes two passes through intermediate *stage* chunks: the
+first reads whole source chunks and writes whole stage chunks, the second reads those and writes
+whole target chunks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Box = tuple[slice, ...]
 Shape = tuple[int, ...]
 
 MAX_BOXES: Final = 10_000_000
-"""Into more pieces an array is not cut: at 256 MB each that is 2.5 PB, and the driver knows all."""
+"""Limit for the driver, which holds all boxes: 2.5 PB at 256 MB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,12 @@ class CopyPlan:
 
     Parameters
     ----------
-    shape
-        Of the array.
     read
-        The box of the first pass.
+        The box shape of the first pass.
     stage
-        The chunks between the passes; None where one pass does.
+        The intermediate chunk shape; None with one pass.
     write
-        The box of the second pass; the first one's where there is none.
+        The box shape of the second pass; equals ``read`` with one pass.
     """
 
     shape: Shape
@@ -49,12 +47,12 @@ class CopyPlan:
 
     @property
     def first_boxes(self) -> Iterator[Box]:
-        """The pieces of work of the first pass."""
+        """The boxes of the first pass."""
         return boxes(self.shape, self.read)
 
     @property
     def second_boxes(self) -> Iterator[Box]:
-        """The pieces of work of the second pass."""
+        """The boxes of the second pass."""
         return boxes(self.shape, self.write)
 
 
@@ -67,43 +65,41 @@ def plan_copy(
     max_bytes: int,
     min_boxes: int = 1,
 ) -> CopyPlan:
-    """Decide how to copy an array from chunks of one shape into chunks of another.
+    """Plan the copy of an array from ``source`` chunks into ``target`` chunks.
 
     Parameters
     ----------
-    shape, item_bytes
-        The array, and how large one item is in memory.
-    source, target
-        The chunk shapes.
+    item_bytes
+        The in-memory size of an item.
     max_bytes
-        What a box may take.
+        The memory limit of a box.
     min_boxes
-        Into how many pieces the work should be cut where the chunks allow it.
+        The desired number of boxes, if the chunks allow it.
 
     Raises
     ------
     InvalidInputError
-        If a single chunk is larger than what a box may take, or there are too many boxes.
+        If a single chunk exceeds ``max_bytes``, or there are too many boxes.
     """
     full = tuple(max(1, size) for size in shape)
-    room = _Limits(full, item_bytes, max_bytes, min_boxes)
+    limits = _Limits(full, item_bytes, max_bytes, min_boxes)
     source = _clip(source, full)
     target = _clip(target, full)
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
             raise InvalidInputError(
                 f"one {name} chunk of {'x'.join(map(str, chunk))} takes "
-                f"{prod(chunk) * item_bytes:,} bytes in memory, and a task may take "
+                f"{prod(chunk) * item_bytes:,} bytes in memory, and a task may use "
                 f"{max_bytes:,}: give tasks more memory or choose smaller chunks",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
-    both = _clip([lcm(one, other) for one, other in zip(source, target, strict=True)], full)
+    both = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full)
     if prod(both) * item_bytes <= max_bytes:
-        box = _grow_box(both, full, room)
+        box = _grow_box(both, full, limits)
         _require_box_limit(full, box)
         return CopyPlan(tuple(shape), box, None, box)
-    read = _grow_box(source, target, room)
-    write = _grow_box(target, source, room)
+    read = _grow_box(source, target, limits)
+    write = _grow_box(target, source, limits)
     for box in (read, write):
         _require_box_limit(full, box)
     stage = tuple(largest_divisor(first, second) for first, second in zip(read, write, strict=True))
@@ -111,12 +107,12 @@ def plan_copy(
 
 
 def count_boxes(shape: Sequence[int], box: Sequence[int]) -> int:
-    """Say how many boxes tile an array."""
+    """Return the number of boxes that tile an array."""
     return prod(-(-size // step) for size, step in zip(shape, box, strict=True))
 
 
 def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
-    """Yield the boxes that tile an array, the last of each dimension perhaps smaller."""
+    """Yield the boxes that tile an array, clipped at its edges."""
     ranges = [range(0, size, step) for size, step in zip(shape, box, strict=True)]
     for starts in product(*ranges):
         yield tuple(
@@ -126,57 +122,57 @@ def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
 
 
 def _require_box_limit(shape: Shape, box: Shape) -> None:
-    """Raise before a plan takes all memory: a few bytes of metadata can claim any shape."""
+    """Raise if there are too many boxes: a few bytes of metadata can claim any shape."""
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
         raise InvalidInputError(
-            f"its shape of {'x'.join(map(str, shape))} would be cut into {count:,} pieces of work, "
-            f"of {'x'.join(map(str, box))} each, and {MAX_BOXES:,} are the most: choose larger "
-            "chunks, give tasks more memory, or see whether the shape is right",
+            f"a shape of {'x'.join(map(str, shape))} splits into {count:,} boxes of "
+            f"{'x'.join(map(str, box))}, more than {MAX_BOXES:,}: choose larger chunks, give tasks "
+            "more memory, or check the shape",
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def _clip(chunk: Sequence[int], full: Shape) -> Shape:
-    return tuple(min(one, size) for one, size in zip(chunk, full, strict=True))
+    return tuple(min(length, size) for length, size in zip(chunk, full, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What bounds a box."""
+    """The bounds of a box."""
 
     full: Shape
     item_bytes: int
     max_bytes: int
     min_boxes: int
 
-    def takes(self, box: Sequence[int]) -> bool:
+    def allow(self, box: Sequence[int]) -> bool:
         clipped = _clip(box, self.full)
         pieces = count_boxes(self.full, clipped)
         return prod(clipped) * self.item_bytes <= self.max_bytes and pieces >= self.min_boxes
 
 
-def _grow_box(unit: Shape, towards: Shape, room: _Limits) -> Shape:
-    """Multiply a chunk shape until it reaches ``towards`` or the room is used up.
+def _grow_box(unit: Shape, towards: Shape, limits: _Limits) -> Shape:
+    """Multiply a chunk shape until it reaches ``towards`` or the limits.
 
-    Last dimensions first: what is next to each other in memory is so in most files.
+    Last dimensions first: they are contiguous in most files.
     """
     grown = list(unit)
     for axis in reversed(range(len(unit))):
-        one = unit[axis]
-        goal = _round_up(min(towards[axis], room.full[axis]), one)
+        length = unit[axis]
+        goal = _round_up(min(towards[axis], limits.full[axis]), length)
         while grown[axis] < goal:
-            # At least one more, at most double: neither a thousand rounds nor a leap too far.
-            step = max(one, min(grown[axis], goal - grown[axis]) // one * one)
+            # At least one unit more, at most double.
+            step = max(length, min(grown[axis], goal - grown[axis]) // length * length)
             trial = [*grown]
             trial[axis] += step
-            while step > one and not room.takes(trial):
-                step = max(one, step // 2 // one * one)
+            while step > length and not limits.allow(trial):
+                step = max(length, step // 2 // length * length)
                 trial[axis] = grown[axis] + step
-            if not room.takes(trial):
+            if not limits.allow(trial):
                 break
             grown = trial
-    return _clip(grown, room.full)
+    return _clip(grown, limits.full)
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -184,9 +180,9 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def largest_divisor(value: int, limit: int) -> int:
-    """Return the largest divisor of ``value`` that is not larger than ``limit``."""
+    """Return the largest divisor of ``value`` up to ``limit``."""
     best = 1
-    for one in range(1, int(value**0.5) + 1):
-        if value % one == 0:
-            best = max([best, *(each for each in (one, value // one) if each <= limit)])
+    for divisor in range(1, int(value**0.5) + 1):
+        if value % divisor == 0:
+            best = max([best, *(d for d in (divisor, value // divisor) if d <= limit)])
     return best

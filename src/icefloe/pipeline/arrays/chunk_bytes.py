@@ -1,4 +1,4 @@
-"""Chunks as they are stored, byte for byte: found by columns, fetched many at a time."""
+"""Encoded chunk bytes: planned from reference columns, fetched concurrently."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 _PIECE_BYTES: Final = 16_000_000
-"""Chunks of so many bytes are fetched at once."""
+"""Encoded bytes per piece."""
 
 _PIECE_CHUNKS: Final = 4096
-"""So many small chunks are fetched at once."""
+"""Chunks per piece."""
 
 
 MAX_CHUNKS: Final = 10_000_000
-"""Whose references a driver may hold at once, unless somebody says otherwise."""
+"""Default limit of references that a driver holds."""
 
 _REF_BYTES: Final = 300
-"""What a reference takes in the driver, from the plan to the commit."""
+"""Driver memory per reference, from the plan to the commit."""
 
 
 def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
-    """Raise before a driver runs out of memory: it holds the references until the commit."""
+    """Raise before a driver runs out of memory: it holds all references until the commit."""
     if count > max_chunks:
         raise InvalidInputError(
-            f"there are more than {max_chunks:,} chunks to go through (max_chunks), and this "
-            f"process takes about {format_bytes(max_chunks * _REF_BYTES)} of memory for so many: "
-            f"{remedy}raise max_chunks where there is more",
+            f"there are more than {max_chunks:,} chunks (max_chunks), for which this process needs "
+            f"about {format_bytes(max_chunks * _REF_BYTES)} of memory: {remedy}raise max_chunks if "
+            "there is more",
             kind=ErrorKind.NOT_ALLOWED,
         )
 
@@ -51,7 +51,7 @@ def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
 def fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview]]:
-    """Yield the bytes of chunks, wherever they are; neighbours share requests."""
+    """Yield the bytes of chunks, wherever they are stored; adjacent ones share requests."""
     for indices, data in try_fetch_chunks(session, path, coords):
         if isinstance(data, Exception):
             raise data
@@ -61,9 +61,9 @@ def fetch_chunks(
 def try_fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview | Exception]]:
-    """Do as `fetch_chunks`, with the error in place of a chunk that cannot be had."""
+    """Yield as `fetch_chunks` does, with the error in place of a chunk that cannot be read."""
     keys = [chunk_key(path, row) for row in coords.tolist()]
-    # In Zarr's own loop: a notebook has one running in this thread.
+    # In Zarr's event loop: a notebook already runs one in this thread.
     fetched = sync(_fetch(session, keys))
     for row, key, data in zip(coords.tolist(), keys, fetched, strict=True):
         if data is None:
@@ -80,11 +80,11 @@ def chunk_key(path: str, indices: Sequence[int]) -> str:
 
 
 def plan_pieces(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[Piece]:
-    """Cut rows of an array's references, in some order, into pieces of work: path and coords."""
+    """Split rows of an array's references, in the given order, into pieces of (path, coords)."""
     if not len(order):
         return []
     sizes = refs.payloads.length[order].astype(np.int64)
-    # The first row whose end lies past a border begins a piece; large chunks are one each.
+    # A piece ends where the cumulated size crosses a boundary; a large chunk is its own piece.
     ends = np.cumsum(sizes)
     by_bytes = np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1
     by_count = np.arange(_PIECE_CHUNKS, len(order), _PIECE_CHUNKS)
@@ -103,7 +103,7 @@ async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | Exc
     async def fetch(key: str) -> memoryview | Exception | None:
         try:
             buffer = await store.get(key, prototype)
-        except Exception as error:  # noqa: BLE001 - told, or raised by the one who asked
+        except Exception as error:  # noqa: BLE001 - returned to the caller
             return error
         return None if buffer is None else memoryview(buffer.to_bytes())
 

@@ -1,7 +1,7 @@
-"""Arrays at a lower resolution: each item stands for a window of items. Pure.
+"""Downsampling: each output item aggregates a window of items. Pure.
 
-Windows at the far edges may be cut off, and then stand for what there is of them. Missing items
-(NaN, NaT, the ``_FillValue`` of CF) do not count; a window without any other is missing itself.
+Windows at the far edges may be clipped. Missing items (NaN, NaT, CF ``_FillValue``) are ignored; a
+window without any valid item is missing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,18 @@ METHODS: Final = ("mean", "sum", "min", "max", "mode", "nearest")
 
 
 def coarse_shape(shape: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an array whose windows were put together."""
+    """Return the downsampled shape."""
     return tuple(-(-size // factor) for size, factor in zip(shape, factors, strict=True))
 
 
 def coarse_dtype(dtype: np.dtype[Any], method: str) -> np.dtype[Any]:
     """Return the data type of the result.
 
-    Raises
-    ------
-    InvalidInputError
-        If the method cannot be applied to such items.
+    Raises `InvalidInputError` if the method does not apply to the data type.
     """
     if method not in METHODS:
         raise InvalidInputError(
-            f"the method {method!r} is none of {', '.join(METHODS)}",
+            f"method must be one of {', '.join(METHODS)}, not {method!r}",
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
     if dtype.kind not in "biufmM" and method not in {"nearest", "mode"}:
@@ -47,26 +44,26 @@ def coarse_dtype(dtype: np.dtype[Any], method: str) -> np.dtype[Any]:
     if method != "sum" or dtype.kind == "f":
         return dtype
     if dtype.kind == "M":
-        raise InvalidInputError("times have no sum", kind=ErrorKind.INVALID_ARRAY_METADATA)
+        raise InvalidInputError("datetimes have no sum", kind=ErrorKind.INVALID_ARRAY_METADATA)
     return np.dtype("u8") if dtype.kind == "u" else np.dtype("i8") if dtype.kind in "bi" else dtype
 
 
 def coarsen(
     values: NDArray[Any], factors: Sequence[int], method: str, *, missing: Any = None
 ) -> NDArray[Any]:
-    """Put the items of each window together.
+    """Aggregate the items of each window.
 
     Parameters
     ----------
     values
-        Whole windows, but for those at the far edges.
+        Whole windows, except at the far edges.
     factors
-        The length of a window along each dimension.
+        The window length along each dimension.
     method
-        ``mean`` (rounded for whole numbers), ``sum``, ``min``, ``max``, ``mode`` (of equally
-        frequent items the smallest), or ``nearest`` (the first item).
+        ``mean`` (rounded for integers), ``sum``, ``min``, ``max``, ``mode`` (the smallest of
+        equally frequent items) or ``nearest`` (the first item).
     missing
-        What stands for a missing item, besides NaN and NaT.
+        The missing value, besides NaN and NaT.
     """
     dtype = coarse_dtype(values.dtype, method)
     if method == "nearest":
@@ -74,21 +71,21 @@ def coarsen(
     if values.dtype.kind in "mM":
         numbers = coarsen(values.view("i8"), factors, method, missing=np.iinfo("i8").min)
         return numbers.view(values.dtype)
-    windows, is_there = _windows(values, factors, missing)
+    windows, is_valid = _windows(values, factors, missing)
     if method == "mode":
-        return _mode(windows, is_there, missing)
-    count = is_there.sum(axis=-1)
+        return _mode(windows, is_valid, missing)
+    count = is_valid.sum(axis=-1)
     if method in {"min", "max"}:
         least, most = _limits(values.dtype)
         fill = most if method == "min" else least
-        filled = np.where(is_there, windows, np.asarray(fill, values.dtype))
+        filled = np.where(is_valid, windows, np.asarray(fill, values.dtype))
         found = filled.min(axis=-1) if method == "min" else filled.max(axis=-1)
     else:
         exact = values.dtype.kind in "biu"
         wide = dtype if method == "sum" else np.dtype("f8")
         if exact and method == "mean" and values.dtype.itemsize == 8:
-            return _exact_mean(windows, is_there, count, missing)
-        filled = np.where(is_there, windows, np.asarray(0, values.dtype))
+            return _exact_mean(windows, is_valid, count, missing)
+        filled = np.where(is_valid, windows, np.asarray(0, values.dtype))
         found = filled.sum(axis=-1, dtype=wide if exact or method == "mean" else np.dtype("f8"))
         if method == "mean":
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -101,12 +98,12 @@ def coarsen(
 def _windows(
     values: NDArray[Any], factors: Sequence[int], missing: Any
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the items of each window along a last axis, and which of them count."""
-    is_there = np.ones(values.shape, bool)
+    """Return the items of each window along a new last axis, and a mask of valid ones."""
+    is_valid = np.ones(values.shape, bool)
     if values.dtype.kind in "fc":
-        is_there &= ~np.isnan(values)
+        is_valid &= ~np.isnan(values)
     if missing is not None:
-        is_there &= values != missing
+        is_valid &= values != missing
     shape = coarse_shape(values.shape, factors)
     short = [
         (0, size * factor - length)
@@ -114,25 +111,25 @@ def _windows(
     ]
     if any(after for _, after in short):
         values = np.pad(values, short, mode="edge")
-        is_there = np.pad(is_there, short, constant_values=False)
+        is_valid = np.pad(is_valid, short, constant_values=False)
     split = [part for size, factor in zip(shape, factors, strict=True) for part in (size, factor)]
     axes = [*range(0, len(split), 2), *range(1, len(split), 2)]
 
     def split_windows(array: NDArray[Any]) -> NDArray[Any]:
         return array.reshape(split).transpose(axes).reshape(*shape, prod(factors))
 
-    return split_windows(values), split_windows(is_there)
+    return split_windows(values), split_windows(is_valid)
 
 
-def _mode(windows: NDArray[Any], is_there: NDArray[np.bool_], missing: Any) -> NDArray[Any]:
+def _mode(windows: NDArray[Any], is_valid: NDArray[np.bool_], missing: Any) -> NDArray[Any]:
     order = np.argsort(windows, axis=-1, kind="stable")
     windows = np.take_along_axis(windows, order, axis=-1)
-    is_there = np.take_along_axis(is_there, order, axis=-1)
+    is_valid = np.take_along_axis(is_valid, order, axis=-1)
     frequency = np.stack(
         [
             np.where(
-                is_there[..., item],
-                ((windows == windows[..., item : item + 1]) & is_there).sum(axis=-1),
+                is_valid[..., item],
+                ((windows == windows[..., item : item + 1]) & is_valid).sum(axis=-1),
                 0,
             )
             for item in range(windows.shape[-1])
@@ -145,15 +142,15 @@ def _mode(windows: NDArray[Any], is_there: NDArray[np.bool_], missing: Any) -> N
 
 
 def _exact_mean(
-    windows: NDArray[Any], is_there: NDArray[np.bool_], count: NDArray[Any], missing: Any
+    windows: NDArray[Any], is_valid: NDArray[np.bool_], count: NDArray[Any], missing: Any
 ) -> NDArray[Any]:
-    """Round the mean of 64-bit numbers, which floating point has no place for."""
-    filled = np.where(is_there, windows, 0)
+    """Return the rounded mean of 64-bit integers, which float64 cannot represent."""
+    filled = np.where(is_valid, windows, 0)
     some = np.maximum(count, 1).astype(windows.dtype)
     parts = filled // some[..., None]
     rests = (filled - parts * some[..., None]).sum(axis=-1)
     found, rests = parts.sum(axis=-1) + rests // some, rests % some
-    # Halves go to the even neighbour, as everywhere in NumPy.
+    # Round half to even, as NumPy does.
     found += (2 * rests > some) | ((2 * rests == some) & (found % 2 == 1))
     return _with_missing(found.astype(windows.dtype), count == 0, missing)
 

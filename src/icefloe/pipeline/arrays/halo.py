@@ -1,7 +1,7 @@
-"""Blocks of arrays with a margin around them, taken from their neighbours or made at the edges.
+"""Blocks with a halo, read from neighbouring blocks or padded at the array edges.
 
-The margin of a block is what ``numpy.pad`` would give around the whole array, cut out; so results
-do not depend on how an array is cut into blocks.
+The halo is cut from what ``numpy.pad`` would put around the whole array, so results do not depend
+on the block layout.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ BOUNDARIES: Final = ("none", "wrap", "reflect", "symmetric", "nearest", "edge", 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """How far a block reaches beyond itself along one dimension, and what is beyond the edges.
+    """The halo along one dimension.
 
     Parameters
     ----------
     before, after
-        Items.
+        Numbers of items.
     boundary
-        ``none`` (the margin ends at the edge), ``reflect``, ``symmetric``, ``nearest`` or ``edge``,
-        ``constant``, ``wrap``: the names of ``numpy.pad``.
+        A mode of ``numpy.pad`` (``nearest`` is its ``edge``), or ``none`` to clip the halo at the
+        array edge.
     constant
-        What ``constant`` is filled with.
+        The value for ``constant``.
     """
 
     before: int = 0
@@ -44,7 +44,7 @@ class Margin:
     constant: float = 0
 
     def trim(self, part: slice) -> slice:
-        """Tell where a block is inside of itself with its margin."""
+        """Return the position of a block within the block with its halo."""
         start = self.before if self.boundary != "none" else min(self.before, part.start)
         return slice(start, start + part.stop - part.start)
 
@@ -59,13 +59,7 @@ def parse_margins(
     *,
     constant: float,
 ) -> dict[str, Margin]:
-    """Read what the caller says about margins.
-
-    Raises
-    ------
-    InvalidInputError
-        If it names a dimension that is not there, or a margin that cannot be.
-    """
+    """Parse ``halo`` and ``boundary``; raise `InvalidInputError` if they do not fit."""
     wide: Mapping[str, int | tuple[int, int]] = (
         dict.fromkeys(dimensions, halo) if isinstance(halo, int) else halo or {}
     )
@@ -74,12 +68,12 @@ def parse_margins(
         _require_known("halo", name, dimensions)
         before, after = (width, width) if isinstance(width, int) else width
         if before < 0 or after < 0:
-            raise _bad(f"the halo of {name!r} is {width}, and cannot be negative")
+            raise _invalid(f"the halo of {name!r} cannot be negative: {width}")
         mode = boundary if isinstance(boundary, str) else boundary.get(name, "none")
         if mode not in BOUNDARIES:
-            raise _bad(f"the boundary {mode!r} is none of {', '.join(BOUNDARIES)}")
+            raise _invalid(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode!r}")
         if mode == "wrap" and max(before, after) > dimensions[name]:
-            raise _bad(
+            raise _invalid(
                 f"the halo of {name!r} is {width}, which wraps around its {dimensions[name]} items "
                 "more than once"
             )
@@ -96,9 +90,9 @@ def read_with_margins(
     around: Sequence[Margin],
     decode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Any:
-    """Read a block of an array together with its margins; no item is read twice.
+    """Read a block with its halo; no item is read twice.
 
-    ``decode`` makes values of stored numbers; a constant beyond the edges is a value already.
+    ``decode`` converts stored numbers to values; a constant boundary is already a value.
     """
     selection: list[slice | NDArray[np.int64]] = []
     orders: list[NDArray[np.int64]] = []
@@ -108,7 +102,7 @@ def read_with_margins(
         ends = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
         selection.append(slice(*ends) if is_run else items)
         orders.append(order)
-    if all(isinstance(one, slice) for one in selection):
+    if all(isinstance(part, slice) for part in selection):
         block = array[tuple(selection)]
     else:
         block = array.oindex[tuple(selection)]
@@ -126,7 +120,7 @@ def read_with_margins(
 
 
 def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
-    """Tell which items of the whole array a block with its margin is made of, in their order."""
+    """Return the array indices of a block with its halo, in order."""
     places: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
     match margin.boundary:
         case _ if not size:
@@ -148,8 +142,8 @@ def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
 
 def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:
     if name not in dimensions:
-        raise _bad(f"{what} names the dimension {name!r}, which is none of {', '.join(dimensions)}")
+        raise _invalid(f"{what} names the dimension {name!r}, not one of {', '.join(dimensions)}")
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _invalid(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

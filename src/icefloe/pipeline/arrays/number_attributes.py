@@ -1,4 +1,4 @@
-"""Attributes that hold numbers, as files and Zarr's conventions write them. Pure, no I/O."""
+"""Numeric attributes, as files and Zarr conventions encode them. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MISSING: Final = ("_FillValue", "missing_value")
-"""Attributes that name numbers which stand for no value."""
+"""Attributes that hold missing values."""
 
 
 def read_numbers(value: Any) -> NDArray[Any]:
-    """Read an attribute as numbers; what is none, some people write texts there, counts as none.
+    """Return an attribute as numbers; empty if it holds none.
 
-    Zarr's convention for a float's missing value is its bytes in base 64.
+    Zarr's convention for the missing value of floats is base64 of its bytes.
     """
     if isinstance(value, str):
         try:
@@ -34,30 +34,30 @@ def read_numbers(value: Any) -> NDArray[Any]:
 
 
 def encode_float_fill(value: float) -> str:
-    """Write the missing value of floats."""
+    """Encode the missing value of floats."""
     return base64.b64encode(struct.pack("<d", value)).decode()
 
 
 def read_missing_numbers(
     attributes: dict[str, Any], stored: np.dtype[Any], packed: np.dtype[Any]
 ) -> list[Any]:
-    """Return the numbers that stand for no value, as they are read.
+    """Return the missing values, converted to the type they are read as.
 
     Parameters
     ----------
     stored, packed
-        The data types that numbers are stored and read as; integers may differ in their sign.
+        The data types that numbers are stored and read as; integers may differ in signedness.
     """
     found: list[Any] = []
     for name in MISSING:
         for number in read_numbers(attributes.get(name)):
             if stored.kind == "f":
-                found.append(number.astype(stored).item())  # rounded, as the data are
+                found.append(number.astype(stored).item())  # rounded like the data
             elif _fits(number, stored):
                 found.append(number.astype(stored).astype(packed).item())
             elif _fits(number, packed):
                 found.append(number.astype(packed).item())
-            # Another one is in no data of this type, and must not become one that is.
+            # Others cannot occur in the data, and must not be cast to a number that can.
     return list(dict.fromkeys(found))
 
 

@@ -1,4 +1,4 @@
-"""Numbers that stand for values, as CF files pack them: ``scale_factor``, ``add_offset``. Pure."""
+"""CF packing: integers that store values by ``scale_factor`` and ``add_offset``. Pure."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ if TYPE_CHECKING:
 _PACKING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _ENCODING: Final = ("dtype", "scale_factor", "add_offset", "_FillValue")
 _MAX_PACKED_BYTES: Final = 4
-"""Larger integers are not exact in a float64, in which values are packed and unpacked."""
+"""float64, used for the conversion, does not represent larger integers exactly."""
 
 _EXACT_BITS: Final = 16
-"""Integers of up to so many bits are exact in a float32."""
+"""Width of integers that float32 represents exactly."""
 
 _FLOAT32_STEPS: Final = 2.0**23
-"""So many numbers next to each other stay apart in a float32."""
+"""Number of consecutive integers that float32 distinguishes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDecoder:
-    """How packed numbers become values.
+    """Conversion of packed numbers to values: ``number * scale + offset``.
 
     Parameters
     ----------
-    scale, offset
-        A value is its number times ``scale``, plus ``offset``.
     missing
-        Numbers that stand for no value, which becomes NaN.
+        Numbers that become NaN.
     packed
-        The data type that numbers are to be read as: NetCDF's older formats store unsigned ones as
-        signed ones, and say so.
+        The data type that numbers are read as: classic NetCDF stores unsigned integers as signed
+        ones, with the attribute ``_Unsigned``.
     dtype
         The data type of values.
     """
@@ -53,29 +51,27 @@ class ValueDecoder:
     packed: str
     dtype: str
 
-    def values(self, packed: NDArray[Any]) -> NDArray[Any]:
-        """Unpack; in double precision, whatever the result is stored as."""
+    def decode(self, packed: NDArray[Any]) -> NDArray[Any]:
+        """Decode in double precision, then cast."""
         numbers = np.asarray(packed).astype(self.packed, copy=False)
         found = numbers.astype(np.float64)
         found *= self.scale
         found += self.offset
-        for one in self.missing:
-            found[numbers == one] = np.nan
+        for number in self.missing:
+            found[numbers == number] = np.nan
         return np.asarray(fitting(found, np.dtype(self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueEncoder:
-    """How values become packed numbers.
+    """Conversion of values to packed numbers: ``round((value - offset) / scale)``.
 
     Parameters
     ----------
     dtype
-        The data type of numbers, an integer one.
-    scale, offset
-        A number is what is nearest to its value less ``offset``, divided by ``scale``.
+        The integer data type of numbers.
     missing
-        The number that stands for no value, which is NaN.
+        The number that NaN becomes.
     """
 
     dtype: str
@@ -85,46 +81,40 @@ class ValueEncoder:
 
     @classmethod
     def of(cls, name: str, spec: Any) -> ValueEncoder:
-        """Read what somebody wants for a variable, in the words of xarray's encoding.
-
-        Raises
-        ------
-        InvalidInputError
-            If it is not that.
-        """
+        """Parse the encoding of a variable, in xarray's keys; raise `InvalidInputError`."""
         if not isinstance(spec, Mapping) or not {"dtype"} <= spec.keys() <= {*_ENCODING}:
-            raise _bad(
-                name, f"packing says {', '.join(_ENCODING)}, of which dtype must be there: {spec!r}"
+            raise _invalid(
+                name, f"packing takes {', '.join(_ENCODING)}, and requires dtype, not {spec!r}"
             )
         try:
             dtype = np.dtype(spec["dtype"])
             scale, offset = float(spec.get("scale_factor", 1)), float(spec.get("add_offset", 0))
         except (TypeError, ValueError) as error:
-            raise _bad(name, f"{dict(spec)} says no packing: {error}") from error
+            raise _invalid(name, f"{dict(spec)} is not a packing: {error}") from error
         if dtype.kind not in "iu" or dtype.itemsize > _MAX_PACKED_BYTES:
-            raise _bad(name, f"packed numbers are integers of up to 32 bits, not {dtype}")
+            raise _invalid(name, f"packed numbers must be integers of up to 32 bits, not {dtype}")
         if not (np.isfinite([scale, offset]).all() and scale):
-            raise _bad(name, f"scale_factor {scale} and add_offset {offset} give no numbers")
+            raise _invalid(
+                name,
+                f"scale_factor {scale} and add_offset {offset} must be finite, and scale not 0",
+            )
         limits = np.iinfo(dtype.str)
         missing = spec.get("_FillValue", limits.min if dtype.kind == "i" else limits.max)
         if isinstance(missing, bool) or missing not in range(limits.min, limits.max + 1):
-            raise _bad(name, f"_FillValue {missing!r} is no number of {dtype}")
+            raise _invalid(name, f"_FillValue {missing!r} is not in the range of {dtype}")
         return cls(dtype.name, scale, offset, int(missing))
 
     @classmethod
     def like(cls, array: ArrayDocument) -> ValueEncoder:
-        """Read how the numbers of an array that was packed here stand for values."""
+        """Return the encoder of an array that was packed by this module."""
         attributes = array.document["attributes"]
         named = {name: attributes[name] for name in _ENCODING if name in attributes}
         return cls.of(array.path, {**named, "dtype": array.dtype.name})
 
-    def numbers(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Pack.
+    def encode(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Encode values.
 
-        Raises
-        ------
-        InvalidInputError
-            If a value has no number, or one that stands for none.
+        Raises `InvalidInputError` if one is out of range or would become ``missing``.
         """
         found = (np.asarray(values, np.float64) - self.offset) / self.scale
         is_missing = np.isnan(found)
@@ -133,20 +123,20 @@ class ValueEncoder:
         if found.size and not (limits.min <= found.min() and found.max() <= limits.max):
             held = sorted(n * self.scale + self.offset for n in (limits.min, limits.max))
             raise InvalidInputError(
-                f"it holds values between {np.nanmin(values)} and {np.nanmax(values)}, and {self} "
-                f"holds {held[0]:g} to {held[1]:g}: take another scale_factor or add_offset",
+                f"values range from {np.nanmin(values)} to {np.nanmax(values)}, but {self} "
+                f"holds {held[0]:g} to {held[1]:g}: choose another scale_factor or add_offset",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
         if ((found == self.missing) & ~is_missing).any():
             raise InvalidInputError(
-                f"it holds values near {self.missing * self.scale + self.offset:g}, which {self} "
-                f"stores as {self.missing}, the _FillValue: take another one",
+                f"values near {self.missing * self.scale + self.offset:g} would be stored "
+                f"by {self} as {self.missing}, the _FillValue: choose another one",
                 kind=ErrorKind.INVALID_ARRAY_METADATA,
             )
         return found.astype(self.dtype)
 
-    def applied(self, array: ArrayDocument) -> ArrayDocument:
-        """Return an array of unpacked values as it is when they are packed."""
+    def apply_to(self, array: ArrayDocument) -> ArrayDocument:
+        """Return the metadata of an array of values after decoder."""
         attributes = {
             **array.document["attributes"],
             "scale_factor": self.scale,
@@ -167,21 +157,17 @@ class ValueEncoder:
         return f"{self.dtype} with scale_factor {self.scale:g} and add_offset {self.offset:g}"
 
 
-def _bad(name: str, problem: str) -> InvalidInputError:
+def _invalid(name: str, problem: str) -> InvalidInputError:
     return InvalidInputError(f"{name}: {problem}", kind=ErrorKind.INVALID_ARRAY_METADATA)
 
 
 def unpack_array(
     array: ArrayDocument, dtype: Any = None, *, always: bool = False
 ) -> tuple[ArrayDocument, ValueDecoder | None]:
-    """Return an array as it is when its values are unpacked, and how; None where nothing is packed.
+    """Return the metadata of an array after unpacking, and its decoder; None if it is not packed.
 
-    With ``always`` numbers stand for themselves where nothing is said, and missing ones are NaN.
-
-    Raises
-    ------
-    InvalidInputError
-        If values cannot have the data type that is asked for.
+    With ``always``, an array without packing attributes is decoded too, and missing values become
+    NaN. Raises `InvalidInputError` if values cannot have ``dtype``.
     """
     attributes = array.document.get("attributes", {})
     is_packed = "scale_factor" in attributes or "add_offset" in attributes
@@ -193,14 +179,13 @@ def unpack_array(
     wanted = np.dtype(dtype or _smallest(array.dtype, scale, offset))
     if wanted.kind != "f":
         raise InvalidInputError(
-            f"{array.path}: unpacked values are floating point, not {wanted}: take float32 or "
-            "float64",
+            f"{array.path}: unpacked values need float32 or float64, not {wanted}",
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
     stored = array.dtype.newbyteorder("=")
     packed = _read_as(stored, attributes.get("_Unsigned"))
     missing = tuple(read_missing_numbers(attributes, stored, packed))
-    packing = ValueDecoder(scale, offset, missing, packed.str, wanted.str)
+    decoder = ValueDecoder(scale, offset, missing, packed.str, wanted.str)
     kept = {name: value for name, value in attributes.items() if name not in _PACKING}
     document = {
         **array.document,
@@ -209,37 +194,34 @@ def unpack_array(
         "fill_value": "NaN",
         "codecs": list(CODECS),
     }
-    return replace(array, document=document), packing
+    return replace(array, document=document), decoder
 
 
 def find_decoder(array: ArrayDocument) -> ValueDecoder | None:
-    """Tell how the numbers of an array are read as values, as xarray would: NaN is no value.
-
-    None where they are values: nothing is said of them, or only that NaN is missing.
-    """
+    """Return the decoder that xarray would apply to an array; None if stored numbers are values."""
     attributes = array.document.get("attributes", {})
     is_packed = "scale_factor" in attributes or "add_offset" in attributes
     if array.dtype.kind not in "iuf" or not any(name in attributes for name in _PACKING):
         return None
     is_float = array.dtype.kind == "f"
     wanted = np.float64 if is_packed else array.dtype if is_float else None
-    _, packing = unpack_array(array, wanted, always=True)
-    if packing is None or is_packed:
-        return packing
-    if not np.isnan(np.array(packing.missing, np.float64)).all():
-        return packing
-    is_signed_otherwise = np.dtype(packing.packed) != array.dtype.newbyteorder("=")
-    return replace(packing, dtype=packing.packed) if is_signed_otherwise else None
+    _, decoder = unpack_array(array, wanted, always=True)
+    if decoder is None or is_packed:
+        return decoder
+    if not np.isnan(np.array(decoder.missing, np.float64)).all():
+        return decoder
+    has_other_sign = np.dtype(decoder.packed) != array.dtype.newbyteorder("=")
+    return replace(decoder, dtype=decoder.packed) if has_other_sign else None
 
 
 def is_nan(value: Any) -> bool:
-    """Whether an attribute says that NaN, and no other number, stands for no value."""
+    """Whether an attribute holds only NaN."""
     found = read_numbers(value)
     return bool(len(found)) and bool(np.isnan(found).all())
 
 
 def _smallest(dtype: np.dtype[Any], scale: float, offset: float) -> str:
-    """Return the smallest data type in which unpacked values stay apart."""
+    """Return the smallest data type that distinguishes all unpacked values."""
     steps = 2.0 ** (8 * dtype.itemsize) + abs(offset / scale if scale else 0.0)
     return "f4" if dtype.itemsize * 8 <= _EXACT_BITS and steps < _FLOAT32_STEPS else "f8"
 
@@ -248,14 +230,14 @@ def _factor(array: ArrayDocument, name: str, usual: float) -> float:
     value = array.document.get("attributes", {}).get(name, usual)
     found = read_numbers(value)
     if not len(found):
-        raise _bad(array.path, f"its attribute {name} = {value!r} is no number")
+        raise _invalid(array.path, f"attribute {name} = {value!r} is not a number")
     return float(found[0])
 
 
 def _read_as(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:
-    says = str(unsigned).lower()
-    if stored.kind == "i" and says == "true":
+    flag = str(unsigned).lower()
+    if stored.kind == "i" and flag == "true":
         return np.dtype(f"u{stored.itemsize}")
-    if stored.kind == "u" and says == "false":
+    if stored.kind == "u" and flag == "false":
         return np.dtype(f"i{stored.itemsize}")
     return stored

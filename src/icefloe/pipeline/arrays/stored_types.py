@@ -1,7 +1,7 @@
-"""What variables are stored as, where somebody asks for data types of their own, or packing. Pure.
+"""Requested data types and packing of variables. Pure.
 
-Each answer is an array as it will be, and the steps that turn values as they are read into those
-that are written.
+Each function returns the metadata of the stored array, and the transforms from values as read to
+values as written.
 """
 
 from __future__ import annotations
@@ -27,111 +27,119 @@ ValueTransform: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 ConvertedArray: TypeAlias = "tuple[ArrayDocument, tuple[ValueTransform, ...]]"
 
 _NAMING: Final = ("bounds", "climatology", "coordinates", "grid_mapping")
-"""Attributes by which variables name others that describe them."""
+"""CF attributes that refer to auxiliary variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """What is asked for.
+    """The requested data types and packing.
 
     Parameters
     ----------
     unpack
-        Whether packed numbers are stored as the values that they stand for.
+        Whether packed numbers are stored as values.
     dtypes
-        The data types of variables by their names.
+        Data types by variable name.
     dtype
-        That of all other variables that hold data.
-    packs
-        How variables are packed, by their names.
+        The data type of all other data variables.
+    encoders
+        Packing by variable name.
     """
 
     unpack: bool
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     dtype: np.dtype[Any] | None = None
-    packs: Mapping[str, ValueEncoder] = field(default_factory=dict)
+    encoders: Mapping[str, ValueEncoder] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, unpack: bool, dtype: Any, pack: Any) -> TypeOptions:  # noqa: FBT001 - as users say it
-        """Read arguments; raises `InvalidInputError` where they mean nothing."""
+    def of(cls, unpack: bool, dtype: Any, pack: Any) -> TypeOptions:  # noqa: FBT001
+        """Parse arguments; raise `InvalidInputError` if they are invalid."""
         if pack is not None and not isinstance(pack, Mapping):
-            raise _bad(f"pack says how to pack by the name of a variable, not {pack!r}")
-        packs = {name: ValueEncoder.of(name, spec) for name, spec in (pack or {}).items()}
+            raise _invalid(f"pack must be a mapping from variable names to encodings, not {pack!r}")
+        encoders = {name: ValueEncoder.of(name, spec) for name, spec in (pack or {}).items()}
         if not isinstance(dtype, Mapping):
-            return cls(unpack, {}, None if dtype is None else _number_type(dtype), packs)
-        both = sorted(dtype.keys() & packs.keys())
+            return cls(unpack, {}, None if dtype is None else _number_type(dtype), encoders)
+        both = sorted(dtype.keys() & encoders.keys())
         if both:
-            raise _bad(f"dtype and pack both name {', '.join(both)}: pack says its data type")
-        named = {name: _number_type(one) for name, one in dtype.items()}
-        return cls(unpack, named, None, packs)
+            raise _invalid(
+                f"dtype and pack both name {', '.join(both)}: pack includes the data type"
+            )
+        named = {name: _number_type(value) for name, value in dtype.items()}
+        return cls(unpack, named, None, encoders)
 
     @property
     def is_set(self) -> bool:
-        """Whether other data types, or packing, are asked for."""
-        return self.dtype is not None or bool(self.dtypes or self.packs)
+        """Whether a data type or packing is requested."""
+        return self.dtype is not None or bool(self.dtypes or self.encoders)
 
     def require_known(self, variables: Iterable[str], others: Iterable[str]) -> None:
-        """Raise `InvalidInputError` where something is asked for what is no variable of data."""
+        """Raise `InvalidInputError` if a name is not a data variable."""
         known = sorted(variables)
-        for what, names in (("dtype", self.dtypes), ("pack", self.packs)):
+        for what, names in (("dtype", self.dtypes), ("pack", self.encoders)):
             for name in names:
                 if name in others:
-                    raise _bad(f"{what} names {name!r}, a coordinate, which is stored as it is")
+                    raise _invalid(
+                        f"{what} names {name!r}, a coordinate, which is stored unchanged"
+                    )
                 if name not in known:
-                    raise _bad(
+                    raise _invalid(
                         f"{what} names the variable {name!r}; the files have {', '.join(known)}"
                     )
 
-    def applied(self, name: str, array: ArrayDocument, *, is_data: bool) -> ConvertedArray:
-        """Return a variable as it will be; ``is_data`` if it does not describe another one."""
-        if name in self.packs:
-            return pack_array(array, self.packs[name])
-        is_meant = is_data and array.dtype.kind in "iuf"
-        dtype = self.dtypes.get(name, self.dtype if is_meant else None)
+    def apply_to(self, name: str, array: ArrayDocument, *, is_data: bool) -> ConvertedArray:
+        """Return a variable as stored; ``is_data`` is False for auxiliary variables."""
+        if name in self.encoders:
+            return pack_array(array, self.encoders[name])
+        is_target = is_data and array.dtype.kind in "iuf"
+        dtype = self.dtypes.get(name, self.dtype if is_target else None)
         if dtype is None or (self.unpack and _is_packed(array)):
-            found, packing = unpack_array(array, dtype) if self.unpack else (array, None)
-            return found, () if packing is None else (packing.values,)
+            found, decoder = unpack_array(array, dtype) if self.unpack else (array, None)
+            return found, () if decoder is None else (decoder.decode,)
         return convert_array(array, dtype)
 
 
 def convert_array(array: ArrayDocument, dtype: np.dtype[Any]) -> ConvertedArray:
-    """Let an array have values of another data type, which the writer sees to that they fit.
+    """Convert an array to another data type; the writer checks that values fit.
 
-    Floating point is for values: what packed numbers stand for, and NaN where they are missing.
+    Floating point means values: packed numbers are unpacked, and missing ones become NaN.
     """
     if array.dtype == dtype and not _is_packed(array):
         return array, ()
     if array.dtype.kind not in "iuf":
-        raise _bad(f"{array.path}: {array.dtype} does not become {dtype}: leave it out of dtype")
+        raise _invalid(
+            f"{array.path}: cannot convert {array.dtype} to {dtype}: leave it out of dtype"
+        )
     if dtype.kind == "f":
-        found, packing = unpack_array(array, dtype, always=True)
-        return found, () if packing is None else (packing.values,)
+        found, decoder = unpack_array(array, dtype, always=True)
+        return found, () if decoder is None else (decoder.decode,)
     if array.dtype.kind == "f":
-        raise _bad(
-            f"{array.path}: {array.dtype} does not become {dtype}; pack={{…}} stores numbers that "
-            "stand for its values, and dtype may name variables, as {'rain': 'float64'}"
+        raise _invalid(
+            f"{array.path}: cannot convert {array.dtype} to {dtype}; pack={{…}} stores packed "
+            "integers, and dtype may name variables, as {'rain': 'float64'}"
         )
     return array.with_chunks(codecs=CODECS).with_dtype(dtype), ()
 
 
-def pack_array(array: ArrayDocument, pack: ValueEncoder) -> ConvertedArray:
-    """Let an array have packed numbers, whatever it is stored as now."""
-    values, packing = unpack_array(array, np.float64, always=True)
-    if packing is None:
-        raise _bad(f"{array.path}: {array.dtype} cannot be packed: leave it out of pack")
-    return pack.applied(values), (packing.values, pack.numbers)
+def pack_array(array: ArrayDocument, encoder: ValueEncoder) -> ConvertedArray:
+    """Pack the values of an array."""
+    values, decoder = unpack_array(array, np.float64, always=True)
+    if decoder is None:
+        raise _invalid(f"{array.path}: {array.dtype} cannot be packed: leave it out of pack")
+    return encoder.apply_to(values), (decoder.decode, encoder.encode)
 
 
 def convert_like(source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
-    """Do with an array what was done with the one that it is appended to."""
+    """Convert an array like the one that it is appended to."""
     if source.dtype.kind not in "iuf":
         return source, ()
     is_float = source.dtype.kind == "f"
     if target.dtype.kind in "iu":
-        if _is_packed(target) and (is_float or _packing(source) != _packing(target)):
+        if _is_packed(target) and (
+            is_float or _packing_attributes(source) != _packing_attributes(target)
+        ):
             return pack_array(source, ValueEncoder.like(target))
         if is_float:
-            return source, ()  # which is told as a difference
+            return source, ()  # reported as a mismatch
     return convert_array(source, target.dtype)
 
 
@@ -143,8 +151,9 @@ def find_auxiliary_variables(arrays: Mapping[str, Mapping[str, Any]]) -> set[str
         if " since " in str(attributes.get("units")):
             found.add(path)
         folder = path.rpartition("/")[0]
-        for named in (str(attributes.get(one, "")).split() for one in _NAMING):
-            found.update(f"{folder}/{name}".strip("/") for name in named)
+        for attribute in _NAMING:
+            names = str(attributes.get(attribute, "")).split()
+            found.update(f"{folder}/{name}".strip("/") for name in names)
     return found
 
 
@@ -152,21 +161,21 @@ def _is_packed(array: ArrayDocument) -> bool:
     return bool({"scale_factor", "add_offset"} & array.document.get("attributes", {}).keys())
 
 
-def _packing(array: ArrayDocument) -> list[Any]:
+def _packing_attributes(array: ArrayDocument) -> list[Any]:
     attributes = array.document.get("attributes", {})
-    return [attributes.get(one) for one in ("scale_factor", "add_offset", "_FillValue")]
+    return [attributes.get(name) for name in ("scale_factor", "add_offset", "_FillValue")]
 
 
 def _number_type(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise _bad(f"dtype {dtype!r} is no data type: {error}") from error
+        raise _invalid(f"dtype {dtype!r} is not a data type: {error}") from error
     if found.kind not in "iuf":
-        raise _bad(f"dtype {found} is none of numbers: take one such as float32 or int16")
+        raise _invalid(f"dtype {found} is not numeric: use one such as float32 or int16")
     native: np.dtype[Any] = found.newbyteorder("=")
     return native
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _invalid(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

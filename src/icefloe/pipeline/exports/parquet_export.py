@@ -1,8 +1,8 @@
-"""Rows of a snapshot as Parquet files, written by Spark, or by this process to its own disk.
+"""Export of a snapshot as Parquet rows, by Spark or by this process to its local disk.
 
-Spark's committer moves files to where readers look for them after all of them are whole. An export
-that fails leaves none; one whose driver was killed leaves what readers pass over, in a folder
-``_temporary``. This process writes beside the target, and renames when everything is there.
+Spark's committer moves files into place when all of them are complete: a failed export leaves no
+files, and a killed driver leaves only a ``_temporary`` directory, which readers ignore. Without
+Spark, files are written to a temporary directory that is renamed at the end.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from icefloe.spark.reading.rows import RowsPlan
 
 _RAISED: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
-"""How the last line of a traceback begins."""
+"""Start of the last line of a traceback."""
 
 _MAX_FOLDERS: Final = 10_000
-_REMEDY: Final = "see to the cause and start the job again"
+_REMEDY: Final = "fix the cause and run the job again"
 
 
 def export_rows(
@@ -49,21 +49,19 @@ def export_rows(
     dry_run: bool,
     progress: Progress | None,
 ) -> Plan | Report:
-    """Write a group as rows to a directory, or with Spark to a URL that it can write to.
+    """Write a group as rows to a local directory, or with Spark to any URL that Spark can write to.
 
     Parameters
     ----------
-    spark, session
-        Who works, this process if there is no Spark, and the snapshot.
     select
-        What to read: arguments of `icefloe.spark.read`.
+        Arguments of `icefloe.spark.read`.
     partition_by
-        The columns whose values become folders.
+        Columns whose values become directories.
     """
     if not isinstance(target, str):
-        raise _bad("Parquet files go to a directory or a URL that Spark can write to")
+        raise _invalid("Parquet files need a directory, or a URL that Spark can write to")
     if target.startswith("file:"):
-        # Spark takes a URL's path as it is written; everybody else takes it as a URL's.
+        # Spark does not percent-decode the path of a file URL.
         target = f"file:///{unquote(target.removeprefix('file:')).lstrip('/')}"
     if "://" in target and split_url(target).password is not None:
         require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
@@ -75,9 +73,9 @@ def export_rows(
     columns = [column.name for column in plan.columns]
     for name in partition_by:
         if name not in columns:
-            raise _bad(f"there is no column {name!r} to partition by; there are {columns}")
+            raise _invalid(f"there is no column {name!r} to partition by; columns are {columns}")
     if len(set(partition_by)) == len(columns):
-        raise _bad("if all columns become folders, there is nothing left for the files")
+        raise _invalid("partition_by names all columns: keep at least one for the files")
     if spark is None:
         _require_free_here(target)
     else:
@@ -112,10 +110,12 @@ def _write_on(
     partition_by: Sequence[str],
     progress: Progress | None,
 ) -> tuple[int, int]:
-    """Let Spark write; returns how many files there are, and their bytes."""
+    """Write with Spark; return the number of files and their bytes."""
     from icefloe.spark.read_dataframe import read  # noqa: PLC0415 - an extra
 
-    rows = read(spark, session, **{name: one for name, one in select.items() if one is not None})
+    rows = read(
+        spark, session, **{name: value for name, value in select.items() if value is not None}
+    )
     writer = rows.write.mode("error").partitionBy(*partition_by)
     _remove_if_empty(target)
     try:
@@ -136,7 +136,7 @@ def _write_here(
     partition_by: Sequence[str],
     progress: Progress | None,
 ) -> tuple[int, int]:
-    """Write in this process; returns how many files there are, and their bytes."""
+    """Write in this process; return the number of files and their bytes."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
     from pyarrow import dataset  # noqa: PLC0415 - an extra
 
@@ -172,25 +172,25 @@ def _write_here(
     except pa.ArrowInvalid as error:
         if "partitions" not in str(error):
             raise
-        raise _bad(f"{target}: {error}: choose columns with fewer values") from error
+        raise _invalid(f"{target}: {error}: choose columns with fewer values") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return len(written), sum(written)
 
 
 def _with_folders(batch: pa.RecordBatch, partition_by: Sequence[str]) -> pa.RecordBatch:
-    """Write times that become the names of folders as Spark does, and recognises them."""
+    """Format timestamps of partition columns as Spark does, so that Spark can infer them."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     for name in partition_by:
         column = batch[name]
         if pa.types.is_timestamp(column.type):
-            told = compute.strftime(column, "%Y-%m-%d %H:%M:%S")
-            short = compute.utf8_rtrim(compute.utf8_rtrim(told, "0"), ".")
-            has_fraction = compute.match_substring(told, ".")
+            full = compute.strftime(column, "%Y-%m-%d %H:%M:%S")
+            short = compute.utf8_rtrim(compute.utf8_rtrim(full, "0"), ".")
+            has_fraction = compute.match_substring(full, ".")
             place = batch.schema.get_field_index(name)
-            text = compute.if_else(has_fraction, short, told)
+            text = compute.if_else(has_fraction, short, full)
             batch = batch.set_column(place, pa.field(name, pa.string()), text)
     return batch
 
@@ -204,7 +204,7 @@ def _require_free_here(target: str) -> None:
 def _require_local(target: str) -> Path:
     local = _local(target)
     if local is None:
-        raise _bad(
+        raise _invalid(
             f"{redact_url(target)}: without Spark, rows go to a directory of this machine: give "
             "one, or pass a session (leave --no-spark out)"
         )
@@ -228,7 +228,7 @@ def _plan_export(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Pl
 
 
 def _require_free(spark: SparkSession, target: str) -> None:
-    """Raise where something is; asks Spark, who may see places that this process does not."""
+    """Raise if the target exists; Spark may see places that this process does not."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an extra
 
     local = _local(target)
@@ -244,10 +244,10 @@ def _require_free(spark: SparkSession, target: str) -> None:
 
 
 def _remove_if_empty(target: str) -> None:
-    """Remove what a failed export leaves: Spark takes an empty directory for a taken one."""
+    """Remove an empty directory, which Spark would reject as an existing target."""
     local = _local(target)
     if local is not None:
-        with suppress(OSError):  # it is not there, or has something in it, which Spark refuses
+        with suppress(OSError):  # missing, or not empty: Spark rejects that
             local.rmdir()
 
 
@@ -258,7 +258,7 @@ def _local(target: str) -> Path | None:
 
 
 def _count_files(spark: SparkSession, target: str) -> tuple[int, int]:
-    """Count files, and their bytes, by a listing; no file is opened."""
+    """Return the number of files and their bytes from a listing."""
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(target)
     found = listed.selectExpr("count(*)", "coalesce(sum(length), 0)").collect()[0]
     return int(found[0]), int(found[1])
@@ -270,19 +270,19 @@ def _condition(error: Exception) -> str | None:
 
 
 def _cause(error: Exception) -> str:
-    """Say what a worker raised, without the way there."""
-    told = str(error).partition("JVM stacktrace")[0].strip().splitlines()
-    raised = [line for line in told if _RAISED.match(line)]
-    return raised[-1] if raised else told[0] if told else type(error).__name__
+    """Return the exception that a worker raised, without the traceback."""
+    lines = str(error).partition("JVM stacktrace")[0].strip().splitlines()
+    raised = [line for line in lines if _RAISED.match(line)]
+    return raised[-1] if raised else lines[0] if lines else type(error).__name__
 
 
 def _already_exists(target: str) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"{target} is there already, perhaps left behind by an export that was interrupted: choose "
-        "another place, or delete it",
+        f"{target} already exists, perhaps from an interrupted export: choose another target, or "
+        "delete it",
         kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
     )
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _invalid(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.STORAGE_CONFIG)

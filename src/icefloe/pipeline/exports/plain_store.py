@@ -1,7 +1,7 @@
-"""A plain Zarr store at a path or a URL, for exports: no commits, no history.
+"""Plain Zarr stores at a path or URL, for exports: no commits, no history.
 
-Directories are Zarr's own store. Everything remote goes through icefloe's storages, which find
-credentials in the environment, as repositories do, and need no package besides.
+Directories use Zarr's `LocalStore`. Remote stores use icefloe storage, with credentials from the
+environment, so no further package is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def open_plain_store(target: str | Store) -> Store:
-    """Open the Zarr store at a path or a URL; a store stays what it is."""
+    """Open the Zarr store at a path or URL; return a store as it is."""
     if isinstance(target, Store):
         return target
     if "://" not in target:
@@ -40,14 +40,14 @@ def open_plain_store(target: str | Store) -> Store:
 
 
 class PlainStore(Store):
-    """Keys of Zarr as objects of a storage."""
+    """A Zarr store on an icefloe storage; keys are object names."""
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         super().__init__(read_only=read_only or storage.read_only)
         self.storage = storage
 
     def with_read_only(self, read_only: bool = False) -> PlainStore:  # noqa: FBT001, FBT002
-        """Return a store of the same place that takes no writes, or does."""
+        """Return the same store, read-only or writable."""
         return PlainStore(self.storage, read_only=read_only)
 
     def __eq__(self, value: object) -> bool:
@@ -80,7 +80,7 @@ class PlainStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return the value of a key, None if it has none."""
+        """Return the value of a key, None if missing."""
         try:
             found = await asyncio.to_thread(self.storage.get, key, _byte_range(byte_range))
         except ObjectNotFoundError:
@@ -90,7 +90,7 @@ class PlainStore(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Return parts of the values of several keys."""
+        """Return byte ranges of several keys."""
         wanted = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
         return list(await asyncio.gather(*wanted))
 
@@ -108,12 +108,12 @@ class PlainStore(Store):
         await asyncio.to_thread(self.storage.put, key, value.to_bytes())
 
     async def delete(self, key: str) -> None:
-        """Delete a key; one without a value is no error."""
+        """Delete a key; a missing one is not an error."""
         self._check_writable()
         await asyncio.to_thread(self.storage.delete_many, [key])
 
     async def delete_dir(self, prefix: str) -> None:
-        """Delete all keys below a prefix, many at a time."""
+        """Delete all keys below a prefix, in batches."""
         self._check_writable()
         keys = [key async for key in self.list_prefix(prefix)]
         await asyncio.to_thread(self.storage.delete_many, keys)
@@ -130,7 +130,7 @@ class PlainStore(Store):
             yield info.key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the names right below a prefix."""
+        """List the names directly below a prefix."""
         below = f"{prefix.rstrip('/')}/" if prefix else ""
         names: set[str] = set()
         async for key in self.list_prefix(prefix):

@@ -1,1 +1,1 @@
-"""What jobs on files share: listing, parsing, checking and staging them."""
+"""Building blocks of file jobs: listing, parsing, checking and staging source files."""

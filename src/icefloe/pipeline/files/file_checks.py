@@ -1,4 +1,4 @@
-"""Which parsed files fit together, and what is wrong with each of the others. Pure, no I/O."""
+"""Checks that parsed files fit together, and what is wrong with each of the others. Pure."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
 
 _MAX_KINDS: Final = 16
-"""Files that agree with none of so many others are odd, whatever they have in common."""
+"""Files that agree with none of this many others are outliers."""
 
 
 def find_append_mismatches(
     files: Sequence[ParsedFile],
     dims: frozenset[str],
-    misfits: Callable[[VirtualDataset], Iterable[Disagreement]],
+    find_mismatches: Callable[[VirtualDataset], Iterable[Disagreement]],
 ) -> Iterator[Disagreement]:
-    """Find the files that do not fit what is there already, and in what.
+    """Find files that do not match the group that they are appended to.
 
-    Before they are compared with each other: the most may be wrong. One of each kind is looked at.
+    Runs before files are compared with each other, because most may mismatch. One file of each kind
+    is checked.
     """
     for kind in _kinds(files, dims):
-        for one in misfits(kind[0].dataset):
-            yield from (replace(one, file=file.url) for file in kind)
+        for mismatch in find_mismatches(kind[0].dataset):
+            yield from (replace(mismatch, file=file.url) for file in kind)
 
 
 def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagreement]:
-    """Find the files that do not agree with the most others, and in what.
+    """Find files that disagree with the largest set of files that agree.
 
-    Comparing all with the first would call all others odd where the first one is.
+    Comparing with the first file would report all others if the first is the outlier.
     """
     kinds = _kinds(files, dims)
     if len(kinds) == 1:
         return []
-    usual = max(kinds, key=len)[0].dataset  # of two as large the one that was named first
-    return [one for file in files for one in find_disagreements(usual, file.dataset, dims)]
+    usual = max(kinds, key=len)[0].dataset  # the first of equally large ones
+    return [found for file in files for found in find_disagreements(usual, file.dataset, dims)]
 
 
 def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
-    """Find files that have no steps along a dimension, or have them in no order."""
+    """Find files that are empty or not sorted along a dimension."""
     paths = [find_coordinate(files[0].dataset, "", dim) for dim in dims]
     for file in files:
         for path in paths:
@@ -62,73 +63,75 @@ def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[
             elif array.values.dtype.kind in "iuf" and not (
                 (before < after).all() or (before > after).all()
             ):
-                text = "is not sorted, or repeats itself, within the file"
+                text = "is not strictly increasing or decreasing within the file"
                 yield Disagreement(file.url, path, "order", text)
 
 
 def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
-    """Find as few files as possible without which no two overlap along a dimension.
+    """Find the fewest files to exclude so that no two overlap along a dimension.
 
-    Who takes, of files that can still be taken, the one that ends first, takes the most.
+    Greedy interval scheduling: always keep the file that ends first.
     """
     datasets = [file.dataset for file in files]
     path = find_coordinate(datasets[0], "", dim)
     values = None if path is None else reconcile_values(datasets, path)
     if path is None or values is None:
         return
-    if not all(one.dtype.kind in "iuf" and len(one) for one in values):
+    if not all(steps.dtype.kind in "iuf" and len(steps) for steps in values):
         return
-    spans = [(one.max().item(), one.min().item(), number) for number, one in enumerate(values)]
+    spans = [
+        (steps.max().item(), steps.min().item(), number) for number, steps in enumerate(values)
+    ]
     last: tuple[Any, Any, int] | None = None
     for span in sorted(spans):
         high, low, number = span
         if last is not None and low <= last[0]:
-            text = f"goes from {low} to {high}, and overlaps {last[1]} to {last[0]} of "
+            text = f"ranges from {low} to {high}, and overlaps {last[1]} to {last[0]} of "
             yield Disagreement(files[number].url, path, "overlap", f"{text}{files[last[2]].url}")
         else:
             last = span
 
 
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
-    """Tell which file comes last along a dimension: by coordinates, or else of the list."""
+    """Return the index of the last file along a dimension: by coordinates, or else of the list."""
     datasets = [file.dataset for file in files]
     path = find_coordinate(datasets[0], "", dim)
-    if path is None or not all(path in one.arrays for one in datasets):
+    if path is None or not all(path in dataset.arrays for dataset in datasets):
         return len(files) - 1
     values = reconcile_values(datasets, path)
-    if values is None or not all(len(one) and one.dtype.kind in "iuf" for one in values):
+    if values is None or not all(len(steps) and steps.dtype.kind in "iuf" for steps in values):
         return len(files) - 1
-    falls = any(len(one) > 1 and one[1] < one[0] for one in values)
-    starts = [one[0] for one in values]
-    return int(np.argmin(starts) if falls else np.argmax(starts))
+    is_descending = any(len(steps) > 1 and steps[1] < steps[0] for steps in values)
+    starts = [steps[0] for steps in values]
+    return int(np.argmin(starts) if is_descending else np.argmax(starts))
 
 
 def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
-    """Sort files of one step each by their coordinate; None if they are not such files."""
+    """Sort files of one step each by descending coordinate; None if a file has more steps."""
     datasets = [file.dataset for file in files]
     path = find_coordinate(datasets[0], "", dim)
     values = None if path is None else reconcile_values(datasets, path)
-    if values is None or not all(len(one) == 1 for one in values):
+    if values is None or not all(len(steps) == 1 for steps in values):
         return None
-    return [files[row] for row in np.argsort([one[0] for one in values])[::-1].tolist()]
+    return [files[row] for row in np.argsort([steps[0] for steps in values])[::-1].tolist()]
 
 
 def exclude_files(
     files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
 ) -> tuple[list[ParsedFile], list[Failure]]:
-    """Leave out files that there are problems with; all that is wrong with one is told."""
-    told: dict[str, list[str]] = {}
-    for one in problems:
-        text = f"{one.variable}: {one.text}" if one.variable else one.text
-        if one.aspect in {"chunks", "codecs"}:
-            text += " (ingest copies such files, where references cannot stand for them)"
-        told.setdefault(one.file, []).append(text)
-    failures = [Failure(file, "; ".join(texts)) for file, texts in told.items()]
-    return [one for one in files if one.url not in told], [*left_out, *failures]
+    """Exclude files with problems; each failure lists everything wrong with a file."""
+    texts: dict[str, list[str]] = {}
+    for problem in problems:
+        text = f"{problem.variable}: {problem.text}" if problem.variable else problem.text
+        if problem.aspect in {"chunks", "codecs"}:
+            text += " (ingest can copy such files)"
+        texts.setdefault(problem.file, []).append(text)
+    failures = [Failure(file, "; ".join(reasons)) for file, reasons in texts.items()]
+    return [file for file in files if file.url not in texts], [*left_out, *failures]
 
 
 def _kinds(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[ParsedFile]]:
-    """Put files together that agree with each other."""
+    """Group files that agree with each other."""
     kinds: list[list[ParsedFile]] = []
     for file in files:
         for kind in kinds:

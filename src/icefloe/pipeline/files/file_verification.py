@@ -1,8 +1,7 @@
-"""Which files have chunks that cannot be read: looked for after copying failed, file by file.
+"""Verification of source files chunk by chunk, after copying them failed.
 
-Copying reads blocks that go across files, and says of a block that fails neither which file is to
-blame nor which others are. Reading every chunk of every file alone does, at the cost of another
-pass that only a failed job pays.
+Copying reads boxes that span files, so a failed box does not identify the file. Verification reads
+every chunk of every file, at the cost of another pass that only a failed job pays.
 """
 
 from __future__ import annotations
@@ -34,38 +33,36 @@ if TYPE_CHECKING:
 def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
-    """Let executors read whole files; returns those that cannot be read, and where not.
+    """Read whole files on executors; return those that cannot be read.
 
     Parameters
     ----------
-    run
-        The job that failed.
     tasks
-        The files, by their URLs.
+        The URLs of files.
     options
-        What they were parsed with.
+        The options that they were parsed with.
     """
     outcomes = run.outcomes(tasks, VerifyFiles(run.scratch(), dict(options)))
-    return [one for outcome in outcomes for one in outcome.result or ()]
+    return [failure for outcome in outcomes for failure in outcome.result or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFiles:
-    """What a worker does with some files: read every chunk of them, and keep none.
+    """Worker task: read every chunk of some files.
 
     Parameters
     ----------
     fork
-        Of a session, to read through; nothing of it is ever committed.
+        To read through; never committed.
     options
-        Passed on to `parse`.
+        Passed to `parse`.
     """
 
     fork: ForkSession
     options: dict[str, Any]
 
     def __call__(self, urls: tuple[str, ...]) -> list[Failure]:
-        """Tell of each file that cannot be read all that is wrong with it."""
+        """Return a failure for each file that cannot be read."""
         sources = Sources.of(self.fork.connection.virtual)
         found = ((url, list(self._problems(url, sources))) for url in urls)
         return [Failure(url, "; ".join(problems)) for url, problems in found if problems]
@@ -76,25 +73,27 @@ class VerifyFiles:
         group = f"/file-{uuid.uuid4().hex}"
         try:
             dataset = parse_at(url, sources, **self.options)
-            loaded = [path for path, one in dataset.arrays.items() if isinstance(one, LoadedArray)]
+            loaded = [
+                path for path, array in dataset.arrays.items() if isinstance(array, LoadedArray)
+            ]
             write_dataset(dataset.without(*loaded), session, group=group, validate_containers=False)
-        except Exception as error:  # noqa: BLE001 - told, with all others
+        except Exception as error:  # noqa: BLE001 - reported with all others
             yield format_error(error)
             return
         for path in dataset.arrays:
             if path not in loaded:
-                yield from _unreadable(session, group, path)
+                yield from _find_unreadable(session, group, path)
 
 
-def _unreadable(session: ForkSession, group: str, path: str) -> Iterator[str]:
-    """Tell of the first chunk of an array that cannot be read."""
+def _find_unreadable(session: ForkSession, group: str, path: str) -> Iterator[str]:
+    """Yield the first chunk of an array that cannot be read."""
     with warnings.catch_warnings():
-        # About codecs and types outside of Zarr's specification: files have what they have.
+        # Codecs and types outside the Zarr specification cannot be avoided in source files.
         warnings.simplefilter("ignore", ZarrUserWarning)
         array = open_array(session.store, f"{group}/{path}")
         for box in boxes(array.shape, array.shards or array.chunks):
             try:
                 array[box]
-            except Exception as error:  # noqa: BLE001 - told, with all others
+            except Exception as error:  # noqa: BLE001 - reported with all others
                 yield f"{shown(path, box)}: {format_error(error)}"
                 return

@@ -44,9 +44,10 @@ _CODECS: Final = (
 def unify_chunks(
     files: Sequence[ParsedFile], dims: Sequence[str], last: int | None
 ) -> list[ParsedFile]:
-    """Let files look as if their chunks were alike, where they are not.
+    """Present files with mismatched chunks as if they had common chunks.
 
-    ``last`` is the file that comes last, which alone may end within a chunk; None if several do.
+    ``last`` is the index of the last file, the only one that may end within a chunk; None if
+    several do.
     """
     found = list(files)
     for path in found[0].dataset.arrays if found else ():
@@ -66,16 +67,12 @@ def copy_mismatched(
     group: str,
     places: Mapping[str, Mapping[int, tuple[int, ...]]],
 ) -> None:
-    """Copy the values of evened arrays into a session.
+    """Copy the values of arrays with mismatched chunks into a session.
 
     Parameters
     ----------
-    run
-        Whose executors do it.
     scratch
         Has the arrays, empty, in ``group``.
-    found
-        The files.
     places
         The first chunk of each file in each array.
     """
@@ -90,7 +87,7 @@ def copy_mismatched(
 
 @dataclass(frozen=True, slots=True)
 class _FilePart:
-    """A box of an array of a file, and where it goes."""
+    """A box of an array of a file, and its target box."""
 
     staged: StagedRefs
     position: int
@@ -109,9 +106,9 @@ def _pieces(
     plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
     if plan.stage is not None:
         raise InvalidInputError(
-            f"{file.url}: {path}: its chunks of {' x '.join(map(str, own.chunks))} are unlike "
-            f"those of other files, and to copy them takes more than {run.task_bytes:,} bytes at "
-            "a time: raise task_bytes",
+            f"{file.url}: {path}: its chunks of {' x '.join(map(str, own.chunks))} differ from "
+            f"those of other files, and copying them needs more than {run.task_bytes:,} bytes: "
+            "raise task_bytes",
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
     staged, position = file.staged
@@ -129,7 +126,7 @@ def _pieces(
 def _copy(bench: Bench, part: _FilePart) -> None:
     connection = bench.fork.connection
     refs = load_staged(connection, part.staged)[part.position][part.path]
-    # The file as an array of its own, in a session that nobody else sees.
+    # The file as an array in a private session.
     own = ForkSession(connection, contents.base_id(bench.fork), origin=bench.fork.origin)
     name = f"file-{uuid.uuid4().hex}"
     path = path_of(f"/{name}")
@@ -140,7 +137,7 @@ def _copy(bench: Bench, part: _FilePart) -> None:
 
 
 def _arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:
-    """Return an array of all files; none if one of them lacks it or has other dimensions."""
+    """Return an array of all files; empty if a file lacks it or has other dimensions."""
     found: list[VirtualArray] = []
     for number, file in enumerate(files):
         array = file.dataset.arrays.get(path)
@@ -160,22 +157,22 @@ def _have_one_grid(arrays: Sequence[VirtualArray], dims: Sequence[str], last: in
     first = arrays[0]
     chunk = first.chunk_shape
     return chunk is not None and all(
-        one.chunk_shape == chunk
-        and one.metadata["codecs"] == first.metadata["codecs"]
-        and (number == last or all(one.shape[axis] % chunk[axis] == 0 for axis in axes))
-        for number, one in enumerate(arrays)
+        array.chunk_shape == chunk
+        and array.metadata["codecs"] == first.metadata["codecs"]
+        and (number == last or all(array.shape[axis] % chunk[axis] == 0 for axis in axes))
+        for number, array in enumerate(arrays)
     )
 
 
 def _stage_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> tuple[int, ...]:
-    """Return chunks in which every file begins and ends with one."""
+    """Return a chunk shape that every file is a multiple of."""
     first = arrays[0]
     chunk = first.chunk_shape or first.shape
     lengths = []
     for axis, name in enumerate(first.dimension_names):
         length = max(1, min(chunk[axis], first.shape[axis]))
         if name in dims:
-            length = largest_divisor(gcd(*(one.shape[axis] for one in arrays)) or 1, length)
+            length = largest_divisor(gcd(*(array.shape[axis] for array in arrays)) or 1, length)
         lengths.append(length)
     return tuple(lengths)
 
@@ -185,13 +182,13 @@ def _with_chunk_grid(
 ) -> ParsedFile:
     own = file.dataset.arrays[path].metadata
     is_number = ArrayDocument(path, like).dtype.kind in "biufcmM"
-    shown = {
+    metadata = {
         **own,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(grid)}},
         "codecs": list(_CODECS) if is_number else like["codecs"],
     }
     dataset = file.dataset
-    arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=shown)}
+    arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=metadata)}
     return replace(
         file, dataset=replace(dataset, arrays=arrays), mismatched={**file.mismatched, path: own}
     )

@@ -1,4 +1,4 @@
-"""Which files a job reads: names, patterns or tables."""
+"""Source files of a job, given by names, glob patterns or tables."""
 
 from __future__ import annotations
 
@@ -22,38 +22,35 @@ if TYPE_CHECKING:
 _PATTERN: Final = re.compile(r"[*?\[]")
 _GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
 _REQUESTS: Final = 32
-"""How many files are asked for their size at a time."""
+"""Concurrent requests for file sizes."""
 
 _COLUMNS: Final = ("url", "path", "source", "location")
 
 
 def find_sources(sources: Any, session: Session) -> list[str]:
-    """Return the files that are meant, as URLs, each once, in the order given.
+    """Return the URLs of all source files, without duplicates, in the given order.
 
     Parameters
     ----------
     sources
-        A path or URL, or a pattern of them (``*``, ``?``, ``[…]``, and ``**`` for any depth); a
-        list of those; or a table with a column ``url``, ``path``, ``source`` or ``location``: of
-        Spark, pandas, Arrow or whatever else can be read as Arrow. What a pattern finds is sorted.
+        A path, URL or glob pattern (``*``, ``?``, ``[…]``, ``**`` for any depth), a list of these,
+        or a table with a column ``url``, ``path``, ``source`` or ``location``: a Spark or pandas
+        frame, or anything that Arrow can read. Matches of a pattern are sorted.
     session
-        Its containers and credentials reach remote places.
+        Provides containers and credentials for remote files.
 
     Raises
     ------
     InvalidInputError
-        If there are none, a pattern finds nothing, or a table has no such column.
+        If there are no sources, a pattern matches nothing, or a table has no such column.
     """
     return list(find_sized_sources(sources, session))
 
 
 def read_source_table(path: str) -> list[str]:
-    """Return what a Parquet or CSV file on this machine lists, in the column of sources.
+    """Return the sources that a local Parquet or CSV file lists.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is no such file, or has no such column.
+    Raises `InvalidInputError` if it is not such a file, or has no source column.
     """
     from pyarrow import ArrowException, csv, parquet  # noqa: PLC0415 - an extra
 
@@ -62,39 +59,39 @@ def read_source_table(path: str) -> list[str]:
         table = csv.read_csv(path) if is_csv else parquet.read_table(path)
     except (ArrowException, OSError) as error:
         raise InvalidInputError(
-            f"{path}: is neither a Parquet file nor a CSV file (.csv) with a header: {error}",
+            f"{path} is neither a Parquet file nor a CSV file (.csv) with a header: {error}",
             kind=ErrorKind.INVALID_FILE_FORMAT,
         ) from error
     return _read_names(table)
 
 
 def fetch_sizes(found: Mapping[str, int | None], session: Session) -> dict[str, int]:
-    """Ask for the sizes that `find_sized_sources` does not know, many at a time.
+    """Return the sizes of all files, fetching those that `find_sized_sources` does not know.
 
-    A folder, such as a Zarr store, is as large as all in it; what is not there has no bytes.
+    The size of a directory, such as a Zarr store, is the sum of its objects; a missing file has
+    size 0.
     """
     opened = Sources.of(session.connection.virtual)
     unknown = [url for url, size in found.items() if size is None]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         sizes = list(pool.map(lambda url: opened.open(url).fetch_size(), unknown))
-    asked = dict(zip(unknown, sizes, strict=True))
-    return {url: asked[url] if size is None else size for url, size in found.items()}
+    fetched = dict(zip(unknown, sizes, strict=True))
+    return {url: fetched[url] if size is None else size for url, size in found.items()}
 
 
 def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
-    """Return the files that are meant, as `find_sources` does, and their sizes in bytes.
+    """Return the URLs of all source files, as `find_sources` does, with their sizes in bytes.
 
-    Those are known of what a pattern finds in an object store, from listing it, and else None.
+    Sizes are known for matches in an object store, from its listing, and None otherwise.
     """
     opened = Sources.of(session.connection.virtual)
-    found = {one: _expand_pattern(one, opened) for one in _list_names(sources)}
+    found = {name: _expand_pattern(name, opened) for name in _list_names(sources)}
     if not found:
-        raise InvalidInputError("there are no sources", kind=ErrorKind.NOT_ALLOWED)
-    without = [one for one, urls in found.items() if not urls]
-    if without:
+        raise InvalidInputError("no sources were given", kind=ErrorKind.NOT_ALLOWED)
+    unmatched = [name for name, urls in found.items() if not urls]
+    if unmatched:
         raise InvalidInputError(
-            f"{', '.join(without)} {'finds' if len(without) == 1 else 'find'} no file: see whether "
-            "it is spelled as the files are",
+            f"no file matches {', '.join(unmatched)}: check the spelling",
             kind=ErrorKind.OBJECT_NOT_FOUND,
         )
     every: dict[str, int | None] = {}
@@ -109,18 +106,18 @@ def _list_names(sources: Any) -> list[str]:
         return _read_names(sources)
     try:
         listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-        return [os.fspath(one) for one in listed]
+        return [os.fspath(source) for source in listed]
     except TypeError as error:
         raise InvalidInputError(
-            "sources are paths, URLs or patterns of them, or a table of those, not "
+            "sources must be paths, URLs or patterns, or a table of them, not "
             f"{reprlib.repr(sources)}",
             kind=ErrorKind.NOT_ALLOWED,
         ) from error
 
 
 def _read_names(table: Any) -> list[str]:
-    """Take the names out of a table, of Spark or of anything that Arrow takes over."""
-    import pyarrow as pa  # noqa: PLC0415 - who names files does not need it
+    """Return the source column of a table."""
+    import pyarrow as pa  # noqa: PLC0415 - only for tables
 
     is_spark = hasattr(table, "toArrow")
     held = table if is_spark else pa.table(table)
@@ -134,13 +131,12 @@ def _read_names(table: Any) -> list[str]:
         )
     named = held.select([column])
     found: list[str | None] = (named.toArrow() if is_spark else named)[column].to_pylist()
-    if not all(isinstance(one, str) and one for one in found):
+    if not all(isinstance(name, str) and name for name in found):
         raise InvalidInputError(
-            f"the column {column} of the table of sources has rows without a name in them: leave "
-            "those out",
+            f"the column {column} of the table of sources has empty rows: remove them",
             kind=ErrorKind.NOT_ALLOWED,
         )
-    return [one for one in found if one is not None]
+    return [name for name in found if name is not None]
 
 
 def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
@@ -150,14 +146,14 @@ def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
         return {named: None}
     if "://" not in named or named.startswith("file://"):
         path = named if "://" not in named else unquote(named.removeprefix("file://"))
-        # A file may have such a name.
+        # A file name may contain glob characters.
         exists = os.path.lexists(path)
         found = [path] if exists else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
         return dict.fromkeys(found)
     fixed = named[: pattern.start()].rpartition("/")[0]
     if fixed.endswith(":/"):
         raise InvalidInputError(
-            f"{named}: the name of a bucket or host is no pattern: write it out",
+            f"{named}: a bucket or host name cannot be a pattern",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
     matches = re.compile(_translate_glob(named[len(fixed) + 1 :]))
@@ -166,7 +162,7 @@ def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
 
 
 def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Add the folders that objects are in, as large as all in them: a Zarr store is one."""
+    """Add directories, sized as the sum of their objects: a Zarr store is a directory."""
     found: dict[str, int] = {}
     for name, size in sizes:
         place = name
@@ -177,7 +173,7 @@ def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _translate_glob(pattern: str) -> str:
-    """Turn a pattern into a regular expression in which only ``**`` goes past a slash."""
+    """Translate a glob pattern to a regular expression in which only ``**`` matches a slash."""
     return _GLOB.sub(_translate_token, pattern)
 
 

@@ -1,8 +1,8 @@
-"""Which files a group was made of: kept with the group, and told by every commit.
+"""The record of a group's source files: an attribute of the group, and metadata of each commit.
 
-What a commit says is gone when its snapshot expires. So the group itself carries the names of all
-its files, in an attribute: they last as long as the group, and go along when it is moved, copied or
-deleted. Names in an archive are much alike: compressed, 100,000 of them take some 30 kB.
+Commit metadata is lost when its snapshot expires, so the group carries the names of all its files
+in an attribute that is moved, copied and deleted with it. Compressed, 100,000 names of an archive
+take about 30 kB.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 ATTRIBUTE: Final = "_nc_icefloe_sources"
-"""Of the group. What begins with ``_nc`` xarray takes for NetCDF's own, and does not show."""
+"""Of the group. xarray hides attributes that begin with ``_nc``."""
 
 
 _MAX_BYTES: Final = 1 << 30
-"""Ten million names of a hundred letters."""
+"""Ten million names of 100 characters."""
 
 
 def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
-    """Describe sources for the metadata of a commit; what they begin with stands there once."""
-    # Letter by letter, and then back to a slash: as paths, URLs would lose one of theirs.
+    """Return sources for commit metadata, with their common prefix stored once."""
+    # By characters, then back to a slash: commonpath would collapse the slashes of a URL.
     prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
     start = len(prefix) + 1 if prefix else 0
     return {
@@ -45,28 +45,27 @@ def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
 
 
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
-    """Return the sources that were brought into a group, as a session sees it.
+    """Return the sources of a group, as a session sees it.
 
-    Somebody may have replaced the attributes of the group: then commits tell, as far as they are
-    still there.
+    If the attribute was removed, the commits that are still in the history are used.
     """
     kept = get_group_attribute(session, group, ATTRIBUTE)
     return _read_history(repository, session, group) if kept is None else _decode_urls(kept, group)
 
 
 def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
-    """Let a group carry the names of all its sources from now on."""
+    """Store the names of all sources in an attribute of the group."""
     set_group_attribute(session, group, ATTRIBUTE, _encode_urls(urls))
 
 
 def get_group_attribute(session: Session, group: str, name: str) -> Any:
-    """Return an attribute of a group, None if it has none of that name."""
+    """Return an attribute of a group, None if it does not exist."""
     node = contents.get_node(session, path_of(group))
     return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
 
 
 def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
-    """Set an attribute of a group; the others stay."""
+    """Set an attribute of a group; other attributes stay."""
     path = path_of(group)
     document = json.loads(contents.require_node(session, path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), name: value}
@@ -74,23 +73,22 @@ def set_group_attribute(session: Session, group: str, name: str, value: Any) -> 
 
 
 def _encode_urls(urls: Iterable[str]) -> str:
-    # Sorted, equal sets give equal attributes, and neighbours have most in common. No URL has a
-    # line break in it.
+    # Sorted: equal sets give equal attributes, and compress better. URLs have no line breaks.
     return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
 
 
 def _decode_urls(kept: Any, group: str) -> set[str]:
     try:
         packed = base64.b64decode(kept)
-        # Anybody can write attributes: a few bytes must not become all memory that there is.
+        # Untrusted: bound the decompressed size.
         is_bounded = 0 <= zstandard.frame_content_size(packed) <= _MAX_BYTES
         names = zstandard.decompress(packed).decode() if is_bounded else None
     except (TypeError, ValueError, zstandard.ZstdError):
         names = None
     if names is None:
         raise InvalidInputError(
-            f"{group}: its attribute {ATTRIBUTE}, which names the files in it, is damaged; if it "
-            "is deleted, the history of the branch tells them",
+            f"{group}: the attribute {ATTRIBUTE}, which lists its source files, is damaged; "
+            "delete it to use the history of the branch instead",
             kind=ErrorKind.NOT_ALLOWED,
         )
     return set(names.split("\n"))
@@ -99,7 +97,7 @@ def _decode_urls(kept: Any, group: str) -> set[str]:
 def _read_history(repository: Repository, session: Session, group: str) -> set[str]:
     known: set[str] = set()
     for info in repository.ancestry(snapshot_id=session.snapshot_id):
-        # Anybody can write metadata: what is not as `describe_sources` writes it tells nothing.
+        # Untrusted: skip what `describe_sources` did not write.
         match info.metadata.get(METADATA_KEY):
             case {
                 "job": job,
@@ -108,5 +106,5 @@ def _read_history(repository: Repository, session: Session, group: str) -> set[s
             } if where == group:
                 known |= {f"{prefix}{name}" for name in names}
                 if job != "append":
-                    break  # it made the group: what was there before is not there any more
+                    break  # this commit created the group
     return known

@@ -1,13 +1,13 @@
-"""Parsed files between two stages of a job: their references wait in an object of the repository.
+"""References of parsed files, staged in repository objects between two stages of a job.
 
-The driver must know how files fit together before anybody knows the place of a chunk, but never
-needs the references themselves. So whoever parses files writes their references away, and passes on
-what is left: metadata, loaded coordinates, and one *marker* for each array, a reference to nothing
-whose location is the file's number. Combining moves markers as it would have moved references, and
-so tells where each file's chunks go.
+The driver must combine files before the position of any chunk is known, but never needs the
+references themselves. Workers that parse files write their references to an object, and return
+the rest: metadata, loaded coordinates and one *marker* per array, a virtual reference whose
+location is the number of the file. Combining moves markers like references, and so yields the
+position of each file's chunks.
 
-The objects have names of chunks that nothing refers to: what a job leaves behind when it dies is
-garbage that collection finds.
+The objects are named like chunks and never referenced, so garbage collection finds what a killed
+job leaves behind.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import AnyArray
 
 _MARKED_BYTES: Final = 2**48
-"""Divides into as many pieces as an array in one piece may be cut into."""
+"""Length of a marker; divisible by any number of chunks that an array is split into."""
 
 
 class StagedRefs(NamedTuple):
-    """An object with the references of some files, and what its bytes are known by.
+    """An object with the references of some files, and the digest of its bytes.
 
-    Whoever can write to the storage could put another one in its place, and what is unpickled can
-    run anything: the digest goes from worker to worker by way of the driver, not of the storage.
+    Unpickling runs code, and other writers of the storage could replace the object. The digest
+    travels from worker to worker through the driver, not through the storage.
     """
 
     ref: ChunkRef
@@ -57,20 +57,20 @@ class StagedRefs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """A file whose references wait elsewhere.
+    """A parsed file whose references are staged.
 
     Parameters
     ----------
     dataset
         Without references.
     staged
-        The object that has them, and the file's place in it.
+        The object with the references, and the position of the file in it.
     num_refs
-        How many there are.
-    unlike
-        The metadata of arrays as the file has them, where the dataset shows them in other chunks.
+        The number of references.
+    mismatched
+        Metadata of arrays as the file has them, where ``dataset`` presents other chunks.
     digests
-        What the values of arrays that lie along no combined dimension are known by.
+        Digests of the values of static arrays.
     """
 
     dataset: VirtualDataset
@@ -81,11 +81,11 @@ class ParsedFile:
 
     @property
     def url(self) -> str:
-        """The file."""
+        """The URL of the file."""
         return self.dataset.shown
 
     def with_markers(self, number: int) -> VirtualDataset:
-        """Return the dataset with a marker in each array, that says which file it is."""
+        """Return the dataset with a marker in each array that holds the number of the file."""
         return _with_refs(self.dataset, lambda array: _marker(array.shape, number))
 
     def marker(self, path: str, number: int) -> ArrayManifest:
@@ -94,24 +94,24 @@ class ParsedFile:
 
 
 class FileInterner:
-    """Keeps once what many files have in common: all but times, in most archives.
+    """Interns metadata and values that files have in common.
 
-    Ten thousand files with the same coordinates and metadata then take little more memory than
-    one, in the answers of workers as in the driver.
+    Ten thousand files with equal coordinates and metadata then take little more memory than one, in
+    the results of workers and in the driver.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Any] = {}
 
     def add(self, file: ParsedFile) -> ParsedFile:
-        """Return a file that shares what is equal with those before it."""
+        """Return the file with equal parts shared with earlier files."""
         dataset = file.dataset
         arrays = {path: self._array(array) for path, array in dataset.arrays.items()}
         groups = {path: self._intern(found, found) for path, found in dataset.groups.items()}
         return replace(file, dataset=replace(dataset, arrays=arrays, groups=groups))
 
     def _array(self, array: AnyArray) -> AnyArray:
-        # References are elsewhere: an array without them is its metadata.
+        # References are staged: the metadata identifies the array.
         key = array.metadata if isinstance(array, VirtualArray) else (array.metadata, array.values)
         shared: AnyArray = self._intern(key, array)
         return shared
@@ -122,14 +122,14 @@ class FileInterner:
 
 @dataclass(frozen=True, slots=True)
 class ParseFiles:
-    """What a worker does with some files: parse them, and put their references away.
+    """Worker task: parse files and stage their references.
 
     Parameters
     ----------
     connection
-        To the repository, with what is needed to reach the files.
+        To the repository, with access to the files.
     options
-        Passed on to `parse`.
+        Passed to `parse`.
     dims
         The dimensions along which files are combined.
     """
@@ -139,7 +139,7 @@ class ParseFiles:
     dims: frozenset[str]
 
     def __call__(self, urls: tuple[str, ...]) -> list[ParsedFile | Failure]:
-        """Parse files; one that cannot be parsed is told of, and does not keep the others."""
+        """Parse files; one that fails becomes a `Failure` and does not affect the others."""
         sources = Sources.of(self.connection.virtual)
         static = StaticDigests(sources, self.dims)
         found: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
@@ -147,26 +147,26 @@ class ParseFiles:
             try:
                 parsed = self._parse(url, sources)
                 found.append((parsed, static.of(parsed, url)))
-            except Exception as error:  # noqa: BLE001 - told, with all others
+            except Exception as error:  # noqa: BLE001 - reported with all others
                 found.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
-        datasets = [one[0] for one in found if not isinstance(one, Failure)]
+        datasets = [result[0] for result in found if not isinstance(result, Failure)]
         if not datasets:
-            return [one for one in found if isinstance(one, Failure)]
-        staged = self._stage([_refs(one) for one in datasets])
+            return [result for result in found if isinstance(result, Failure)]
+        staged = self._stage([_refs(dataset) for dataset in datasets])
         numbers = iter(range(len(datasets)))
-        alike = FileInterner()
+        interner = FileInterner()
         return [
-            one
-            if isinstance(one, Failure)
-            else alike.add(
+            result
+            if isinstance(result, Failure)
+            else interner.add(
                 ParsedFile(
-                    _with_refs(one[0], lambda array: _empty_refs(len(array.shape))),
+                    _with_refs(result[0], lambda array: _empty_refs(len(array.shape))),
                     (staged, next(numbers)),
-                    one[0].num_refs,
-                    digests=one[1],
+                    result[0].num_refs,
+                    digests=result[1],
                 )
             )
-            for one in found
+            for result in found
         ]
 
     def _parse(self, url: str, sources: Sources) -> VirtualDataset:
@@ -186,22 +186,19 @@ class ParseFiles:
 
 
 def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, ArrayManifest]]:
-    """Return the references of the files that one worker parsed, by array.
+    """Return the references of the files of one worker, by array.
 
-    Raises
-    ------
-    FormatError
-        If the object is not the one that was written.
+    Raises `FormatError` if the object is not the one that was written.
     """
     data = bytes(connection.assets.fetch_chunk(staged.ref))
     if not hmac.compare_digest(_digest(data), staged.digest):
         raise FormatError(
-            "it is not what this job wrote there: see who else writes to the repository's storage, "
-            "and start the job again",
+            "the object was replaced after this job wrote it: check which other programs write to "
+            "the storage, and run the job again",
             file=chunk_key(staged.ref.id),
             kind=ErrorKind.INVALID_FILE_FORMAT,
         )
-    # These are the bytes that a worker of this job pickled.
+    # The digest shows that a worker of this job pickled these bytes.
     found: list[dict[str, ArrayManifest]] = pickle.loads(  # noqa: S301
         zstandard.decompress(data)
     )
@@ -213,21 +210,21 @@ def _digest(data: bytes) -> bytes:
 
 
 def delete_staged(connection: Connection, files: Iterable[ParsedFile]) -> None:
-    """Delete what only this job knew of; what cannot be deleted now, garbage collection finds."""
+    """Delete staged objects; garbage collection finds what cannot be deleted now."""
     ids = dict.fromkeys(file.staged[0].ref.id for file in files)
     with suppress(StorageError):
         connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
 
 def file_number(marker: str) -> int:
-    """Tell which file a marker stands for, by its location."""
+    """Return the file number of a marker, from its location."""
     return int(marker)
 
 
 def _marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
     ndim = len(shape)
     if 0 in shape:
-        return _empty_refs(ndim)  # it has no chunk to be a marker
+        return _empty_refs(ndim)  # no chunk to mark
     ref = VirtualChunkRef(str(number), 0, _MARKED_BYTES)
     return ArrayManifest(np.zeros((1, ndim), np.uint32), ChunkPayloads.of([ref]))
 

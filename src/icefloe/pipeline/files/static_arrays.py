@@ -1,8 +1,8 @@
-"""Arrays that files have in common, because they lack a dimension that files are combined along.
+"""Static arrays: arrays that lack a dimension along which files are combined.
 
-Curvilinear coordinates, masks, the altitude of stations: a dataset has one of each, for all files,
-or for all at one place along the other dimensions. Workers read them where they are not too large,
-and answer with digests, so that files are compared without anybody holding their values.
+Curvilinear coordinates, masks, station altitudes: a dataset keeps one copy for all files, or for
+all files at one position along the other dimensions. Workers read them up to a size limit and
+return digests, so files are compared without collecting their values.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
     from icefloe.virtual.sources import OpenSource, Sources
 
 _COMPARED_BYTES: Final = 16 << 20
-"""Larger arrays are taken from the first file: reading them from all would take longer than all
-else that is done with a file that is only referred to."""
+"""Larger arrays are taken from the first file: reading all of them would dominate a virtual job."""
 
 _KEPT: Final = "_nc_icefloe_static"
-"""Attribute of a group: what its static arrays were known by when they came from files."""
+"""Attribute of a group: digests of its static arrays as the files had them."""
 
 
 class StaticDigests:
-    """Reads static arrays of files, one after the other; equal bytes are decoded once."""
+    """Digests of static arrays, file by file; equal bytes are decoded once."""
 
     def __init__(self, sources: Sources, dims: frozenset[str]) -> None:
         self._sources = sources
@@ -51,11 +50,11 @@ class StaticDigests:
         self._known: dict[bytes, bytes] = {}
 
     def of(self, dataset: VirtualDataset, url: str) -> dict[str, bytes]:
-        """Return what the values of a file's static arrays are known by."""
+        """Return the digests of a file's static arrays."""
         source = self._sources.open(url)
         within = f"{source.url}/"
 
-        def opened(location: str) -> OpenSource:
+        def open_location(location: str) -> OpenSource:
             if location == source.url:
                 return source
             if location.startswith(within):  # a Zarr store
@@ -69,9 +68,11 @@ class StaticDigests:
                 and not self._dims <= {*array.dimension_names}
                 and compute_size_bytes(array) <= _COMPARED_BYTES
             ):
-                encoded = fetch_encoded(array, opened)
-                said = json.dumps([array.metadata, array.refs.coords.tolist()], sort_keys=True)
-                key = hashlib.blake2b(said.encode())
+                encoded = fetch_encoded(array, open_location)
+                description = json.dumps(
+                    [array.metadata, array.refs.coords.tolist()], sort_keys=True
+                )
+                key = hashlib.blake2b(description.encode())
                 for chunk in encoded:
                     key.update(len(chunk).to_bytes(8, "little") + chunk)
                 if key.digest() not in self._known:
@@ -84,12 +85,12 @@ class StaticDigests:
 def find_static_mismatches(
     files: Sequence[ParsedFile], dims: frozenset[str]
 ) -> Iterator[Disagreement]:
-    """Find the files whose static arrays have other values than those of the most."""
+    """Find files whose static arrays differ from those of most files."""
     for path in files[0].digests:
-        places: dict[bytes, list[ParsedFile]] = {}
+        positions: dict[bytes, list[ParsedFile]] = {}
         for file in files:
-            places.setdefault(_place(file, path, dims), []).append(file)
-        for together in places.values():
+            positions.setdefault(_position(file, path, dims), []).append(file)
+        for together in positions.values():
             found = Counter(file.digests.get(path) for file in together)
             usual, count = found.most_common(1)[0]
             if count == len(together):
@@ -103,13 +104,13 @@ def find_static_mismatches(
 def find_stored_mismatches(
     files: Sequence[ParsedFile], session: Session, group: str, dims: frozenset[str]
 ) -> Iterator[Disagreement]:
-    """Find the files whose static arrays have other values than the group that they go to."""
+    """Find files whose static arrays differ from those of the group that they are appended to."""
     kept = get_group_attribute(session, group, _KEPT)
     known = kept if isinstance(kept, dict) else {}
     stored: dict[tuple[str, bytes], bytes | None] = {}
     for file in files:
         for path, digest in file.digests.items():
-            key = path, _place(file, path, dims)
+            key = path, _position(file, path, dims)
             if key not in stored:
                 stored[key] = _read_stored_digest(file, path, session, group, dims)
                 if stored[key] is None and not dims & {*_names(file, path)} and path in known:
@@ -119,7 +120,7 @@ def find_stored_mismatches(
 
 
 def store_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
-    """Let a group remember its static arrays as files had them: they may be converted since."""
+    """Store the digests of static arrays in the group: stored values may be converted."""
     found = {
         path: digest.hex()
         for path, digest in file.digests.items()
@@ -132,28 +133,28 @@ def store_digests(session: Session, group: str, file: ParsedFile, dims: frozense
 def _read_stored_digest(
     file: ParsedFile, path: str, session: Session, group: str, dims: frozenset[str]
 ) -> bytes | None:
-    """Read an array of the group, or what a file has a part of; None if it is not comparable."""
+    """Return the digest of the stored array, or of the file's part; None if not comparable."""
     place = f"{path_of(group).value.rstrip('/')}/{path}"
     if contents.get_node(session, path_of(place)) is None:
         return None
     array = open_array(session.store, place)
-    said = file.dataset.arrays[path].metadata
-    if array.metadata.to_dict()["data_type"] != said["data_type"]:
-        return None  # it was converted
+    metadata = file.dataset.arrays[path].metadata
+    if array.metadata.to_dict()["data_type"] != metadata["data_type"]:
+        return None  # converted
     where = []
-    for name, length in zip(_names(file, path), said["shape"], strict=True):
+    for name, length in zip(_names(file, path), metadata["shape"], strict=True):
         if name not in dims:
             where.append(slice(0, length))
             continue
         start = _start_in_group(file, name, session, group)
         if start is None:
-            return None  # it is new along this dimension
+            return None  # new along this dimension
         where.append(slice(start, start + length))
     try:
         values = np.asarray(array[tuple(where)])
     except IcefloeError:
-        return None  # it is in a file that may not be read here
-    return _digest(values) if values.shape == tuple(said["shape"]) else None
+        return None  # in a container without access
+    return _digest(values) if values.shape == tuple(metadata["shape"]) else None
 
 
 def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
@@ -165,10 +166,10 @@ def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) ->
     return int(found[0]) if len(found) else None
 
 
-def _place(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
-    """Tell where an array of a file is along the combined dimensions that it has."""
+def _position(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
+    """Return the position of an array along the combined dimensions that it has."""
     found = [_coordinate(file, str(name)) for name in _names(file, path) if name in dims]
-    return b"|".join(b"" if one is None else one.tobytes() for one in found)
+    return b"|".join(b"" if values is None else values.tobytes() for values in found)
 
 
 def _coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
@@ -186,14 +187,14 @@ def _disagreement(file: ParsedFile, path: str, like: str) -> Disagreement:
         file.url,
         path,
         "values",
-        f"has other values than in {like}, and one for all files is kept; "
-        f"drop_variables={[path]} leaves it out",
+        f"differs in value from {like}, and only one copy is kept; drop_variables={[path]} "
+        "excludes it",
     )
 
 
 def _digest(values: NDArray[Any]) -> bytes:
     if values.dtype.kind in "fc":
-        # Zeros of either sign, and all that is not a number, count as one.
+        # Zeros of either sign are equal, and so are all NaN.
         values = np.where(np.isnan(values), np.nan, values + 0)
     if values.dtype.hasobject or values.dtype.kind == "T":
         data = repr(values.tolist()).encode()

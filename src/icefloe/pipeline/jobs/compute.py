@@ -96,12 +96,12 @@ class _Input:
     name: str
     document: ArrayDocument
     dims: tuple[str, ...]
-    packing: ValueDecoder | None
+    decoder: ValueDecoder | None
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type that the function gets."""
-        return self.document.dtype if self.packing is None else np.dtype(self.packing.dtype)
+        return self.document.dtype if self.decoder is None else np.dtype(self.decoder.dtype)
 
     @property
     def item_bytes(self) -> int:
@@ -152,7 +152,7 @@ class _Grid:
         parts = dict(zip(self.sizes, box, strict=True))
         around = [self.margins.get(name, NO_MARGIN) for name in one.dims]
         place = tuple(parts[name] for name in one.dims)
-        decode = None if one.packing is None else one.packing.values
+        decode = None if one.decoder is None else one.decoder.decode
         block = np.asarray(read_with_margins(array, place, around, decode))
         ordered = [name for name in self.sizes if name in one.dims]
         block = block.transpose([one.dims.index(name) for name in ordered])

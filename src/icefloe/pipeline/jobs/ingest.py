@@ -261,9 +261,9 @@ class _Wanted:
     codecs: Sequence[Any] | None
     types: TypeOptions
 
-    def applied(self, name: str, source: ArrayDocument, *, is_data: bool) -> ConvertedArray:
+    def apply_to(self, name: str, source: ArrayDocument, *, is_data: bool) -> ConvertedArray:
         """Return an array as it will be, and what becomes of its values."""
-        document, steps = self.types.applied(name, source, is_data=is_data)
+        document, steps = self.types.apply_to(name, source, is_data=is_data)
         is_number = document.dtype.kind in "biufcmM"
         codecs = self.codecs or (CODECS if is_number else None)
         return (
@@ -341,7 +341,7 @@ def _create(
     for path, source in sources.items():
         own = found.files[0].mismatched.get(path)
         chunked = source if own is None else _in_chunks_of(own, source)
-        target, steps = wanted.applied(path, chunked.at(path), is_data=path not in describes)
+        target, steps = wanted.apply_to(path, chunked.at(path), is_data=path not in describes)
         if wanted.types.is_set and (steps or target.dtype != source.dtype):
             other.append(path)
         target = target.at(f"{base}/{path}")
@@ -403,8 +403,8 @@ def _as_stored_in(
         ]
         if not has[0] or has[1]:
             return source, ()
-        found, packing = unpack_array(source, target.dtype)
-        return found, () if packing is None else (packing.values,)
+        found, decoder = unpack_array(source, target.dtype)
+        return found, () if decoder is None else (decoder.decode,)
 
     return as_stored
 

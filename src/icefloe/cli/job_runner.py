@@ -1,4 +1,4 @@
-"""One job of a command: Spark, a bar while it works, what it did, and what went wrong."""
+"""Running a job from a command: Spark session, progress bar, report and failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Who does the work: a Spark session, or this process."""
+    """Where a job runs: a Spark session, or this process."""
 
     master: str | None
     remote: str | None
@@ -35,7 +35,7 @@ class Engine:
 
     @contextmanager
     def session(self) -> Iterator[SparkSession | None]:
-        """Start Spark, or use the session that runs; what was started is stopped."""
+        """Start Spark, or use the running session; only a session started here is stopped."""
         if not self.spark:
             yield None
             return
@@ -56,14 +56,14 @@ def run_job(
     *,
     as_json: bool,
 ) -> None:
-    """Run a job and print its report or plan; all failures are listed, with exit code 1."""
+    """Run a job and print its report or plan; list all failures and exit with code 1."""
     from icefloe.pipeline import JobFailedError  # noqa: PLC0415 - brings zarr along
 
-    # About codecs that files have and Zarr's specification has not: nobody here can change that.
+    # Codecs outside the Zarr specification cannot be avoided in source files.
     warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
     try:
-        with shown_progress() as listener, engine.session() as spark:
-            listener(0, 0)  # Spark is there, and how much there is to do is not known yet
+        with show_progress() as listener, engine.session() as spark:
+            listener(0, 0)  # Spark has started; the number of tasks is unknown
             done = job(spark, listener)
     except JobFailedError as error:
         _list_failures(error, as_json=as_json)
@@ -76,9 +76,9 @@ def run_job(
 
 
 @contextmanager
-def shown_progress() -> Iterator[Listener]:
-    """Show a bar on the terminal while something works."""
-    # Not where nobody looks at it: Spark has a log of its own.
+def show_progress() -> Iterator[Listener]:
+    """Show a progress bar on a terminal."""
+    # Only on a terminal: Spark writes its own log.
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -106,5 +106,5 @@ def _list_failures(error: JobFailedError, *, as_json: bool) -> None:
         f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
     )
     if as_json:
-        failures = [{"source": one.source, "reason": one.reason} for one in error.failures]
+        failures = [{"source": item.source, "reason": item.reason} for item in error.failures]
         print_json({"job": error.job, "snapshot_id": None, "failures": failures})
