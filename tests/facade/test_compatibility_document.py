@@ -22,19 +22,19 @@ def rows(heading: str) -> list[list[str]]:
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda one: one.what[:30])
 def test_every_difference_is_documented(difference: Difference) -> None:
     """With its reason."""
-    assert [difference.what, difference.why] in rows("What differs in the API")
+    assert [difference.what, difference.why] in rows("API differences")
 
 
 def test_no_difference_is_documented_that_is_none() -> None:
     """The tables have the same rows."""
-    assert len(rows("What differs in the API")) == len(DIFFERENCES)
+    assert len(rows("API differences")) == len(DIFFERENCES)
 
 
 def test_what_is_done_right_is_tested() -> None:
     """One test for each row; the two about prefixes share theirs."""
     tests = {name for name in vars(test_done_right) if name.startswith("test_")}
     tests.remove("test_what_differs_in_behaviour")
-    assert len(rows("What is done right here")) - 1 == len(tests)
+    assert len(rows("Corrected behaviour")) - 1 == len(tests)
 
 
 def test_the_versions_are_those_of_the_tests() -> None:

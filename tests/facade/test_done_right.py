@@ -1,4 +1,4 @@
-"""The right column of the table "What is done right here" in `docs/compatibility.md`."""
+"""The right column of the table "Corrected behaviour" in `docs/compatibility.md`."""
 
 from __future__ import annotations
 

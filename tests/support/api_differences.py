@@ -21,13 +21,13 @@ class Difference:
 DIFFERENCES = (
     Difference(
         "`Repository(…)`, `Session(…)`, `ForkSession(…)`, `IcechunkStore(…)`",
-        "Icechunk wraps a compiled object there; here as there, a method makes them",
+        "Icechunk's constructors take a compiled object; use the factory methods in both libraries",
         ("Repository: *", "Session: *", "ForkSession: *", "IcechunkStore: *"),
     ),
     Difference(
         "`SnapshotInfo(…)`, `ManifestFileInfo(…)`, `FeatureFlag(…)`, `Update(…)`, "
         "`StorageObjectInfo(…)`",
-        "they are plain values here and take their fields; Icechunk's cannot be made",
+        "dataclasses that take their fields; Icechunk's classes have no constructor",
         tuple(
             f"{name}: * is asked for besides"
             for name in (
@@ -41,32 +41,32 @@ DIFFERENCES = (
     ),
     Difference(
         "`ConflictError(…)`, `RebaseFailedError(…)`",
-        "the message comes first, as in all other errors; the rest is given by name",
+        "the message is the first parameter, as in all other errors; the others are keyword-only",
         ("ConflictError: *", "RebaseFailedError: *"),
     ),
     Difference(
         "`AzureRefreshableCredential.AccessKey(…)` and its siblings",
-        "`expires_after` is given by name, as Icechunk's own type stubs have it",
+        "`expires_after` is keyword-only, as in Icechunk's type stubs",
         ("AzureRefreshableCredential.*: expires_after cannot be given by position",),
     ),
     Difference(
         "`ManifestPreloadCondition.And`, `ManifestSplitCondition.And` and other variants",
-        "Icechunk's type stubs do not have them; `and_conditions` and its siblings make conditions",
+        "not in Icechunk's type stubs; use `and_conditions` and its siblings",
         ("ManifestPreloadCondition.* is missing", "ManifestSplitCondition.* is missing"),
     ),
     Difference(
         "`ManifestSplittingConfig.to_dict`",
-        "a method whose first argument is called `self`, as a method's is",
+        "the first parameter of the method is named `self`",
         ("ManifestSplittingConfig.to_dict: config *",),
     ),
     Difference(
         "`icechunk.dask.SimpleGraph`",
-        "a protocol for type checkers, with no use at run time",
+        "a protocol for type checkers without use at run time",
         ("dask.SimpleGraph is missing",),
     ),
     Difference(
         "`icechunk.testing`, `icechunk.vendor`",
-        "Icechunk's own test tools and copies of other code",
+        "Icechunk's test helpers and vendored code",
         ("testing is missing", "vendor is missing"),
     ),
 )
