@@ -21,12 +21,12 @@ from icefloe.containers.authorization import (
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
 from icefloe.containers.default_containers import default_containers
 from icefloe.containers.local_files import LocalFiles
-from icefloe.containers.location_columns import find_held
-from icefloe.containers.placed_columns import resolve_locations
+from icefloe.containers.location_scan import find_containers, resolve_locations
 from icefloe.containers.remote_files import RemoteFiles
 from icefloe.containers.stores import find_repository_place, is_on_repository_platform, open_store
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.byte_range import Bounded
+from icefloe.model.manifest import NO_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.containers.authorization import Access
-    from icefloe.containers.placed_columns import ResolvedLocations
+    from icefloe.containers.location_scan import ResolvedLocations
     from icefloe.model.chunk_payload import VirtualChunkRef
     from icefloe.model.containers import VirtualChunkContainer
     from icefloe.model.storage_settings import StorageSettings
@@ -161,7 +161,8 @@ class VirtualChunks:
 
     def validate_many(self, locations: Strings) -> NDArray[np.bool_]:
         """Tell of each location whether a reference to it may be stored: `validate`, by columns."""
-        return find_held(self._table, locations)
+        is_held: NDArray[np.bool_] = find_containers(self._table, locations) != NO_CODE
+        return is_held
 
     def place(self, location: str) -> str | None:
         """Tell where the file of a location is, None if no container holds it."""

@@ -21,6 +21,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from icefloe.compat.async_twins import async_twins
+from icefloe.containers.location_scan import find_malformed
 from icefloe.containers.locations import parse_location
 from icefloe.containers.reference_columns import (
     checksum_of,
@@ -28,7 +29,6 @@ from icefloe.containers.reference_columns import (
     references_of_specs,
     references_of_table,
 )
-from icefloe.containers.well_formed import find_malformed
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
 from icefloe.model.byte_range import Bounded, From, Last
 from icefloe.model.chunk_payload import ChunkKind, ChunkRef, VirtualChunkRef

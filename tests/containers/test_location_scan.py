@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import icefloe
 from icefloe.containers.container_table import ContainerTable
+from icefloe.containers.location_scan import find_malformed, resolve_locations
 from icefloe.containers.locations import parse_location
-from icefloe.containers.placed_columns import resolve_locations
-from icefloe.containers.well_formed import find_malformed
 from icefloe.errors import InvalidInputError
 from icefloe.model.manifest import NO_CODE
 from icefloe.model.strings import Strings
