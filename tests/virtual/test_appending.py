@@ -164,22 +164,21 @@ def test_what_does_not_fit_the_repository(place: Place) -> None:
         path = simple(folder / "other.nc", **{"first": 4, **different})
         return refused(repository, parse(path))
 
-    assert "rain: has dtype float64, and float32 in the repository" in other(dtype="f8")
-    assert "rain: has chunks of 1 x 4, and of 2 x 4 in the repository" in other(chunks=(1, 4))
-    assert "units = 'm', and 'mm' in the repository" in other(attributes={"units": "m"})
-    assert "x: differs at 4 of 4 places" in other(x=np.arange(4.0) + 9)
-    assert "has no rain, as the repository does" in other(name="snow")
-    assert "has snow, which the repository has not" in other(name="snow")
+    assert "rain: has dtype float64, but float32 in the repository" in other(dtype="f8")
+    assert "rain: has chunks of 1 x 4, but 2 x 4 in the repository" in other(chunks=(1, 4))
+    assert "units = 'm', but 'mm' in the repository" in other(attributes={"units": "m"})
+    assert "x: differs in 4 of 4 values" in other(x=np.arange(4.0) + 9)
+    assert "has no rain, unlike the repository" in other(name="snow")
+    assert "has snow, unlike the repository" in other(name="snow")
     both = other(dtype="f8", chunks=(1, 2), attributes={"units": "m"})
     assert all(word in both for word in ("float64", "1 x 2", "'m'"))
-    assert (
-        "goes from -2 to -1, which does not go on from what the repository has (0 to 3)"
-        in other(first=-2)
+    assert "goes from -2 to -1, which does not continue what the repository has (0 to 3)" in other(
+        first=-2
     )
-    assert "time: has 2 at its start, as the repository has, but" in other(times=np.array([2, 4]))
+    assert "time: starts with 2 as the repository does, but" in other(times=np.array([2, 4]))
     assert "time: has 2, which the repository has too" in other(times=np.array([3, 2]))
     assert "time: has 3, which the repository has too" in other(times=np.array([7, 3]))
-    assert "no whole numbers of the repository's 'days since" in other(
+    assert "not whole numbers of the repository's 'days since" in other(
         units="hours since 2020-01-05 06:00"
     )
 

@@ -99,7 +99,7 @@ def test_attributes_that_may_differ(tmp_path: Path) -> None:
     assert combine(datasets, "time").attributes == {"title": "rain"}
     assert combine(datasets, "time", combine_attrs="override").attributes["history"] == "from 0"
     error = disagreements(pair(tmp_path), combine_attrs="identical")
-    assert "b.nc: has the attribute history = 'from 2', and 'from 0' in" in str(error)
+    assert "b.nc: has attribute history = 'from 2', but 'from 0' in" in str(error)
 
 
 def test_months_in_one_piece_each(place: Place) -> None:
@@ -151,7 +151,9 @@ def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
     flat = [parse(path) for row in tiles(tmp_path) for path in row]
     with pytest.raises(InvalidInputError, match=r"5 files, .* a grid of 2 x 3 .* time 2, x 4.0"):
         combine([*flat[:4], flat[5]], ("time", "x"), order="coordinates")
-    with pytest.raises(FilesDisagreeError, match=r"00\.nc: starts at the same place along time, x"):
+    with pytest.raises(
+        FilesDisagreeError, match=r"00\.nc: starts at the same position along time, x"
+    ):
         combine([*flat, flat[0]], ("time", "x"), order="coordinates")
     with pytest.raises(InvalidInputError, match="give nested lists, or order='coordinates'"):
         combine(flat, ("time", "x"))
@@ -180,15 +182,15 @@ def test_variables(tmp_path: Path) -> None:
     """One that is missing, and one too many."""
     error = disagreements([simple(tmp_path / "a.nc"), simple(tmp_path / "b.nc", name="snow")])
     texts = [one.text for one in error.disagreements]
-    assert texts[0].startswith("has no rain, as file://")
-    assert "has snow, which file://" in texts[1]
+    assert texts[0].startswith("has no rain, unlike file://")
+    assert "has snow, unlike file://" in texts[1]
     assert "drop_variables=['snow']" in texts[1]
 
 
 def test_dtype(tmp_path: Path) -> None:
     """The kind of numbers."""
     error = disagreements(pair(tmp_path, dtype="f8"))
-    assert "has dtype float64, and float32 in file://" in str(error)
+    assert "has dtype float64, but float32 in file://" in str(error)
     assert {one.aspect for one in error.disagreements} == {"dtype"}
 
 
@@ -207,21 +209,21 @@ def test_codecs(tmp_path: Path) -> None:
         for axis, scale in enumerate(scales):
             rain.dims[axis].attach_scale(scale)
     text = only(disagreements(paths), "rain", "codecs")
-    assert "numcodecs.zlib(level=9), and by" in text
+    assert "numcodecs.zlib(level=9), but" in text
     assert "numcodecs.zlib(level=4)" in text
 
 
 def test_chunk_shape(tmp_path: Path) -> None:
     """The grid."""
     text = only(disagreements(pair(tmp_path, chunks=(1, 4))), "rain", "chunks")
-    assert text.startswith("has chunks of 1 x 4, and of 2 x 4 in file://")
+    assert text.startswith("has chunks of 1 x 4, but 2 x 4 in file://")
 
 
 def test_fill_value(tmp_path: Path) -> None:
     """In Zarr's metadata, and as an attribute."""
     error = disagreements(pair(tmp_path, fill=-1.0))
     assert {one.aspect for one in error.disagreements} == {"fill value", "attribute"}
-    assert "has fill value -1.0, and 0.0 in" in str(error)
+    assert "has fill value -1.0, but 0.0 in" in str(error)
 
 
 def test_dimension_names(tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_dimension_names(tmp_path: Path) -> None:
     dataset = xr.load_dataset(paths[1], engine="h5netcdf").rename(x="lon")
     dataset.to_netcdf(paths[1], engine="h5netcdf")
     error = disagreements(paths)
-    assert "rain: has dimensions (time, lon), and (time, x) in" in str(error)
+    assert "rain: has dimensions (time, lon), but (time, x) in" in str(error)
 
 
 def test_units_and_other_attributes_with_a_meaning(tmp_path: Path) -> None:
@@ -238,8 +240,8 @@ def test_units_and_other_attributes_with_a_meaning(tmp_path: Path) -> None:
     attributes = {"units": "m", "scale_factor": 0.1, "comment": "may differ"}
     error = disagreements(pair(tmp_path, attributes=attributes))
     assert [one.text.split(" in file")[0] for one in error.disagreements] == [
-        "has the attribute scale_factor = 0.1, and None",
-        "has the attribute units = 'm', and 'mm'",
+        "has attribute scale_factor = 0.1, but None",
+        "has attribute units = 'm', but 'mm'",
     ]
 
 
@@ -247,15 +249,15 @@ def test_lengths_and_values_of_other_coordinates(tmp_path: Path) -> None:
     """Along the other dimensions all files are the same."""
     error = disagreements(pair(tmp_path, x=np.array([0.0, 1.0, 2.5, 3.0])))
     assert only(error, "x", "values").startswith(
-        "differs at 1 of 4 places, first at [2]: 2.5, and 2.0"
+        "differs in 1 of 4 values, first at [2]: 2.5, but 2.0"
     )
     paths = pair(tmp_path)
     xr.load_dataset(paths[1], engine="h5netcdf").isel(x=slice(3)).to_netcdf(
         paths[1], engine="h5netcdf", encoding={"rain": {"chunksizes": (2, 3)}}
     )
     error = disagreements(paths)
-    assert "rain: has 3 steps along x, and 4 in" in str(error)
-    assert "x: has 3 steps along x, and 4 in" in str(error)
+    assert "rain: has 3 steps along x, but 4 in" in str(error)
+    assert "x: has 3 steps along x, but 4 in" in str(error)
 
 
 def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
@@ -277,7 +279,9 @@ def test_a_file_that_ends_within_a_chunk(tmp_path: Path) -> None:
     """Only the last one may."""
     paths = [simple(tmp_path / "b.nc", days=3), simple(tmp_path / "c.nc", first=3, days=3)]
     text = only(disagreements(paths), "rain", "chunks")
-    assert "has 3 steps along time, no multiple of its chunks of 2: only the last file" in text
+    assert (
+        "has 3 steps along time, not a multiple of its chunk length 2: only the last file" in text
+    )
 
 
 def test_calendars(tmp_path: Path) -> None:
@@ -286,7 +290,7 @@ def test_calendars(tmp_path: Path) -> None:
     with h5py.File(paths[1], "r+") as file:
         file["time"].attrs["calendar"] = "noleap"
     error = disagreements(paths)
-    assert "time: counts in calendar 'noleap', and in " in str(error)
+    assert "time: has calendar 'noleap', but " in str(error)
 
 
 def test_all_at_once(tmp_path: Path) -> None:
@@ -303,7 +307,7 @@ def test_all_at_once(tmp_path: Path) -> None:
     assert message.count("float64") == 1
     assert "(and 4 more files)" in message
     assert "z.nc: rain: has chunks of 1 x 2" in message
-    assert "z.nc: rain: has the attribute units" in message
+    assert "z.nc: rain: has attribute units" in message
 
 
 def test_what_cannot_be_combined(tmp_path: Path) -> None:
@@ -313,7 +317,7 @@ def test_what_cannot_be_combined(tmp_path: Path) -> None:
         combine([], "time")
     with pytest.raises(InvalidInputError, match=r"a\.nc: no variable has the dimension 'day'"):
         combine([dataset], "day")
-    with pytest.raises(InvalidInputError, match="takes what parse returned, not a int"):
+    with pytest.raises(InvalidInputError, match="takes the results of parse, not a int"):
         combine([dataset, 3], "time")
     with pytest.raises(InvalidInputError, match="each once"):
         combine([dataset], ("time", "time"))
@@ -323,7 +327,7 @@ def test_what_cannot_be_combined(tmp_path: Path) -> None:
 def test_loaded_in_one_file_only(tmp_path: Path) -> None:
     """The remedy is named."""
     paths = pair(tmp_path)
-    with pytest.raises(FilesDisagreeError, match=r"rain: its values were loaded.*loadable_variab"):
+    with pytest.raises(FilesDisagreeError, match=r"rain: is loaded .*loadable_variab"):
         combine([parse(paths[0]), parse(paths[1], inline_below_bytes=500)], "time")
 
 

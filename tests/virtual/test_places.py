@@ -98,7 +98,9 @@ def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
     arrays = parsed("a.zarr").arrays
     assert isinstance(arrays["time"], LoadedArray)
     assert arrays["rain"].shape == (4, 6, 8)
-    with pytest.raises(ObjectNotFoundError, match=r"missing\.nc: there is no such file or folder"):
+    with pytest.raises(
+        ObjectNotFoundError, match=r"missing\.nc: there is no such file or directory"
+    ):
         parsed("missing.nc")
 
 

@@ -7,9 +7,11 @@ from icefloe.containers.virtual_chunks import VirtualChunks
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 from icefloe.virtual.agreement import Disagreement
+from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.combining import combine
-from icefloe.virtual.dataset import LoadedArray, SourceFile, VirtualArray, VirtualDataset
+from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.parsing import parse
+from icefloe.virtual.source_file import SourceFile
 from icefloe.virtual.writer import append, write
 
 __all__ = [

@@ -1,9 +1,8 @@
-"""Times as the CF conventions store them: numbers of a unit since a reference. Pure, no I/O.
+"""CF time units: parsing and exact conversion of times such as ``hours since 2020-01-01``.
 
-Files of one archive count from different references, each from its own first day. Their times are
-brought to common units by whole-number arithmetic, which a round trip through floating point or
-through dates would not be. Calendars that no clock uses count as well: all that is asked of one is
-how many days lie between two references.
+Pure, no I/O. Files of one archive often count from different references, such as their own first
+day. Conversion uses integer arithmetic, which is exact where floats or dates are not, and supports
+all CF calendars: only the number of days between two references matters.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ class TimeUnits:
     Parameters
     ----------
     unit
-        In the plural.
+        Plural name, such as ``hours``.
     reference
-        As it was written.
+        Reference time as written in the attribute.
     calendar
-        By its first name.
+        Canonical name: ``standard`` for ``gregorian``.
     epoch_ns
-        The reference in nanoseconds since some day that all references of a calendar share.
+        The reference in nanoseconds since an arbitrary day, the same for each calendar.
     """
 
     unit: str
@@ -84,7 +83,7 @@ class TimeUnits:
 
     @property
     def step_ns(self) -> int:
-        """How long one of the units is."""
+        """Length of one unit in nanoseconds."""
         return _NANOSECONDS[self.unit]
 
     @property
@@ -94,7 +93,7 @@ class TimeUnits:
 
 
 def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
-    """Read the units of a time coordinate; None if they are not of time, or cannot be read."""
+    """Parse the units of a time coordinate; None if they are not valid CF time units."""
     units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
     if not isinstance(units, str) or not isinstance(calendar, str):
         return None
@@ -108,26 +107,28 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     return None if epoch is None else TimeUnits(unit, found["reference"], kind, epoch)
 
 
-def convert_times(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> NDArray[Any] | None:
-    """Express times in other units; None if whole numbers cannot, or calendars differ."""
-    if not _share_a_calendar(values, given, wanted):
+def convert_times(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
+    """Convert times to other units; None if integers are not exact, or calendars differ."""
+    if not _are_calendars_compatible(values, given, target):
         return None
-    offset_ns = given.epoch_ns - wanted.epoch_ns
+    offset_ns = given.epoch_ns - target.epoch_ns
     if values.dtype.kind == "f":
-        if given.step_ns == wanted.step_ns and not offset_ns:
+        if given.step_ns == target.step_ns and not offset_ns:
             return values
-        return values * (given.step_ns / wanted.step_ns) + offset_ns / wanted.step_ns
-    shared = math.gcd(given.step_ns, offset_ns, wanted.step_ns)
-    step, offset, divisor = (one // shared for one in (given.step_ns, offset_ns, wanted.step_ns))
+        return values * (given.step_ns / target.step_ns) + offset_ns / target.step_ns
+    shared = math.gcd(given.step_ns, offset_ns, target.step_ns)
+    step, offset, divisor = (ns // shared for ns in (given.step_ns, offset_ns, target.step_ns))
     largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
-    # Python's numbers where 64 bits do not hold the steps between.
+    # Python integers where intermediate results may overflow 64 bits.
     exact = values.astype(object if largest * step + abs(offset) >= 2**62 else np.int64)
     total = exact * step + offset
     if (total % divisor != 0).any():
         return None
     quotient = total // divisor
     limits = np.iinfo(np.int64)
-    if quotient.dtype == object and any(not limits.min <= one <= limits.max for one in quotient):
+    if quotient.dtype == object and any(
+        not limits.min <= number <= limits.max for number in quotient.flat
+    ):
         return None
     return np.asarray(quotient, np.int64)
 
@@ -135,29 +136,29 @@ def convert_times(values: NDArray[Any], given: TimeUnits, wanted: TimeUnits) -> 
 def reconcile_units(
     parts: Sequence[tuple[NDArray[Any], TimeUnits]],
 ) -> tuple[TimeUnits, list[NDArray[Any]]] | None:
-    """Bring times of several files to the units of the first, or finer ones if need be.
+    """Convert the times of several files to the units of the first, or to the next finer ones.
 
-    None if their calendars differ, or no unit is fine enough.
+    Returns None if calendars differ, or no unit is exact.
     """
     first = parts[0][1]
     finer = [name for name, step in _NANOSECONDS.items() if step < first.step_ns]
     for unit in [first.unit, *reversed(finer)]:
-        wanted = TimeUnits(unit, first.reference, first.calendar, first.epoch_ns)
-        converted = [convert_times(values, units, wanted) for values, units in parts]
-        exact = [one for one in converted if one is not None]
+        target = TimeUnits(unit, first.reference, first.calendar, first.epoch_ns)
+        converted = [convert_times(values, units, target) for values, units in parts]
+        exact = [values for values in converted if values is not None]
         if len(exact) == len(parts):
-            return wanted, exact
+            return target, exact
     return None
 
 
-def _share_a_calendar(values: NDArray[Any], one: TimeUnits, other: TimeUnits) -> bool:
-    if one.calendar == other.calendar:
+def _are_calendars_compatible(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> bool:
+    if given.calendar == target.calendar:
         return True
-    if {one.calendar, other.calendar} != {"standard", "proleptic_gregorian"}:
+    if {given.calendar, target.calendar} != {"standard", "proleptic_gregorian"}:
         return False
-    # The two are one since the reform of 1582, and xarray writes the one where it read the other.
-    earliest = float(values.min(initial=0)) * one.step_ns + one.epoch_ns
-    return earliest >= _REFORM_NS and other.epoch_ns >= _REFORM_NS
+    # These two are equal since the reform of 1582, and xarray writes one where it read the other.
+    earliest = float(values.min(initial=0)) * given.step_ns + given.epoch_ns
+    return earliest >= _REFORM_NS and target.epoch_ns >= _REFORM_NS
 
 
 def _epoch_ns(found: re.Match[str], calendar: str) -> int | None:
@@ -176,14 +177,14 @@ def _epoch_ns(found: re.Match[str], calendar: str) -> int | None:
 
 
 def _days(year: int, month: int, day: int, calendar: str) -> int:
-    """Count the days since some day of the calendar."""
+    """Return the days since an arbitrary day of the calendar."""
     if calendar == "360_day":
         return year * 360 + (month - 1) * 30 + day
     if calendar in {"noleap", "all_leap"}:
         leap = calendar == "all_leap"
         before = sum(_MONTHS[: month - 1]) + (leap and month > 2)
         return year * (365 + leap) + before + day
-    # The number of the Julian day: the two real calendars on one scale.
+    # Julian day number: one scale for the Julian and Gregorian calendars.
     shifted = (14 - month) // 12
     years, months = year + 4800 - shifted, month + 12 * shifted - 3
     julian = day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083

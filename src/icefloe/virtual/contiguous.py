@@ -1,8 +1,8 @@
-"""Arrays that a file holds in one piece, cut where other files are. Pure, no I/O.
+"""Splitting of contiguous arrays into chunks that match other files. Pure, no I/O.
 
-Uncompressed values of a NetCDF3 file, or of a contiguous HDF5 dataset, can be referenced in pieces
-of any length along the outermost dimension. Months of 31 and 28 days then fit into one array, with
-chunks of a length that divides both.
+Uncompressed values of a NetCDF3 file or of a contiguous HDF5 dataset can be referenced in pieces
+of any length along the outermost dimension. Months of 31 and 28 days then form one array, with a
+chunk length that divides both.
 """
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ import numpy as np
 
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import ArrayManifest
-from icefloe.virtual.dataset import VirtualArray
+from icefloe.virtual.arrays import VirtualArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[VirtualArray]:
-    """Cut arrays that can be cut, so that all have chunks of one length that fits along an axis.
+    """Split arrays so that all have the same chunk length along an axis.
 
-    What cannot be cut is returned as it is.
+    Returns the arrays unchanged if they need not or cannot be split.
     """
     shapes = [part.chunk_shape for part in parts]
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or any(len(shape) <= axis for shape in known):
         return list(parts)
     lengths = {shape[axis] for shape in known}
-    fits = len(lengths) == 1 and all(
+    is_aligned = len(lengths) == 1 and all(
         part.shape[axis] % shape[axis] == 0
         for part, shape in zip(parts[:-1], known[:-1], strict=True)
     )
-    if fits or not all(_can_be_cut(part, axis) for part in parts):
+    if is_aligned or not all(_is_splittable(part, axis) for part in parts):
         return list(parts)
     length = math.gcd(*lengths, *(part.shape[axis] for part in parts[:-1]))
-    return [_cut(part, axis, length) for part in parts]
+    return [_split(part, axis, length) for part in parts]
 
 
 def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
-    """Cut an array into chunks of a length along an axis, if it can be; else return it as it is."""
+    """Split an array into chunks of a length along an axis; return it unchanged if impossible."""
     chunk = part.chunk_shape
-    if chunk is None or not length or chunk[axis] % length or not _can_be_cut(part, axis):
+    if chunk is None or not length or chunk[axis] % length or not _is_splittable(part, axis):
         return part
-    return _cut(part, axis, length)
+    return _split(part, axis, length)
 
 
-def _can_be_cut(part: VirtualArray, axis: int) -> bool:
+def _is_splittable(part: VirtualArray, axis: int) -> bool:
+    """Whether chunks are uncompressed and contiguous along the axis."""
     chunk, shape = part.chunk_shape, part.shape
     codecs = [codec["name"] for codec in part.metadata["codecs"]]
     return (
@@ -65,13 +66,13 @@ def _can_be_cut(part: VirtualArray, axis: int) -> bool:
     )
 
 
-def _cut(part: VirtualArray, axis: int, length: int) -> VirtualArray:
+def _split(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     chunk = part.chunk_shape or ()
     pieces = chunk[axis] // length
     if pieces <= 1:
         return part
     refs = part.refs
-    # All pieces of a chunk have the same number of bytes: the values are in one line.
+    # Contiguous values: all pieces of a chunk have the same number of bytes.
     size = refs.payloads.length // np.uint64(pieces)
     piece = np.tile(np.arange(pieces, dtype=np.uint64), len(refs))
     rows = np.repeat(np.arange(len(refs)), pieces)
@@ -82,7 +83,7 @@ def _cut(part: VirtualArray, axis: int, length: int) -> VirtualArray:
         offset=refs.payloads.offset[rows] + piece * size[rows],
         length=size[rows],
     )
-    # A chunk at the end may be longer than the array.
+    # The last chunk may extend beyond the array.
     inside = np.flatnonzero(coords[:, axis].astype(np.int64) * length < part.shape[axis])
     shape = [*chunk[:axis], length, *chunk[axis + 1 :]]
     grid = {"name": "regular", "configuration": {"chunk_shape": shape}}

@@ -1,35 +1,37 @@
-"""`parse`: a file of arrays, whatever its format and place, as a `VirtualDataset`."""
+"""`parse`: turn a file of arrays, of any supported format and place, into a `VirtualDataset`."""
 
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError, ObjectNotFoundError
-from icefloe.virtual.dataset import SourceFile
+from icefloe.errors import ErrorKind, FormatError, ObjectNotFoundError
+from icefloe.virtual.loading import load_values
+from icefloe.virtual.parse_errors import format_error, import_optional
+from icefloe.virtual.parsers import kerchunk, netcdf3, zarr
 from icefloe.virtual.parsers.sniffing import (
     FORMATS,
     HEAD_BYTES,
     USER_BLOCKS,
     Format,
     is_hdf5,
-    require,
+    require_format,
     sniff,
 )
 from icefloe.virtual.request import ParseRequest
-from icefloe.virtual.sources import OpenSource, Sources, missing
+from icefloe.virtual.source_file import SourceFile
+from icefloe.virtual.sources import OpenSource, Sources, not_found_error
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import ModuleType
 
     from icefloe.model.containers import VirtualChunkContainer
     from icefloe.storage.credentials import AnyCredential
     from icefloe.storage.interface import ObjectInfo
-    from icefloe.virtual.dataset import ChecksumChoice, VirtualDataset
+    from icefloe.virtual.dataset import VirtualDataset
+    from icefloe.virtual.source_file import ChecksumChoice
 
 
 def parse(
@@ -45,49 +47,48 @@ def parse(
     credentials: Mapping[str, AnyCredential | None] | None = None,
     parser: Callable[..., Any] | None = None,
 ) -> VirtualDataset:
-    """Turn a file of arrays into references to its chunks, with their metadata.
+    """Parse a file of arrays into chunk references and Zarr metadata.
 
-    Nothing but metadata is read, and the values of small arrays as asked. The result is columns,
-    knows no repository, and pickles: parse on many machines, `combine` and write on one.
+    Reads only metadata, and the values of the arrays to load. The result is columnar, does not
+    refer to a repository, and pickles: parse on many machines, `combine` and write on one.
 
     Parameters
     ----------
     url
         A path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``http(s)://``, or one that
-        ``containers`` know.
+        ``containers`` cover.
     format
-        What the file must be: ``netcdf4`` or ``hdf5``, ``netcdf3``, ``zarr``, ``kerchunk-json``,
-        ``kerchunk-parquet``, ``geotiff`` or ``tiff``. Without it the content decides, and the name
-        must not contradict.
+        Expected format: ``netcdf4`` or ``hdf5``, ``netcdf3``, ``zarr``, ``kerchunk-json``,
+        ``kerchunk-parquet``, ``geotiff`` or ``tiff``. By default it is detected from the content,
+        and must match the file name extension.
     group
-        The group to start from; groups below it are included.
+        Group to parse, including the groups below it.
     drop_variables
-        Arrays and groups to leave out, by their paths.
+        Paths of arrays and groups to drop.
     loadable_variables
-        Arrays whose values are copied instead of referenced, by their paths. By default the
-        coordinates of dimensions with their bounds, and scalars: what files are compared by and
-        put in order by.
+        Paths of arrays whose values are copied instead of referenced. By default the coordinates
+        of dimensions with their bounds, which are needed to compare and order files, and scalars.
     inline_below_bytes
-        Copy all arrays with fewer bytes as well.
+        Copy all smaller arrays as well.
     checksum
-        What references remember of the file, so that it is not read after it changed: ``etag``,
-        ``last-modified``, None for nothing; ``auto`` takes the entity tag in object stores and
-        the time elsewhere. References of Kerchunk's may not be younger than the file they are in.
+        Checksum stored with each reference, so that a modified file is not read: ``etag``,
+        ``last-modified``, or None. ``auto`` is the ETag in object stores and the modification time
+        elsewhere. References from Kerchunk files have the modification time of the Kerchunk file.
     containers, credentials
-        How to reach the file, as for opening a repository: virtual chunk containers, and
-        credentials by URL prefix or name. Without a container the environment decides.
+        How to access the file, as for opening a repository: virtual chunk containers, and
+        credentials by URL prefix or name. Without a container, those of the environment apply.
     parser
-        A parser made for VirtualiZarr, to be used instead of those here.
+        A VirtualiZarr parser to use instead of the built-in ones.
 
     Raises
     ------
     ObjectNotFoundError
-        If there is no such file.
+        If the file does not exist.
     FormatError
-        If the file is damaged, cut off, or not what it claims to be.
+        If the file is damaged, truncated, or not of the expected format.
     InvalidInputError
         Of kind ``UNSUPPORTED_VARIABLE`` if a variable cannot be referenced, and of kind
-        ``MISSING_DEPENDENCY`` if a package is needed that is not installed.
+        ``MISSING_DEPENDENCY`` if a required package is not installed.
     """
     return parse_at(
         url,
@@ -114,29 +115,30 @@ def parse_at(
     checksum: ChecksumChoice = "auto",
     parser: Callable[..., Any] | None = None,
 ) -> VirtualDataset:
-    """Do as `parse`, with places that are open already."""
+    """Parse a file as `parse` does, with open ``sources`` that several files can share."""
     if format is not None and format not in FORMATS:
-        require("hdf5", claimed=format, url="")
+        require_format("hdf5", claimed=format, url="")  # raises before any I/O
     source = sources.open(url)
     info = source.fetch_info()
-    listed: list[tuple[str, ObjectInfo]] = []
+    listing: list[tuple[str, ObjectInfo]] = []
     found: Format | None = None
     if parser is not None:
         info = info or SourceFile(source.url)
     elif info is not None:
-        found = require(_sniff_file(source, info.size_bytes or 0), claimed=format, url=source.url)
+        sniffed = _sniff_file(source, info.size_bytes or 0)
+        found = require_format(sniffed, claimed=format, url=source.url)
     else:
-        listed = _listed(source)
-        folder = _sniff_folder(source, [name for name, _ in listed])
-        found = require(folder, claimed=format, url=source.url)
+        listing = _list_directory(source)
+        sniffed = _sniff_directory(source, [name for name, _ in listing])
+        found = require_format(sniffed, claimed=format, url=source.url)
         info = SourceFile(source.url)
         if found == "kerchunk-parquet":
-            # The references are as old as the document that says what they mean.
-            inner = source.below(".zmetadata").fetch_info() or info
+            # The references are as old as the document that describes them.
+            inner = source.child(".zmetadata").fetch_info() or info
             info = SourceFile(source.url, None, inner.etag, inner.last_modified)
     choice = checksum
     if found in {"kerchunk-json", "kerchunk-parquet"} and checksum is not None:
-        choice = "last-modified"  # the entity tag of the list says nothing of the files in it
+        choice = "last-modified"  # the ETag of the reference file does not apply to other files
     request = ParseRequest(
         source=info,
         group=(group or "").strip("/"),
@@ -148,66 +150,57 @@ def parse_at(
         checksum=info.checksum(choice),
     )
 
-    def opened(location: str) -> OpenSource:
-        """Open what references name: mostly the file itself."""
+    def open_location(location: str) -> OpenSource:
         if location == source.url:
             return source
+        if found == "zarr":
+            return source.child(unquote(location.removeprefix(f"{source.url}/")))
         return sources.open_named_by(location, source)
 
     match found:
-        case None:
-            return _load(_module("virtualizarr").parse(source, request, parser), request, opened)
         case "hdf5":
-            parsed: VirtualDataset = _module("hdf5").parse(source, request)
-            return parsed
+            parsed: VirtualDataset = _import_parser("hdf5").parse(source, request)
+            return parsed  # loaded in the same pass
         case "netcdf3":
-            return _load(_module("netcdf3").parse(source, request), request, opened)
+            parsed = netcdf3.parse(source, request)
         case "zarr":
-            # What lies below the store is the store.
-            within = f"{source.url}/"
-            parsed = _module("zarr").parse(source, request, listed, checksum)
-            return _load(
-                parsed, request, lambda url: source.below(unquote(url.removeprefix(within)))
-            )
+            parsed = zarr.parse(source, request, listing, checksum)
         case "kerchunk-json":
-            return _load(_module("kerchunk").parse_json(source, request, opened), request, opened)
+            parsed = kerchunk.parse_json(source, request, open_location)
         case "kerchunk-parquet":
-            _needed("pyarrow")
-            return _load(
-                _module("kerchunk").parse_parquet(source, request, opened), request, opened
-            )
+            import_optional("pyarrow")
+            parsed = kerchunk.parse_parquet(source, request, open_location)
         case "tiff":
-            tiff = _needed("virtual_tiff", "virtual-tiff").VirtualTIFF()
-            return _load(_module("virtualizarr").parse(source, request, tiff), request, opened)
+            parser = import_optional("virtual_tiff", "virtual-tiff").VirtualTIFF()
+            parsed = _import_parser("virtualizarr").parse(source, request, parser)
+        case None:
+            parsed = _import_parser("virtualizarr").parse(source, request, parser)
+    return load_values(parsed, request, open_location)
 
 
-def _load(
-    dataset: VirtualDataset, request: ParseRequest, opened: Callable[[str], OpenSource]
-) -> VirtualDataset:
-    loaded: VirtualDataset = _needed("icefloe.virtual.loading").load_values(
-        dataset, request, opened
-    )
-    return loaded
+def _import_parser(name: str) -> Any:
+    """Import a parser that needs optional packages at import time."""
+    return import_optional(f"icefloe.virtual.parsers.{name}")
 
 
-def _listed(source: OpenSource) -> list[tuple[str, ObjectInfo]]:
+def _list_directory(source: OpenSource) -> list[tuple[str, ObjectInfo]]:
     if source.url.startswith(("http://", "https://")):
         raise ObjectNotFoundError(
             f"{source.url}: there is no such file; a Zarr store on a web server cannot be parsed, "
-            "because its chunks cannot be listed there",
+            "because its chunks cannot be listed",
             kind=ErrorKind.OBJECT_NOT_FOUND,
         )
-    listed = list(source.list_below())
-    if not listed:
-        raise missing(source.url)
-    return listed
+    listing = list(source.list_tree())
+    if not listing:
+        raise not_found_error(source.url)
+    return listing
 
 
-def _sniff_folder(source: OpenSource, names: list[str]) -> Format:
+def _sniff_directory(source: OpenSource, names: list[str]) -> Format:
     top = {name for name in names if "/" not in name}
     if ".zmetadata" in top:
         try:
-            document = json.loads(source.below(".zmetadata").fetch_all())
+            document = json.loads(source.child(".zmetadata").fetch_all())
         except ValueError:
             document = {}
         if isinstance(document, dict) and "record_size" in document:
@@ -215,16 +208,13 @@ def _sniff_folder(source: OpenSource, names: list[str]) -> Format:
     if top & {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}:
         return "zarr"
     if top & {"repo", "config.yaml"} or any(name.startswith("snapshots/") for name in names):
-        raise FormatError(
-            "is an Icechunk repository: open it, and read from a session",
-            file=source.url,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
+        raise format_error(
+            source.url, "is an Icechunk repository: open it, and read from a session"
         )
-    raise FormatError(
-        "is a folder, but neither a Zarr hierarchy (zarr.json, .zgroup) nor Kerchunk's references "
+    raise format_error(
+        source.url,
+        "is a directory, but neither a Zarr hierarchy (zarr.json, .zgroup) nor Kerchunk references "
         "(.zmetadata with record_size)",
-        file=source.url,
-        kind=ErrorKind.INVALID_FILE_FORMAT,
     )
 
 
@@ -237,26 +227,3 @@ def _sniff_file(source: OpenSource, size_bytes: int) -> Format:
             if start + 8 <= size_bytes and is_hdf5(source.fetch(start, 8)):
                 return "hdf5"
         raise
-
-
-def _module(name: str) -> ModuleType:
-    """Import what reads a format, and the packages that it needs."""
-    try:
-        return import_module(f"icefloe.virtual.parsers.{name}")
-    except ModuleNotFoundError as error:
-        raise _missing_package(error.name or name) from error
-
-
-def _needed(module: str, package: str | None = None) -> ModuleType:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise _missing_package(package or module) from error
-
-
-def _missing_package(package: str) -> InvalidInputError:
-    extra = "geotiff" if package == "virtual-tiff" else "virtual"
-    return InvalidInputError(
-        f"parsing this file needs the package {package}: pip install 'icefloe[{extra}]'",
-        kind=ErrorKind.MISSING_DEPENDENCY,
-    )

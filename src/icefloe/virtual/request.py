@@ -1,38 +1,39 @@
-"""What a user asked of a file: which group, which variables, which of them as values. Pure."""
+"""`ParseRequest`: the options of one call of `icefloe.virtual.parse`. Pure, no I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icefloe.virtual.dataset import VirtualArray
+from icefloe.virtual.arrays import VirtualArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from icefloe.model.chunk_payload import Checksum
-    from icefloe.virtual.dataset import AnyArray, SourceFile
+    from icefloe.virtual.arrays import AnyArray
+    from icefloe.virtual.source_file import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
 class ParseRequest:
-    """One call of `icefloe.virtual.parse`, as the modules of formats see it.
+    """Options of one call of `icefloe.virtual.parse`, as parsers receive them.
 
     Parameters
     ----------
     source
         The file.
     group
-        The group to start from, without slashes around it; empty for the root.
+        Group to parse, without leading or trailing slash; empty for the root.
     drop_variables
-        Paths of arrays and groups to leave out.
+        Paths of arrays and groups to drop.
     loadable_variables
-        Paths of arrays whose values are copied. None means the coordinates of dimensions and their
-        bounds, so that files can be compared and put in order.
+        Paths of arrays to load. None loads the coordinates of dimensions and their bounds, which
+        are needed to compare and order files, and scalars.
     inline_below_bytes
-        Arrays with fewer bytes are copied, too.
+        Smaller arrays are loaded as well.
     checksum
-        What references remember of the file.
+        Checksum stored with each reference.
     """
 
     source: SourceFile
@@ -44,36 +45,36 @@ class ParseRequest:
 
     @property
     def url(self) -> str:
-        """The file, for messages."""
+        """URL of the file, for messages."""
         return self.source.url
 
     def is_dropped(self, path: str) -> bool:
-        """Whether an array or a group is to be left out."""
+        """Whether to drop an array or a group."""
         return path in self.drop_variables
 
     def is_loadable(self, path: str, dims: Sequence[str | None], size_bytes: int) -> bool:
-        """Whether the values of an array are to be copied, whatever the other arrays are."""
+        """Whether to load the values of an array, bounds aside."""
         if size_bytes < self.inline_below_bytes:
             return True
         if self.loadable_variables is not None:
             return path in self.loadable_variables
-        # Scalars say what the others mean (a projection, a reference time), in a few bytes.
+        # Scalars describe other arrays (a grid mapping, a reference time) in a few bytes.
         return not dims or list(dims) == [path.rpartition("/")[2]]
 
-    def bounds_to_load(self, arrays: Mapping[str, AnyArray], among: Iterable[str]) -> list[str]:
-        """Tell the arrays that are to be copied because a coordinate has them as its bounds.
+    def bounds_to_load(self, arrays: Mapping[str, AnyArray], paths: Iterable[str]) -> list[str]:
+        """Return the bounds of the coordinates among ``paths``, which are loaded with them.
 
-        They have no units of their own, so they must follow those of the coordinate.
+        Bounds have no units of their own: they are converted together with their coordinate.
         """
         if self.loadable_variables is not None:
             return []
         bounds: list[str] = []
-        for path in among:
+        for path in paths:
             group, _, name = path.rpartition("/")
             array = arrays[path]
-            named = array.attributes.get("bounds")
-            if array.dimension_names == (name,) and isinstance(named, str):
-                found = f"{group}/{named}" if group else named
-                if isinstance(arrays.get(found), VirtualArray):
-                    bounds.append(found)
+            bounds_name = array.attributes.get("bounds")
+            if array.dimension_names == (name,) and isinstance(bounds_name, str):
+                bounds_path = f"{group}/{bounds_name}" if group else bounds_name
+                if isinstance(arrays.get(bounds_path), VirtualArray):
+                    bounds.append(bounds_path)
         return bounds

@@ -1,9 +1,9 @@
-"""Opens the files that a user names, wherever they are, and those that a file of references names.
+"""Opens source files: paths and URLs given by the user, and locations named in reference files.
 
-What the user names is read: a path, or a URL with the credentials of the environment or of the
-container that the user gave for it. What a *file* names is not: a downloaded list of references
-could name any file that its reader can reach. It is read where it lies beside that file, or in a
-container that the user gave.
+Files given by the user are read with credentials of the environment, or of the container the user
+passed. Locations named in a reference file are not trusted: a downloaded Kerchunk file could name
+any file its reader can access. They are read only in the directory of the reference file or in a
+container the user passed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -25,7 +26,7 @@ from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import storage_from_url
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.urls import redact_url, require_shareable
-from icefloe.virtual.dataset import SourceFile, changed_at
+from icefloe.virtual.source_file import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -40,24 +41,24 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 _MAX_BLOCKS = 64
 MAX_CACHED_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
-"""Of larger files so much is in memory at a time."""
+"""Upper limit of the block cache of one remote file."""
 
 SINGLE_REQUEST_BYTES = 4 << 20
-"""Smaller files are fetched in one request: their metadata would take as many blocks."""
+"""Smaller files are fetched in one request: their metadata would need most blocks anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A file or a folder that can be read.
+    """A readable file or directory.
 
     Parameters
     ----------
     url
-        As references to it will name it.
+        URL that references to it contain.
     storage, key
         Where its bytes are.
     path
-        On this machine, if it is there.
+        Local path, None for remote files.
     """
 
     url: str
@@ -66,17 +67,18 @@ class OpenSource:
     path: str | None = None
 
     def fetch_info(self) -> SourceFile | None:
-        """Tell size and version, None if there is no such file (a folder is none)."""
+        """Return size and version of the file, None if there is none (or it is a directory)."""
         if self.path is not None:
             try:
-                found = os.stat(self.path)  # noqa: PTH116 - once for every file of an archive
+                stat = os.stat(self.path)  # noqa: PTH116 - once for every file of an archive
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise _unreadable(self.url, error) from error
+                raise _unreadable_error(self.url, error) from error
             if not os.path.isfile(self.path):  # noqa: PTH113
                 return None
-            return SourceFile(self.url, found.st_size, None, changed_at(found.st_mtime))
+            modified_at = datetime.fromtimestamp(stat.st_mtime, UTC)
+            return SourceFile(self.url, stat.st_size, None, modified_at)
         try:
             info = self.storage.head(self.key)
         except ObjectNotFoundError:
@@ -84,14 +86,14 @@ class OpenSource:
         return SourceFile(self.url, info.size_bytes, info.version.etag, info.last_modified)
 
     def fetch(self, start: int, length: int) -> bytes:
-        """Fetch a range of bytes, fewer where the file ends before."""
+        """Fetch a byte range, shorter at the end of the file."""
         if self.path is not None:
             try:
                 with Path(self.path).open("rb") as file:
                     file.seek(start)
                     return file.read(length)
             except OSError as error:
-                raise _unreadable(self.url, error) from error
+                raise _unreadable_error(self.url, error) from error
         return bytes(self.storage.get_bytes(self.key, start, length))
 
     def fetch_all(self) -> bytes:
@@ -100,44 +102,44 @@ class OpenSource:
             try:
                 return Path(self.path).read_bytes()
             except OSError as error:
-                raise _unreadable(self.url, error) from error
+                raise _unreadable_error(self.url, error) from error
         return bytes(self.storage.get(self.key).data)
 
-    def list_below(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """List what lies below a folder, by its name there."""
+    def list_tree(self) -> Iterator[tuple[str, ObjectInfo]]:
+        """List all files of a directory, recursively, by relative name."""
         if self.path is not None:
             found = LocalStorage(self.path, follow_symlinks=True).list()
             return ((info.key, info) for info in found)
-        below = f"{self.key}/"
-        return ((info.key[len(below) :], info) for info in self.storage.list(below))
+        prefix = f"{self.key}/"
+        return ((info.key[len(prefix) :], info) for info in self.storage.list(prefix))
 
     def fetch_size(self) -> int:
-        """Tell how large a file is, or all that is in a folder; 0 if there is neither."""
+        """Return the size of a file, or the total size of a directory; 0 if there is neither."""
         info = self.fetch_info()
         if info is not None and info.size_bytes is not None:
             return info.size_bytes
-        return sum(found.size_bytes for _, found in self.list_below())
+        return sum(found.size_bytes for _, found in self.list_tree())
 
-    def below(self, name: str) -> OpenSource:
-        """Return something that lies below a folder."""
+    def child(self, name: str) -> OpenSource:
+        """Return a file or directory below this directory."""
         path = None if self.path is None else f"{self.path}/{name}"
         return OpenSource(f"{self.url}/{quote(name)}", self.storage, f"{self.key}/{name}", path)
 
-    def reader(self, size_bytes: int) -> io.BufferedIOBase | io.RawIOBase:
-        """Open it as a file of Python."""
+    def open_reader(self, size_bytes: int) -> io.BufferedIOBase | io.RawIOBase:
+        """Open it as a Python file object."""
         if self.path is not None:
             return Path(self.path).open("rb")
         return _BlockReader(self, size_bytes)
 
 
 class Sources:
-    """The places that a user lets files be read from.
+    """The places that files may be read from.
 
     Parameters
     ----------
     containers, credentials
-        As for opening a repository: places with options, and their credentials by the URL prefix or
-        the name of the container.
+        As for opening a repository: virtual chunk containers, and credentials by URL prefix or
+        container name.
     """
 
     def __init__(
@@ -147,67 +149,64 @@ class Sources:
     ) -> None:
         self._table = ContainerTable(containers)
         self._access: Mapping[str, Access] = resolve_access(self._table, credentials or {})
-        self._usable: Container[str] = {one.url_prefix for one in containers}
+        self._usable: Container[str] = {container.url_prefix for container in containers}
         self._home: Place | None = None
         self._settings = OBJECT_STORE_DEFAULTS
         self._storages: dict[str, Storage] = {}
 
     @classmethod
     def of(cls, virtual: VirtualChunks) -> Sources:
-        """Return the places that an open repository reaches, as it reads virtual chunks there.
+        """Return the places an open repository can read virtual chunks from.
 
-        Default containers are among them, and the repository's own credentials on its platform.
-        Containers that the user did not open are not: their endpoints may be anybody's.
+        Includes default containers and, on the repository's platform, its own credentials.
+        Containers that the user did not authorize are excluded: their endpoints are untrusted.
         """
-        made = cls()
+        sources = cls()
         reach = virtual.reach
-        made._table, made._access, made._usable = reach.table, reach.access, reach.access
-        made._home, made._settings = reach.home, reach.settings
-        return made
+        sources._table, sources._access, sources._usable = reach.table, reach.access, reach.access
+        sources._home, sources._settings = reach.home, reach.settings
+        return sources
 
     def open(self, url: str | os.PathLike[str]) -> OpenSource:
-        """Open what the user named: a path, or a URL."""
-        named = os.fspath(url)
-        if not named:
+        """Open a path or URL given by the user."""
+        url = os.fspath(url)
+        if not url:
             raise InvalidInputError(
-                "the URL of a file is empty: give a path, or one such as s3://bucket/a.nc",
+                "the URL of a file is empty: give a path, or a URL such as s3://bucket/a.nc",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
-        if "://" not in named and not named.startswith("file:"):
-            named = Path(named).absolute().as_uri()
-        named = named.rstrip("/")
-        require_shareable(named)
-        held = self._held(named)
-        return self._open(named) if held is None else self._open_held(named, held)
+        if "://" not in url and not url.startswith("file:"):
+            url = Path(url).absolute().as_uri()
+        url = url.rstrip("/")
+        require_shareable(url)
+        held = self._find_container(url)
+        return self._open(url) if held is None else self._open_in_container(url, held)
 
     def list_folder(self, url: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """List what lies below a folder of a remote place, or below all of a bucket, by its name.
-
-        Asked for by way of something in there: a bucket itself is no object that could be opened,
-        and is in no container.
-        """
+        """List all files below a remote directory or bucket, recursively, by relative name."""
+        # A bucket cannot be opened and is in no container, but an object in it is.
         inside = self.open(f"{url}/x")
-        below = inside.key.removesuffix("x")
-        return ((info.key[len(below) :], info) for info in inside.storage.list(below))
+        prefix = inside.key.removesuffix("x")
+        return ((info.key[len(prefix) :], info) for info in inside.storage.list(prefix))
 
     def open_named_by(self, url: str, owner: OpenSource) -> OpenSource:
-        """Open what a file of references names, where that is allowed."""
-        held = self._held(url)
+        """Open a location named in a reference file, if that is allowed."""
+        held = self._find_container(url)
         if held is not None:
-            return self._open_held(url, held)
-        beside = f"{owner.url.rpartition('/')[0]}/"
-        if not parse_location(url).text.startswith(unquote(beside)):
+            return self._open_in_container(url, held)
+        directory = f"{owner.url.rpartition('/')[0]}/"
+        if not parse_location(url).text.startswith(unquote(directory)):
             raise InvalidInputError(
-                f"{redact_url(owner.url)} refers to {redact_url(url)}, which lies elsewhere "
-                "and would have to be read; if you trust it, pass "
+                f"{redact_url(owner.url)} refers to {redact_url(url)}, which is outside its "
+                "directory and would have to be read; if you trust it, pass "
                 "containers=[VirtualChunkContainer(…)] for that place, or loadable_variables=() to "
                 "load nothing",
                 kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
             )
         return self._open(url)
 
-    def _held(self, url: str) -> VirtualFile | None:
-        """Find the container that the user gave for a place."""
+    def _find_container(self, url: str) -> VirtualFile | None:
+        """Find a container that the user passed for a URL."""
         if not self._table.known:
             return None
         try:
@@ -221,17 +220,17 @@ class Sources:
     def _open(self, url: str) -> OpenSource:
         location = parse_location(url)
         if location.scheme == "file":
-            return _local(url, location.path)
+            return _open_local(url, location.path)
         bucket = f"{location.scheme}://{quote(location.authority, safe='@:[]')}"
         storage = self._storages.get(bucket)
         if storage is None:
             storage = self._storages[bucket] = storage_from_url(bucket)
         return OpenSource(url, storage, location.key)
 
-    def _open_held(self, url: str, held: VirtualFile) -> OpenSource:
+    def _open_in_container(self, url: str, held: VirtualFile) -> OpenSource:
         container = held.known.container
         if is_local(container.store):
-            return _local(url, held.location.path)
+            return _open_local(url, held.location.path)
         key = f"{container.url_prefix} {held.location.authority}"
         storage = self._storages.get(key)
         if storage is None:
@@ -246,12 +245,12 @@ class Sources:
 
 
 class _BlockReader(io.RawIOBase):
-    """A remote file as a file of Python, fetched in blocks that are kept for a while."""
+    """A remote file as a Python file object, with a cache of blocks."""
 
     def __init__(self, source: OpenSource, size_bytes: int) -> None:
         self._source = source
         self._size = size_bytes
-        self._at = 0
+        self._position = 0
         self._blocks: dict[int, bytes] = {}
         self._whole = source.fetch_all() if size_bytes <= SINGLE_REQUEST_BYTES else None
 
@@ -262,18 +261,18 @@ class _BlockReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, origin + offset)
-        return self._at
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._get(self._at, min(self._at + len(view), self._size))
+        data = self._get(self._position, min(self._position + len(view), self._size))
         view[: len(data)] = data
-        self._at += len(data)
+        self._position += len(data)
         return len(data)
 
     def _get(self, start: int, end: int) -> bytes:
@@ -296,7 +295,7 @@ class _BlockReader(io.RawIOBase):
 
 
 def fetch_ranges(source: OpenSource, starts: list[int], lengths: list[int]) -> list[bytes]:
-    """Fetch several ranges of one file."""
+    """Fetch several byte ranges of one file."""
     if source.path is not None:
         try:
             with Path(source.path).open("rb") as file:
@@ -305,25 +304,25 @@ def fetch_ranges(source: OpenSource, starts: list[int], lengths: list[int]) -> l
                     for start, length in zip(starts, lengths, strict=True)
                 ]
         except FileNotFoundError as error:
-            raise missing(source.url) from error
+            raise not_found_error(source.url) from error
         except OSError as error:
-            raise _unreadable(source.url, error) from error
+            raise _unreadable_error(source.url, error) from error
     ranges = [Bounded(start, start + length) for start, length in zip(starts, lengths, strict=True)]
     return [bytes(data) for data in source.storage.get_ranges(source.key, ranges)]
 
 
-def missing(url: str) -> ObjectNotFoundError:
-    """Say that there is no such file."""
+def not_found_error(url: str) -> ObjectNotFoundError:
+    """Return the error for a file that does not exist."""
     return ObjectNotFoundError(
-        f"{redact_url(url)}: there is no such file or folder", kind=ErrorKind.OBJECT_NOT_FOUND
+        f"{redact_url(url)}: there is no such file or directory", kind=ErrorKind.OBJECT_NOT_FOUND
     )
 
 
-def _local(url: str, path: str) -> OpenSource:
+def _open_local(url: str, path: str) -> OpenSource:
     folder, _, name = path.rpartition("/")
     return OpenSource(url, LocalStorage(folder or "/", follow_symlinks=True), name, path)
 
 
-def _unreadable(url: str, error: OSError) -> StorageError:
+def _unreadable_error(url: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error)
     return StorageError(f"{redact_url(url)}: cannot be read: {reason}", kind=ErrorKind.IO)

@@ -70,19 +70,19 @@ def as_folder(path: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "units": (
         with_attribute("t2m", "units", "degC"),
-        r"t2m: has the attribute units = 'degC', and 'K' in file:.*part-000.nc",
+        r"t2m: has attribute units = 'degC', but 'K' in file:.*part-000.nc",
     ),
     "scale": (
         with_attribute("t2m", "scale_factor", 0.5),
-        r"t2m: has the attribute scale_factor = 0.5, and 0.01 in",
+        r"t2m: has attribute scale_factor = 0.5, but 0.01 in",
     ),
     "missing": (
         with_attribute("t2m", "_FillValue", np.int16(7)),
-        r"t2m: has the attribute _FillValue = 7, and -32768 in",
+        r"t2m: has attribute _FillValue = 7, but -32768 in",
     ),
     "calendar": (
         with_attribute("time", "calendar", "360_day"),
-        r"time: counts in calendar '360_day', and in 'standard' in file:.*part-000.nc",
+        r"time: has calendar '360_day', but 'standard' in file:.*part-000.nc",
     ),
     "unsorted": (
         with_times(5, 4, 6),
@@ -98,11 +98,11 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no steps": (lambda path: write_file(path, 3, 0), "time: has no steps"),
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cut off|truncated"),
-    "cut off netcdf3": (as_netcdf3, "is cut off: it has 3000 bytes, and a chunk of it would end"),
+    "cut off netcdf3": (as_netcdf3, "is truncated: it has 3000 bytes, but a chunk ends"),
     "empty": (lambda path: path.write_bytes(b""), "is empty, which cannot be parsed"),
     "web page": (lambda path: path.write_text("<html>Sign in</html>"), "is an HTML page"),
-    "folder": (as_folder, "is a folder, but neither a Zarr hierarchy"),
-    "gone": (lambda path: path.unlink(), "there is no such file or folder"),
+    "folder": (as_folder, "is a directory, but neither a Zarr hierarchy"),
+    "gone": (lambda path: path.unlink(), "there is no such file or directory"),
 }
 
 
@@ -149,7 +149,12 @@ def test_what_can_be_known_before_is_told_before_anything_is_written(
         (paths, {"group": "none", "append": True}, icefloe.NodeNotFoundError, "/none"),
         (paths, {"group": "g"}, icefloe.AlreadyExistsError, "/g has .*append to it"),
         (paths, {"group": "g/t2m"}, icefloe.AlreadyExistsError, "is an array"),
-        (f"{folder}/*.grib", {"group": "new"}, icefloe.InvalidInputError, r"no file matches .*grib"),
+        (
+            f"{folder}/*.grib",
+            {"group": "new"},
+            icefloe.InvalidInputError,
+            r"no file matches .*grib",
+        ),
         ([], {"group": "new"}, icefloe.InvalidInputError, "no sources"),
     ]
     for sources, options, error, text in wrong:

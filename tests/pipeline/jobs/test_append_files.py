@@ -166,7 +166,7 @@ def test_steps_that_are_there_already_are_refused(
     with pytest.raises(JobFailedError, match=r"same.nc: time: has 2 of its 2 steps in the repo"):
         job(None, repository, same, append=True)
     earlier = write_file(folder / "earlier.nc", -9)
-    with pytest.raises(JobFailedError, match=r"earlier.nc: time: .* does not go on"):
+    with pytest.raises(JobFailedError, match=r"earlier.nc: time: .* does not continue"):
         job(None, repository, [earlier, paths[2]], append=True)
     assert_same(dataset(repository), before)
     report = job(None, repository, [same, earlier, paths[2]], append=True, on_error="skip")
@@ -213,7 +213,7 @@ def test_a_variable_that_the_files_lack_is_missed(
 ) -> None:
     paths = write_files(folder, 2, more=["snow"])
     job(None, repository, paths)
-    with pytest.raises(JobFailedError, match=r"bare.nc: has no snow, as the repository does"):
+    with pytest.raises(JobFailedError, match=r"bare.nc: has no snow, unlike the repository"):
         job(None, repository, write_file(folder / "bare.nc", 10), append=True)
 
 

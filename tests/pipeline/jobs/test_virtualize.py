@@ -268,7 +268,7 @@ def test_all_failures_are_told_at_once_and_nothing_is_committed(
         virtualize(None, repository, [*paths, folder / "broken.nc", odd, missing])
     found = {one.source.rpartition("/")[2]: one.reason for one in caught.value.failures}
     assert set(found) == {"broken.nc", "odd.nc", "missing.nc"}
-    assert "t2m: has dtype float64, and int16" in found["odd.nc"]
+    assert "t2m: has dtype float64, but int16" in found["odd.nc"]
     assert "no such file" in found["missing.nc"]
     assert 'on_error="skip"' in str(caught.value)
     assert len(commits(repository)) == 1
@@ -292,12 +292,12 @@ def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repo
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ({"dtype": "f4"}, r"t2m: has dtype float32, and int16"),
-        ({"longitudes": LONGITUDES[:4]}, r"lon: has 4 steps along lon, and 8"),
-        ({"longitudes": LONGITUDES + 1}, r"lon: differs at 8 of 8 places"),
-        ({"gzip": 5}, r"t2m: is encoded by .*level=5.*, and by .*level=1"),
-        ({"chunks": (1, 6, 8)}, r"t2m: has chunks of 1 x 6 x 8, and of 1 x 3 x 4"),
-        ({"more": ["snow"]}, r"has snow, which .* has not; parse with drop_variables="),
+        ({"dtype": "f4"}, r"t2m: has dtype float32, but int16"),
+        ({"longitudes": LONGITUDES[:4]}, r"lon: has 4 steps along lon, but 8"),
+        ({"longitudes": LONGITUDES + 1}, r"lon: differs in 8 of 8 values"),
+        ({"gzip": 5}, r"t2m: has codecs .*level=5.*, but .*level=1"),
+        ({"chunks": (1, 6, 8)}, r"t2m: has chunks of 1 x 6 x 8, but 1 x 3 x 4"),
+        ({"more": ["snow"]}, r"has snow, unlike .*; parse with drop_variables="),
     ],
 )
 def test_the_odd_one_is_found_wherever_it_is(
@@ -344,7 +344,7 @@ def test_overlapping_and_unsorted_files(folder: Path, repository: icefloe.Reposi
     twice = write_file(folder / "twice.nc", 3)
     with pytest.raises(JobFailedError, match=r"twice.nc: time: ranges from 3 to 4, and overlaps 2"):
         virtualize(None, repository, [*paths, twice])
-    with pytest.raises(JobFailedError, match=r"part-000.nc: time: .*put the files in order"):
+    with pytest.raises(JobFailedError, match=r"part-000.nc: time: .*sort the files"):
         virtualize(None, repository, paths[::-1], order="given")
     report = virtualize(None, repository, [*paths, twice], on_error="skip")
     assert isinstance(report, Report)

@@ -15,8 +15,8 @@ import numpy as np
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.session.parallel_write import write_manifest, write_transaction_log
+from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.contiguous import split_chunks
-from icefloe.virtual.dataset import VirtualArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,9 @@ import numpy as np
 
 from icefloe.pipeline.report import Failure
 from icefloe.virtual.agreement import Disagreement
-from icefloe.virtual.combining import find_disagreements, reconcile_values
-from icefloe.virtual.dataset import LoadedArray, find_coordinate
+from icefloe.virtual.arrays import LoadedArray, find_coordinate
+from icefloe.virtual.combining import find_disagreements
+from icefloe.virtual.file_order import reconcile_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +52,7 @@ def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Dis
 
 def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
     """Find files that are empty or not sorted along a dimension."""
-    paths = [find_coordinate(files[0].dataset, "", dim) for dim in dims]
+    paths = [find_coordinate(files[0].dataset.arrays, "", dim) for dim in dims]
     for file in files:
         for path in paths:
             array = None if path is None else file.dataset.arrays[path]
@@ -73,7 +74,7 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
     Greedy interval scheduling: always keep the file that ends first.
     """
     datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0], "", dim)
+    path = find_coordinate(datasets[0].arrays, "", dim)
     values = None if path is None else reconcile_values(datasets, path)
     if path is None or values is None:
         return
@@ -95,7 +96,7 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
     """Return the index of the last file along a dimension: by coordinates, or else of the list."""
     datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0], "", dim)
+    path = find_coordinate(datasets[0].arrays, "", dim)
     if path is None or not all(path in dataset.arrays for dataset in datasets):
         return len(files) - 1
     values = reconcile_values(datasets, path)
@@ -109,7 +110,7 @@ def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
 def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files of one step each by descending coordinate; None if a file has more steps."""
     datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0], "", dim)
+    path = find_coordinate(datasets[0].arrays, "", dim)
     values = None if path is None else reconcile_values(datasets, path)
     if values is None or not all(len(steps) == 1 for steps in values):
         return None

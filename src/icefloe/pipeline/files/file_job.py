@@ -43,11 +43,11 @@ from icefloe.pipeline.run import JobRun
 from icefloe.session import contents
 from icefloe.storage.backoff import backoff_delay_s
 from icefloe.virtual.agreement import raise_disagreements
+from icefloe.virtual.append_plan import find_append_problems, is_descending
+from icefloe.virtual.arrays import LoadedArray, find_coordinate
 from icefloe.virtual.combining import combine, require_dims
-from icefloe.virtual.dataset import LoadedArray, find_coordinate
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import MAX_CACHED_BYTES, SINGLE_REQUEST_BYTES
-from icefloe.virtual.writer import find_append_problems, is_descending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -427,7 +427,7 @@ class FileJob:
 
 
 def _best_order(first: VirtualDataset, dims: Sequence[str]) -> Order:
-    coordinates = [first.arrays.get(find_coordinate(first, "", dim) or "") for dim in dims]
+    coordinates = [first.arrays.get(find_coordinate(first.arrays, "", dim) or "") for dim in dims]
     return "coordinates" if all(isinstance(one, LoadedArray) for one in coordinates) else "given"
 
 

@@ -19,7 +19,7 @@ from icefloe.pipeline.report import Failure
 from icefloe.session import ForkSession, contents
 from icefloe.spark.engine.tasks import format_error
 from icefloe.store.open_array import open_array
-from icefloe.virtual.dataset import LoadedArray
+from icefloe.virtual.arrays import LoadedArray
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
 from icefloe.virtual.writer import write as write_dataset

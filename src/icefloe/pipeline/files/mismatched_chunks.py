@@ -24,8 +24,8 @@ from icefloe.pipeline.jobs.rechunk import box_bytes
 from icefloe.pipeline.run import Piece
 from icefloe.session import ForkSession, contents
 from icefloe.store.open_array import open_array
+from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.contiguous import align_chunk_lengths
-from icefloe.virtual.dataset import VirtualArray
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

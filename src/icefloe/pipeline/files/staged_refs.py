@@ -30,7 +30,7 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
 from icefloe.spark.engine.tasks import format_error
-from icefloe.virtual.dataset import VirtualArray, VirtualDataset
+from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from icefloe.session.connection import Connection
-    from icefloe.virtual.dataset import AnyArray
+    from icefloe.virtual.arrays import AnyArray
+    from icefloe.virtual.dataset import VirtualDataset
 
 _MARKED_BYTES: Final = 2**48
 """Length of a marker; divisible by any number of chunks that an array is split into."""

@@ -21,7 +21,7 @@ from icefloe.pipeline.files.source_record import get_group_attribute, set_group_
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
 from icefloe.virtual.agreement import Disagreement
-from icefloe.virtual.dataset import LoadedArray, VirtualArray, find_coordinate
+from icefloe.virtual.arrays import LoadedArray, VirtualArray, find_coordinate
 from icefloe.virtual.loading import compute_size_bytes, decode_values, fetch_encoded
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class StaticDigests:
             if location == source.url:
                 return source
             if location.startswith(within):  # a Zarr store
-                return source.below(unquote(location.removeprefix(within)))
+                return source.child(unquote(location.removeprefix(within)))
             return self._sources.open_named_by(location, source)
 
         found = {}
@@ -173,7 +173,7 @@ def _position(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
 
 
 def _coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
-    path = find_coordinate(file.dataset, "", dim)
+    path = find_coordinate(file.dataset.arrays, "", dim)
     array = None if path is None else file.dataset.arrays[path]
     return array.values if isinstance(array, LoadedArray) else None
 

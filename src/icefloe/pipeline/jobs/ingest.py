@@ -39,7 +39,8 @@ from icefloe.pipeline.run import TASK_BYTES, Piece
 from icefloe.session import contents
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
-from icefloe.virtual.dataset import VirtualArray, VirtualDataset
+from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import write as write_dataset
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.session.commit_policy import CommitPolicy
     from icefloe.spark.engine.progress import Progress
-    from icefloe.virtual.dataset import AnyArray
+    from icefloe.virtual.arrays import AnyArray
 
 _CONVERTED: Final = "_nc_icefloe_converted"
 """Attribute of a group: its arrays that have other data types than their files, or are packed."""
@@ -427,18 +428,18 @@ def _differences(
         if dim in array.dimension_names and path not in dataset.arrays
     ]
     if missing:
-        text = f"has no {', '.join(missing)}, as the repository does"
+        text = f"has no {', '.join(missing)}, unlike the repository"
         yield Disagreement(dataset.shown, "", "variables", text)
     extra = [path for path in dataset.arrays if path not in stored]
     if extra:
-        text = f"has {', '.join(extra)}, which the repository has not; drop_variables={extra} helps"
+        text = f"has {', '.join(extra)}, unlike the repository; drop_variables={extra} helps"
         yield Disagreement(dataset.shown, "", "variables", text)
     for path, array in dataset.arrays.items():
         if path not in stored or not isinstance(array, VirtualArray):
             continue
         source = ArrayDocument(path, array.metadata)
         if not _is_alike(like(path, source, stored[path])[0], stored[path], dim):
-            text = f"is {_told(source)}, and {_told(stored[path])} in the repository"
+            text = f"is {_told(source)}, but {_told(stored[path])} in the repository"
             yield Disagreement(dataset.shown, path, "dtype", text)
 
 

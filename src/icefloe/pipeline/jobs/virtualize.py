@@ -17,9 +17,9 @@ from icefloe.pipeline.run import TASK_BYTES
 from icefloe.session import contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.parallel_write import adopt_manifests
-from icefloe.virtual.dataset import VirtualArray
+from icefloe.virtual.append_plan import compare_with_group
+from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.writer import append as append_dataset
-from icefloe.virtual.writer import compare_with_group
 from icefloe.virtual.writer import write as write_dataset
 
 if TYPE_CHECKING:

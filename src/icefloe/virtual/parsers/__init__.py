@@ -1,1 +1,1 @@
-"""One module for each file format, and what they share."""
+"""One module per file format, and what they share."""

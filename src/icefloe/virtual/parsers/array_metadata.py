@@ -1,7 +1,8 @@
-"""Zarr version 3 metadata for arrays of files: what VirtualiZarr and zarr make of types and codecs.
+"""Zarr v3 metadata for arrays of other formats, as VirtualiZarr and zarr convert types and codecs.
 
-Each combination of data type, codecs and fill value is translated once and kept: files of one
-archive have the same few, and the translation takes longer than reading the file.
+Each combination of data type, codecs and fill value is converted once and cached: the files of an
+archive share a few, and a conversion takes longer than reading the file. VirtualiZarr is optional
+and imported on first use.
 """
 
 from __future__ import annotations
@@ -10,12 +11,9 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from virtualizarr.codecs import zarr_codec_config_to_v3
-from virtualizarr.manifests.utils import create_v3_array_metadata
-from virtualizarr.parsers.utils import encode_cf_fill_value
 from zarr.core.buffer import default_buffer_prototype
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.virtual.parse_errors import import_optional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,30 +25,22 @@ _MAX_TEMPLATES = 4096
 _templates: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
-def unsupported(url: str, variable: str, what: str, instead: str = "") -> InvalidInputError:
-    """Say that a variable cannot be referenced, and how to go on without it."""
-    return InvalidInputError(
-        f"{url}: {variable}: {what}; {instead}leave it out with drop_variables=[{variable!r}]",
-        kind=ErrorKind.UNSUPPORTED_VARIABLE,
-    )
-
-
 def array_template(
     dtype: np.dtype[Any], codecs: Sequence[dict[str, Any]], fill_value: Any, ndim: int
 ) -> dict[str, Any]:
-    """Make metadata for arrays of a type, with the codecs of numcodecs, in the order of encoding.
+    """Return metadata for arrays of a data type, with numcodecs codecs in encoding order.
 
-    Shape, chunks, dimension names and attributes are left for `array_metadata` to fill in. Raises
-    whatever zarr or numcodecs say of something that they do not have.
+    `array_metadata` fills in shape, chunks, dimension names and attributes. Raises what zarr or
+    numcodecs raise for unknown types and codecs.
     """
     key = dtype.str, repr(codecs), repr(fill_value), ndim
-    found = _templates.get(key)
-    if found is None:
-        found = _template(dtype, codecs, fill_value, ndim)
+    template = _templates.get(key)
+    if template is None:
+        template = _build_template(dtype, codecs, fill_value, ndim)
         if len(_templates) >= _MAX_TEMPLATES:
             _templates.clear()
-        _templates[key] = found
-    return found
+        _templates[key] = template
+    return template
 
 
 def array_metadata(
@@ -61,8 +51,8 @@ def array_metadata(
     dimension_names: Sequence[str | None] | None,
     attributes: dict[str, Any],
 ) -> dict[str, Any]:
-    """Fill in what differs from array to array."""
-    # A chunk of length 0 is none, also where the array has no length.
+    """Return the metadata of one array from its template."""
+    # Zarr requires chunk lengths of at least 1, also for arrays of length 0.
     chunk = [max(1, length) for length in chunk_shape]
     metadata = {
         **template,
@@ -75,38 +65,40 @@ def array_metadata(
     return metadata
 
 
-def normalised(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Let chunks have the keys that repositories know, whatever keys they had."""
+def normalize_chunk_keys(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata with the default chunk key encoding, the only one repositories store."""
     return {**metadata, "chunk_key_encoding": _DEFAULT_KEYS}
 
 
-def as_document(metadata: Any) -> dict[str, Any]:
-    """Turn zarr's own metadata object into JSON values."""
+def to_document(metadata: Any) -> dict[str, Any]:
+    """Convert zarr's metadata object to JSON values."""
     text = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
     document: dict[str, Any] = json.loads(text)
-    return normalised(document)
+    return normalize_chunk_keys(document)
 
 
-def fill_value_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Write ``_FillValue`` as xarray reads it from Zarr."""
+def encode_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Encode a ``_FillValue`` attribute as xarray reads it from Zarr."""
     if dtype.kind in "iufcb":
-        return encode_cf_fill_value(value, dtype)
+        return import_optional("virtualizarr.parsers.utils").encode_cf_fill_value(value, dtype)
     return value
 
 
-def _template(
+def _build_template(
     dtype: np.dtype[Any], codecs: Sequence[dict[str, Any]], fill_value: Any, ndim: int
 ) -> dict[str, Any]:
+    convert_codec = import_optional("virtualizarr.codecs").zarr_codec_config_to_v3
+    create_metadata = import_optional("virtualizarr.manifests.utils").create_v3_array_metadata
     with warnings.catch_warnings():
-        # That a codec is none of Zarr's specification is true, and nothing that could be changed.
+        # Codecs of source files that are not in the Zarr specification.
         warnings.simplefilter("ignore")
-        made = create_v3_array_metadata(
+        metadata = create_metadata(
             shape=(1,) * ndim,
             data_type=dtype,
             chunk_shape=(1,) * ndim,
             fill_value=fill_value,
-            codecs=[zarr_codec_config_to_v3(codec) for codec in codecs],
+            codecs=[convert_codec(codec) for codec in codecs],
         )
-        document = as_document(made)
+        document = to_document(metadata)
     document.pop("dimension_names", None)
     return document

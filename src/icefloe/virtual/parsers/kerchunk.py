@@ -1,7 +1,7 @@
-"""Kerchunk's files of references: JSON of version 0 and 1, and folders of Parquet files.
+"""Parser of Kerchunk references: JSON (versions 0 and 1), and directories of Parquet files.
 
-Read here and not by VirtualiZarr, which has no inline references and one Python object for each
-chunk; the Parquet files hold columns already.
+Used instead of VirtualiZarr's parser, which has no inline references and creates a Python object
+per chunk. Parquet files are read as columns.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from urllib.parse import urljoin
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError, NodeNotFoundError
-from icefloe.model.chunk_payload import ChunkKind, ETag, LastModified
-from icefloe.model.columns import constant
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.model.chunk_payload import ChunkKind, LastModified
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
 from icefloe.storage.urls import redact_url, require_shareable
-from icefloe.virtual.dataset import VirtualArray, VirtualDataset
-from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, below_group, read_nodes
+from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.dataset import VirtualDataset
+from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,40 +36,38 @@ _BASE64: Final = "base64:"
 
 
 def parse_json(
-    source: OpenSource, request: ParseRequest, opened: Callable[[str], OpenSource]
+    source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
     """Parse references in JSON; no variable is loaded yet.
 
-    Their chunks must not have changed after the file of references did: only until then does it
-    say where they are.
+    References have the modification time of the JSON file as checksum: they are not valid for
+    chunks that were modified later.
     """
     try:
         document = json.loads(source.fetch_all())
     except (ValueError, RecursionError) as error:
-        raise _damaged(source.url, f"it is no JSON ({error})") from error
+        raise _damaged_error(source.url, f"it is not JSON ({error})") from error
     if not isinstance(document, dict):
-        raise _damaged(source.url, "it is no JSON object")
+        raise _damaged_error(source.url, "it is not a JSON object")
     refs = document.get("refs", document)
     if document.get("gen"):
         raise InvalidInputError(
-            f"{source.url}: its references are to be generated ('gen'); expand them with fsspec's "
-            "ReferenceFileSystem, and write them down again",
+            f"{source.url}: generated references ('gen') are not supported; expand them with "
+            "fsspec's ReferenceFileSystem and save the result",
             kind=ErrorKind.UNIMPLEMENTED,
         )
     if not isinstance(refs, dict) or not any(key.rpartition("/")[2] in DOCUMENTS for key in refs):
-        raise FormatError(
-            "is a JSON document, but none of Kerchunk's: it has no Zarr metadata",
-            file=source.url,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
+        raise format_error(
+            source.url, "is a JSON document without Zarr metadata, not a Kerchunk file"
         )
     templates = document.get("templates") or {}
-    refs = _require_group(below_group(refs, request.group), request)
+    refs = select_group(refs, request.group, request.url)
     documents: dict[str, Any] = {}
     folders: dict[str, tuple[list[str], list[Any]]] = {}
     for key, value in refs.items():
         folder, _, name = key.rpartition("/")
         if name in DOCUMENTS:
-            documents[key] = _json_of(value, key, source.url)
+            documents[key] = _decode_json(value, key, source.url)
         elif name != ".zmetadata":
             keys, values = folders.setdefault(folder, ([], []))
             keys.append(name)
@@ -76,9 +75,9 @@ def parse_json(
     nodes = read_nodes(documents, request)
     chunks: dict[str, tuple[list[str], list[Any]]] = {}
     for folder, (names, values) in folders.items():
-        path = _array_above(f"{folder}/", nodes.arrays)
+        path = nodes.find_array(f"{folder}/")
         if path is not None:
-            # Between the array and its chunks there are folders, if "/" separates the indices.
+            # With "/" as separator, there are directories between the array and its chunks.
             between = f"{folder[len(path) :].lstrip('/')}/".lstrip("/")
             keys, found = chunks.setdefault(path, ([], []))
             keys += [f"{between}{name}" for name in names] if between else names
@@ -86,28 +85,30 @@ def parse_json(
     arrays = {}
     for path, array in nodes.arrays.items():
         keys, values = chunks.get(path, ([], []))
-        rows = _rows(values, _Locations(source.url, templates, opened))
-        arrays[path] = VirtualArray(array.metadata, _manifest(array, path, keys, rows, request))
+        rows = _parse_refs(values, _Locations(source.url, templates, open_location))
+        arrays[path] = VirtualArray(
+            array.metadata, _build_manifest(array, path, keys, rows, request)
+        )
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
 def parse_parquet(
-    source: OpenSource, request: ParseRequest, opened: Callable[[str], OpenSource]
+    source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Parse a folder of references in Parquet files; no variable is loaded yet."""
+    """Parse a directory of references in Parquet files; no variable is loaded yet."""
     try:
-        document = json.loads(source.below(".zmetadata").fetch_all())
+        document = json.loads(source.child(".zmetadata").fetch_all())
         documents, record_size = document["metadata"], int(document["record_size"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(source.url, f".zmetadata cannot be understood ({error!r})") from error
-    nodes = read_nodes(_require_group(below_group(documents, request.group), request), request)
-    locations = _Locations(source.url, {}, opened)
+        raise _damaged_error(source.url, f".zmetadata is not valid ({error!r})") from error
+    nodes = read_nodes(select_group(documents, request.group, request.url), request)
+    locations = _Locations(source.url, {}, open_location)
     arrays = {}
     for path, array in nodes.arrays.items():
         count = int(np.prod(array.grid, dtype=np.int64))
         whole = f"{request.group}/{path}".strip("/")
         parts = [
-            _parquet_rows(source.below(f"{whole}/refs.{number}.parq"), locations)
+            _read_parquet(source.child(f"{whole}/refs.{number}.parq"), locations)
             for number in range(-(-count // record_size))
         ]
         starts = np.arange(len(parts)) * record_size
@@ -127,23 +128,23 @@ def parse_parquet(
 
 
 class _Locations:
-    """Turns what references call files into URLs."""
+    """Converts the locations in references to URLs."""
 
     def __init__(
-        self, url: str, templates: dict[str, Any], opened: Callable[[str], OpenSource]
+        self, url: str, templates: dict[str, Any], open_location: Callable[[str], OpenSource]
     ) -> None:
         self._url = url
         self._templates = templates
-        self._opened = opened
+        self._open_location = open_location
 
-    def absolute(self, location: str) -> str:
-        """Fill in templates, and resolve a path against the file of references."""
+    def resolve(self, location: str) -> str:
+        """Expand templates, and resolve relative paths against the reference file."""
         for name, value in self._templates.items():
             location = location.replace(f"{{{{{name}}}}}", str(value))
         if "{{" in location:
             raise InvalidInputError(
-                f"{self._url}: the location {redact_url(location)!r} has a template that is not "
-                "explained; expand it with fsspec's ReferenceFileSystem",
+                f"{self._url}: the location {redact_url(location)!r} has an undefined "
+                "template; expand it with fsspec's ReferenceFileSystem",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
         if "://" in location:
@@ -153,20 +154,20 @@ class _Locations:
             return Path(location).as_uri()
         return urljoin(self._url, location)
 
-    def size(self, url: str) -> int:
-        """Fetch the length of a file that is referenced as a whole."""
-        info = self._opened(url).fetch_info()
+    def fetch_size(self, url: str) -> int:
+        """Fetch the size of a file that is referenced as a whole."""
+        info = self._open_location(url).fetch_info()
         if info is None or info.size_bytes is None:
             raise InvalidInputError(
-                f"{self._url}: refers to the whole of {url}, which is not there",
+                f"{self._url}: refers to the whole of {url}, which does not exist",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
         return info.size_bytes
 
 
-def _rows(values: list[Any], locations: _Locations) -> ChunkPayloads:
-    """Turn references as JSON has them into columns; kind 0 marks those without any bytes."""
-    ranges = _ranges(values, locations)
+def _parse_refs(values: list[Any], locations: _Locations) -> ChunkPayloads:
+    """Convert JSON references to columns; kind 0 marks empty chunks."""
+    ranges = _parse_ranges(values, locations)
     if ranges is not None:
         return ranges
     rows = len(values)
@@ -178,7 +179,7 @@ def _rows(values: list[Any], locations: _Locations) -> ChunkPayloads:
     for row, value in enumerate(values):
         match value:
             case str() | dict():
-                data = _inline(value)
+                data = _decode_inline(value)
                 kind[row] = ChunkKind.INLINE if data else 0
                 offset[row], length[row] = len(inline), len(data)
                 inline += data
@@ -189,31 +190,22 @@ def _rows(values: list[Any], locations: _Locations) -> ChunkPayloads:
             case [str(url)]:
                 kind[row] = ChunkKind.VIRTUAL
                 location[row] = table.setdefault(url, len(table))
-                length[row] = locations.size(locations.absolute(url))
+                length[row] = locations.fetch_size(locations.resolve(url))
             case None:
                 pass
             case _:
                 raise InvalidInputError(
-                    f"the reference {value!r} is none of Kerchunk's",
+                    f"{value!r} is not a Kerchunk reference",
                     kind=ErrorKind.INVALID_VIRTUAL_REF,
                 )
-    codes, urls = Strings.of([locations.absolute(url) for url in table]).unique()
-    return ChunkPayloads(
-        kind=kind,
-        offset=offset,
-        length=length,
-        chunk_id=np.broadcast_to(np.zeros(12, np.uint8), (rows, 12)),
-        location=np.append(codes, np.int32(NO_CODE))[location],
-        locations=urls,
-        etag=constant(NO_CODE, rows, np.int32),
-        etags=Strings.of([]),
-        last_modified=constant(0, rows, np.uint32),
-        inline=np.frombuffer(bytes(inline), np.uint8),
-    )
+    codes, urls = Strings.of([locations.resolve(url) for url in table]).unique()
+    location = np.append(codes, np.int32(NO_CODE))[location]
+    payloads = ChunkPayloads.virtual(location, urls, offset, length)
+    return replace(payloads, kind=kind, inline=np.frombuffer(bytes(inline), np.uint8))
 
 
-def _ranges(values: list[Any], locations: _Locations) -> ChunkPayloads | None:
-    """Do so for what is mostly the case, at several times the speed: all are ranges of files."""
+def _parse_ranges(values: list[Any], locations: _Locations) -> ChunkPayloads | None:
+    """Convert references that are all byte ranges, the common case, several times faster."""
     if not values or any(type(value) is not list or len(value) != 3 for value in values):
         return None
     urls, starts, sizes = zip(*values, strict=True)
@@ -221,32 +213,32 @@ def _ranges(values: list[Any], locations: _Locations) -> ChunkPayloads | None:
     if numbers.dtype.kind not in "iu" or numbers.min() < 0 or {*map(type, urls)} != {str}:
         return None
     table = {url: number for number, url in enumerate(dict.fromkeys(urls))}
-    codes, absolute = Strings.of([locations.absolute(url) for url in table]).unique()
+    codes, resolved = Strings.of([locations.resolve(url) for url in table]).unique()
     location = codes[np.fromiter(map(table.__getitem__, urls), np.int64, len(urls))]
     offset, length = numbers.astype(np.uint64)
-    payloads = ChunkPayloads.virtual(location, absolute, offset, length)
+    payloads = ChunkPayloads.virtual(location, resolved, offset, length)
     return replace(payloads, kind=np.where(length > 0, ChunkKind.VIRTUAL, 0).astype(np.uint8))
 
 
-def _parquet_rows(source: OpenSource, locations: _Locations) -> ChunkPayloads:
-    """Read one Parquet file: its columns are those of a manifest but for the names."""
-    import pyarrow as pa  # noqa: PLC0415 - nothing else here needs it
+def _read_parquet(source: OpenSource, locations: _Locations) -> ChunkPayloads:
+    """Read one Parquet file, whose columns correspond to those of a manifest."""
+    import pyarrow as pa  # noqa: PLC0415 - optional, only for Parquet
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     if source.fetch_info() is None:
-        return _rows([], locations)  # no chunk of this part was written
+        return _parse_refs([], locations)  # no chunk of this part exists
     try:
         table = pq.read_table(io.BytesIO(source.fetch_all()))
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         raw = columns.get("raw")
-        # Text, or codes of text already, or nothing at all where all chunks are inline.
+        # Strings, dictionary-encoded strings, or nulls if all chunks are inline.
         paths = columns["path"].cast(pa.string()).dictionary_encode()
         offset = columns["offset"].to_numpy(zero_copy_only=False).astype(np.uint64)
         length = columns["size"].to_numpy(zero_copy_only=False).astype(np.uint64)
     except (KeyError, ValueError, OSError) as error:
-        raise _damaged(source.url, f"it holds no references ({error})") from error
+        raise _damaged_error(source.url, f"it has no references ({error})") from error
     rows = table.num_rows
-    names = [locations.absolute(name) for name in paths.dictionary.to_pylist()]
+    names = [locations.resolve(name) for name in paths.dictionary.to_pylist()]
     codes, urls = Strings.of(names).unique()
     location = np.append(codes, np.int32(NO_CODE))[
         paths.indices.fill_null(len(names)).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -255,7 +247,7 @@ def _parquet_rows(source: OpenSource, locations: _Locations) -> ChunkPayloads:
     inline = np.zeros(0, np.uint8)
     if raw is not None and raw.null_count < rows:
         has_raw = raw.is_valid().to_numpy(zero_copy_only=False)
-        pieces = [bytes(one or b"") for one in raw.to_pylist()]
+        pieces = [bytes(data or b"") for data in raw.to_pylist()]
         inline = np.frombuffer(b"".join(pieces), np.uint8)
         sizes = np.array([len(piece) for piece in pieces], np.uint64)
         ends = np.cumsum(sizes)
@@ -266,51 +258,38 @@ def _parquet_rows(source: OpenSource, locations: _Locations) -> ChunkPayloads:
     whole = np.flatnonzero((kind == ChunkKind.VIRTUAL) & (length == 0))
     if len(whole):
         length = length.copy()
-        for row in whole.tolist():  # a request for each: whole files are no usual references
-            length[row] = locations.size(urls[int(location[row])])
+        for row in whole.tolist():  # one request each: references to whole files are rare
+            length[row] = locations.fetch_size(urls[int(location[row])])
     kind[length == 0] = 0
-    return ChunkPayloads(
-        kind=kind,
-        offset=offset,
-        length=length,
-        chunk_id=np.broadcast_to(np.zeros(12, np.uint8), (rows, 12)),
-        location=location,
-        locations=urls,
-        etag=constant(NO_CODE, rows, np.int32),
-        etags=Strings.of([]),
-        last_modified=constant(0, rows, np.uint32),
-        inline=inline,
-    )
+    payloads = ChunkPayloads.virtual(location, urls, offset, length)
+    return replace(payloads, kind=kind, inline=inline)
 
 
-def _manifest(
+def _build_manifest(
     array: ZarrArray, path: str, keys: list[str], rows: ChunkPayloads, request: ParseRequest
 ) -> ArrayManifest:
-    coords = array.coords(keys)
+    coords = array.parse_keys(keys)
     if coords is None:
-        bad = next(key for key in keys if array.coords([key]) is None)
-        raise _damaged(request.url, f"{path}/{bad} is not the key of a chunk")
+        bad = next(key for key in keys if array.parse_keys([key]) is None)
+        raise _damaged_error(request.url, f"{path}/{bad} is not a chunk key")
     outside = np.flatnonzero((coords >= np.array(array.grid, np.int64)).any(axis=1))
     if len(outside):
-        raise _damaged(
-            request.url, f"{path}/{keys[int(outside[0])]} lies outside the grid of its array"
+        raise _damaged_error(
+            request.url, f"{path}/{keys[int(outside[0])]} is outside the chunk grid"
         )
     kept = np.flatnonzero(rows.kind != 0)
     return ArrayManifest.of(coords[kept], _with_checksum(rows.rows(kept), request))
 
 
 def _with_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:
+    if not isinstance(request.checksum, LastModified):
+        return rows
     is_virtual = rows.kind == ChunkKind.VIRTUAL
-    match request.checksum:
-        case LastModified(seconds):
-            return replace(rows, last_modified=(is_virtual * np.uint32(seconds)).astype(np.uint32))
-        case ETag():  # of the file of references, which says nothing of the others
-            return rows
-        case _:
-            return rows
+    seconds = np.uint32(request.checksum.seconds)
+    return replace(rows, last_modified=(is_virtual * seconds).astype(np.uint32))
 
 
-def _inline(value: str | dict[str, Any]) -> bytes:
+def _decode_inline(value: str | dict[str, Any]) -> bytes:
     if isinstance(value, dict):
         return json.dumps(value).encode()
     if value.startswith(_BASE64):
@@ -318,33 +297,15 @@ def _inline(value: str | dict[str, Any]) -> bytes:
     return value.encode("latin-1", "surrogateescape") if value.isascii() else value.encode()
 
 
-def _json_of(value: Any, key: str, url: str) -> Any:
+def _decode_json(value: Any, key: str, url: str) -> Any:
     if not isinstance(value, str):
         return value
     try:
         text = base64.b64decode(value[len(_BASE64) :]) if value.startswith(_BASE64) else value
         return json.loads(text)
     except ValueError as error:
-        raise _damaged(url, f"{key} is no JSON ({error})") from error
+        raise _damaged_error(url, f"{key} is not JSON ({error})") from error
 
 
-def _array_above(key: str, arrays: dict[str, ZarrArray]) -> str | None:
-    path = key
-    while path:
-        path = path.rpartition("/")[0]
-        if path in arrays:
-            return path
-    return None
-
-
-def _require_group(documents: dict[str, Any], request: ParseRequest) -> dict[str, Any]:
-    if request.group and not documents:
-        raise NodeNotFoundError(
-            f"{request.url}: there is no group {request.group!r} among its references",
-            kind=ErrorKind.NODE_NOT_FOUND,
-        )
-    return documents
-
-
-def _damaged(url: str, what: str) -> FormatError:
-    return FormatError(f"is damaged: {what}", file=url, kind=ErrorKind.INVALID_FILE_FORMAT)
+def _damaged_error(url: str, what: str) -> FormatError:
+    return format_error(url, f"is damaged: {what}")

@@ -1,7 +1,7 @@
-"""NetCDF3 files: the classic format, with 64-bit offsets and 64-bit data (CDF-1, -2 and -5).
+"""Parser of NetCDF3 files: classic format, 64-bit offsets and 64-bit data (CDF-1, -2 and -5).
 
-The header tells where everything is. VirtualiZarr reads it by way of kerchunk, scipy and fsspec,
-which would need credentials of their own; the format is short enough to be read here.
+Used instead of VirtualiZarr's parser, which reads through kerchunk, scipy and fsspec and would need
+separate credentials. The header holds the offsets of all variables.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, NodeNotFoundError
-from icefloe.virtual.dataset import VirtualArray, VirtualDataset
-from icefloe.virtual.file_refs import FileRefs
+from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.dataset import VirtualDataset
+from icefloe.virtual.file_refs import FileRefBuilder
+from icefloe.virtual.parse_errors import format_error
 from icefloe.virtual.parsers.array_metadata import (
     array_metadata,
     array_template,
-    fill_value_attribute,
+    encode_fill_value,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ _TYPES: Final = {
 }
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _STREAMING: Final = 2**32 - 1
-"""The number of records of a file whose writer did not know it."""
+"""Number of records in a file that was written as a stream."""
 _FIRST_BYTES: Final = 64 << 10
 _MAX_HEADER_BYTES: Final = 256 << 20
 
@@ -60,30 +62,28 @@ def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
     Raises
     ------
     FormatError
-        If the file is damaged or cut off.
+        If the file is damaged or truncated.
     """
     if request.group:
         raise NodeNotFoundError(
-            f"{source.url}: there is no group {request.group!r}: NetCDF3 files have none",
+            f"{source.url}: there is no group {request.group!r}: NetCDF3 files have no groups",
             kind=ErrorKind.NODE_NOT_FOUND,
         )
     size = request.source.size_bytes or 0
-    wanted = min(_FIRST_BYTES, size)
+    length = min(_FIRST_BYTES, size)
     while True:
         try:
-            return _Header(source.fetch(0, wanted), request).parse()
+            return _Header(source.fetch(0, length), request).parse()
         except _EndOfBytesError:
-            if wanted >= min(size, _MAX_HEADER_BYTES):
-                raise FormatError(
-                    f"is cut off: its header does not end within its {size} bytes",
-                    file=source.url,
-                    kind=ErrorKind.INVALID_FILE_FORMAT,
+            if length >= min(size, _MAX_HEADER_BYTES):
+                raise format_error(
+                    source.url, f"is truncated: its header does not end within its {size} bytes"
                 ) from None
-            wanted = min(wanted * 8, size)
+            length = min(length * 8, size)
 
 
 class _EndOfBytesError(Exception):
-    """The header goes on behind the bytes that were fetched."""
+    """The header is longer than the fetched bytes."""
 
 
 class _Header:
@@ -97,82 +97,86 @@ class _Header:
         self._offset = ">i" if version == 1 else ">q"
 
     def parse(self) -> VirtualDataset:
-        num_records = self._number(self._count)
-        dims = [(self._text(), self._number(self._count)) for _ in range(self._list_of(_DIMENSION))]
-        attributes = self._attributes()
-        variables = [self._variable() for _ in range(self._list_of(_VARIABLE))]
-        if any(not 0 <= dim < len(dims) for one in variables for dim in one.dims):
-            raise self._damaged("a variable has a dimension that the file has not")
-        return self._dataset(num_records, dims, attributes, variables)
+        num_records = self._read_number(self._count)
+        dims = [
+            (self._read_text(), self._read_number(self._count))
+            for _ in range(self._read_list_length(_DIMENSION))
+        ]
+        attributes = self._read_attributes()
+        variables = [self._read_variable() for _ in range(self._read_list_length(_VARIABLE))]
+        if any(not 0 <= dim < len(dims) for variable in variables for dim in variable.dims):
+            raise self._damaged_error("a variable has a dimension that does not exist")
+        return self._build_dataset(num_records, dims, attributes, variables)
 
-    def _dataset(
+    def _build_dataset(
         self,
         num_records: int,
         dims: list[tuple[str, int]],
         attributes: dict[str, Any],
         variables: list[_Variable],
     ) -> VirtualDataset:
-        def is_record(one: _Variable) -> bool:
-            return bool(one.dims) and dims[one.dims[0]][1] == 0
+        def is_record(variable: _Variable) -> bool:
+            return bool(variable.dims) and dims[variable.dims[0]][1] == 0
 
-        def row_bytes(one: _Variable) -> int:
-            sizes = [dims[dim][1] for dim in one.dims[1:]]
-            return int(np.prod(sizes, dtype=np.int64)) * one.dtype.itemsize
+        def row_bytes(variable: _Variable) -> int:
+            sizes = [dims[dim][1] for dim in variable.dims[1:]]
+            return int(np.prod(sizes, dtype=np.int64)) * variable.dtype.itemsize
 
-        records = [one for one in variables if is_record(one)]
-        # A record is padded to four bytes for each variable, unless it is the only one.
-        sizes = [row_bytes(one) for one in records]
+        records = [variable for variable in variables if is_record(variable)]
+        # Each variable of a record is padded to four bytes, unless it is the only one.
+        sizes = [row_bytes(variable) for variable in records]
         stride = sizes[0] if len(sizes) == 1 else sum(-(-size // 4) * 4 for size in sizes)
         if num_records in {_STREAMING, -1}:
-            begin = min((one.begin for one in records), default=0)
+            begin = min((variable.begin for variable in records), default=0)
             num_records = max(0, (self._request.source.size_bytes or 0) - begin) // (stride or 1)
-        refs = FileRefs(self._request.source, self._request.checksum)
+        builder = FileRefBuilder(self._request.source, self._request.checksum)
         arrays = {}
-        for one in variables:
-            if self._request.is_dropped(one.name):
+        for variable in variables:
+            if self._request.is_dropped(variable.name):
                 continue
-            lengths = [dims[dim][1] for dim in one.dims]
-            if is_record(one):
+            lengths = [dims[dim][1] for dim in variable.dims]
+            if is_record(variable):
                 shape, chunk = [num_records, *lengths[1:]], [1, *lengths[1:]]
-                offsets = one.begin + stride * np.arange(num_records, dtype=np.int64)
+                offsets = variable.begin + stride * np.arange(num_records, dtype=np.int64)
                 coords = np.zeros((num_records, len(shape)), np.uint32)
                 coords[:, 0] = np.arange(num_records)
             else:
                 shape = chunk = lengths
-                offsets = np.array([one.begin], np.int64)
+                offsets = np.array([variable.begin], np.int64)
                 coords = np.zeros((1, len(shape)), np.uint32)
-            size = int(np.prod(chunk, dtype=np.int64)) * one.dtype.itemsize
-            found = refs.of(coords, offsets, np.full(len(offsets), size))
+            size = int(np.prod(chunk, dtype=np.int64)) * variable.dtype.itemsize
+            refs = builder.build(coords, offsets, np.full(len(offsets), size))
             metadata = array_metadata(
-                array_template(one.dtype, [], None, len(shape)),
+                array_template(variable.dtype, [], None, len(shape)),
                 shape=shape,
                 chunk_shape=chunk,
-                dimension_names=[dims[dim][0] for dim in one.dims],
-                attributes=one.attributes,
+                dimension_names=[dims[dim][0] for dim in variable.dims],
+                attributes=variable.attributes,
             )
-            arrays[one.name] = VirtualArray(metadata, found if size else refs.none(len(shape)))
+            refs = refs if size else builder.empty(len(shape))
+            arrays[variable.name] = VirtualArray(metadata, refs)
         return VirtualDataset((self._request.source,), {"": attributes}, dict(arrays))
 
-    def _variable(self) -> _Variable:
-        name = self._text()
-        dims = tuple(self._number(self._count) for _ in range(self._length()))
-        attributes = self._attributes()
-        dtype = self._type()
-        self._number(self._count)  # the size, which is not reliable for large variables
-        begin = self._number(self._offset)
+    def _read_variable(self) -> _Variable:
+        name = self._read_text()
+        dims = tuple(self._read_number(self._count) for _ in range(self._read_length()))
+        attributes = self._read_attributes()
+        dtype = self._read_type()
+        self._read_number(self._count)  # the size, unreliable for large variables
+        begin = self._read_number(self._offset)
         if begin < 0:
-            raise self._damaged(f"the variable {name} starts before the file")
+            raise self._damaged_error(f"the variable {name} has a negative offset")
         if "_FillValue" in attributes:
             value = attributes["_FillValue"]
-            attributes["_FillValue"] = fill_value_attribute(value, dtype)
+            attributes["_FillValue"] = encode_fill_value(value, dtype)
         return _Variable(name, dims, attributes, dtype, begin)
 
-    def _attributes(self) -> dict[str, Any]:
+    def _read_attributes(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for _ in range(self._list_of(_ATTRIBUTE)):
-            name = self._text()
-            dtype = self._type()
-            length = self._length()
+        for _ in range(self._read_list_length(_ATTRIBUTE)):
+            name = self._read_text()
+            dtype = self._read_type()
+            length = self._read_length()
             data = self._take(length * dtype.itemsize, padded=True)
             if dtype.kind == "S":
                 found[name] = data.decode("utf-8", "replace").rstrip("\0")
@@ -181,28 +185,28 @@ class _Header:
                 found[name] = values[0] if length == 1 else values
         return found
 
-    def _list_of(self, tag: int) -> int:
-        found, count = self._number(">i"), self._length()
+    def _read_list_length(self, tag: int) -> int:
+        found, count = self._read_number(">i"), self._read_length()
         if found not in {tag, 0} or (found == 0 and count):
-            raise self._damaged(f"its header has tag {found} where a list is expected")
+            raise self._damaged_error(f"its header has tag {found} where a list is expected")
         return count
 
-    def _type(self) -> np.dtype[Any]:
-        number = self._number(">i")
+    def _read_type(self) -> np.dtype[Any]:
+        number = self._read_number(">i")
         if number not in _TYPES:
-            raise self._damaged(f"it has values of a type {number}, which does not exist")
+            raise self._damaged_error(f"it has values of the unknown type {number}")
         return _TYPES[number]
 
-    def _text(self) -> str:
-        return self._take(self._length(), padded=True).decode("utf-8", "replace")
+    def _read_text(self) -> str:
+        return self._take(self._read_length(), padded=True).decode("utf-8", "replace")
 
-    def _length(self) -> int:
-        number = self._number(self._count)
+    def _read_length(self) -> int:
+        number = self._read_number(self._count)
         if number < 0:
-            raise self._damaged("its header has a negative length")
+            raise self._damaged_error("its header has a negative length")
         return number
 
-    def _number(self, form: str) -> int:
+    def _read_number(self, form: str) -> int:
         number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
         return number
 
@@ -214,7 +218,5 @@ class _Header:
         self._at = end + (-length % 4 if padded else 0)
         return data
 
-    def _damaged(self, what: str) -> FormatError:
-        return FormatError(
-            f"is damaged: {what}", file=self._request.url, kind=ErrorKind.INVALID_FILE_FORMAT
-        )
+    def _damaged_error(self, what: str) -> FormatError:
+        return format_error(self._request.url, f"is damaged: {what}")

@@ -1,7 +1,7 @@
-"""Zarr stores, of version 2 or 3: every chunk is an object of its own, found by listing.
+"""Parser of Zarr v2 and v3 stores: each chunk is an object, found by listing.
 
-Own code beside VirtualiZarr's parser, which knows only ``.`` between the indices of version 2, only
-the arrays of one group, and not what version of each object it saw.
+Used instead of VirtualiZarr's parser, which supports only ``.`` as v2 separator and the arrays of
+one group, and does not record object versions.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from urllib.parse import quote
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError, NodeNotFoundError
+from icefloe.errors import InvalidInputError
 from icefloe.model.chunk_payload import ETag, LastModified
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
-from icefloe.virtual.dataset import SourceFile, VirtualArray, VirtualDataset
-from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, below_group, read_nodes
+from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.dataset import VirtualDataset
+from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
+from icefloe.virtual.source_file import SourceFile
 
 if TYPE_CHECKING:
     from icefloe.storage.interface import ObjectInfo
-    from icefloe.virtual.dataset import ChecksumChoice
     from icefloe.virtual.request import ParseRequest
+    from icefloe.virtual.source_file import ChecksumChoice
     from icefloe.virtual.sources import OpenSource
 
 _MAX_REQUESTS = 16
@@ -33,76 +36,63 @@ _MAX_REQUESTS = 16
 def parse(
     source: OpenSource,
     request: ParseRequest,
-    listed: list[tuple[str, ObjectInfo]],
+    listing: list[tuple[str, ObjectInfo]],
     checksum: ChecksumChoice,
 ) -> VirtualDataset:
-    """Parse a store whose objects were listed; no variable is loaded yet."""
+    """Parse a store from the listing of its objects; no variable is loaded yet."""
     start = f"{request.group}/" if request.group else ""
-    chunks: dict[str, list[tuple[str, ObjectInfo]]] = {}
-    wanted = [
-        key for key, _ in listed if key.startswith(start) and key.rpartition("/")[2] in DOCUMENTS
+    keys = [
+        key for key, _ in listing if key.startswith(start) and key.rpartition("/")[2] in DOCUMENTS
     ]
     with ThreadPoolExecutor(_MAX_REQUESTS) as pool:
-        found = pool.map(lambda key: _fetch_json(source, key), wanted)
-        documents: dict[str, Any] = dict(zip(wanted, found, strict=True))
-    nodes = read_nodes(below_group(documents, request.group), request)
-    if not nodes.arrays and len(nodes.groups) == 1 and not documents:
-        raise NodeNotFoundError(
-            f"{source.url}: there is no group {request.group!r} in the Zarr hierarchy",
-            kind=ErrorKind.NODE_NOT_FOUND,
+        documents = dict(
+            zip(keys, pool.map(lambda key: _fetch_json(source, key), keys), strict=True)
         )
-    for key, info in listed:
+    nodes = read_nodes(select_group(documents, request.group, source.url), request)
+    chunks: dict[str, list[tuple[str, ObjectInfo]]] = {}
+    for key, info in listing:
         name = key[len(start) :]
         if not key.startswith(start) or name.rpartition("/")[2].startswith((".z", "zarr.json")):
             continue
-        path = _array_above(name, nodes.arrays)
+        path = nodes.find_array(name)
         if path is not None:
             chunks.setdefault(path, []).append((name[len(path) + 1 if path else 0 :], info))
-    arrays = {
-        path: VirtualArray(
-            array.metadata,
-            _refs(
-                array,
-                f"{source.url}/{quote(start + path)}".rstrip("/"),
-                chunks.get(path, []),
-                checksum,
-            ),
-        )
-        for path, array in nodes.arrays.items()
-    }
+    arrays = {}
+    for path, array in nodes.arrays.items():
+        url = f"{source.url}/{quote(start + path)}".rstrip("/")
+        refs = _build_refs(array, url, chunks.get(path, []), checksum)
+        arrays[path] = VirtualArray(array.metadata, refs)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
-def _refs(
-    array: ZarrArray,
-    url: str,
-    chunks: list[tuple[str, ObjectInfo]],
-    choice: ChecksumChoice,
+def _build_refs(
+    array: ZarrArray, url: str, chunks: list[tuple[str, ObjectInfo]], choice: ChecksumChoice
 ) -> ArrayManifest:
-    keys = [key for key, _ in chunks]
-    coords = array.coords(keys)
+    coords = array.parse_keys([key for key, _ in chunks])
     if coords is None:
-        # Something else lies among the chunks; it is no part of the array.
-        chunks = [one for one in chunks if array.coords([one[0]]) is not None]
-        keys = [key for key, _ in chunks]
-        coords = array.coords(keys)
+        # Other objects between the chunks are not part of the array.
+        chunks = [(key, info) for key, info in chunks if array.parse_keys([key]) is not None]
+        coords = array.parse_keys([key for key, _ in chunks])
         if coords is None:
-            raise InvalidInputError(f"{url}: its chunks cannot be told apart")
-    infos = [info for _, info in chunks]
-    sums = [
+            raise InvalidInputError(f"{url}: its chunk keys cannot be parsed")
+    checksums = [
         SourceFile(url, None, info.version.etag, info.last_modified).checksum(choice)
-        for info in infos
+        for _, info in chunks
     ]
     payloads = ChunkPayloads.virtual(
-        np.arange(len(keys), dtype=np.int32),
-        Strings.of([f"{url}/{key}" for key in keys]),
-        np.zeros(len(keys), np.uint64),
-        np.array([info.size_bytes for info in infos], np.uint64),
+        np.arange(len(chunks), dtype=np.int32),
+        Strings.of([f"{url}/{key}" for key, _ in chunks]),
+        np.zeros(len(chunks), np.uint64),
+        np.array([info.size_bytes for _, info in chunks], np.uint64),
         last_modified=np.array(
-            [one.seconds if isinstance(one, LastModified) else 0 for one in sums], np.uint32
+            [
+                checksum.seconds if isinstance(checksum, LastModified) else 0
+                for checksum in checksums
+            ],
+            np.uint32,
         ),
     )
-    etags = [one.value if isinstance(one, ETag) else "" for one in sums]
+    etags = [checksum.value if isinstance(checksum, ETag) else "" for checksum in checksums]
     if any(etags):
         codes, table = Strings.of(etags).unique()
         payloads = replace(
@@ -114,21 +104,8 @@ def _refs(
     return ArrayManifest.of(coords[present], payloads.rows(present))
 
 
-def _array_above(key: str, arrays: dict[str, ZarrArray]) -> str | None:
-    path = key
-    while path:
-        path = path.rpartition("/")[0]
-        if path in arrays:
-            return path
-    return None
-
-
 def _fetch_json(source: OpenSource, key: str) -> Any:
     try:
-        return json.loads(source.below(key).fetch_all())
+        return json.loads(source.child(key).fetch_all())
     except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"is damaged: {key} is no JSON ({error})",
-            file=source.url,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
-        ) from error
+        raise format_error(source.url, f"is damaged: {key} is not JSON ({error})") from error

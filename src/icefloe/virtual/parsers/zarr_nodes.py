@@ -1,23 +1,28 @@
-"""The nodes of a Zarr hierarchy, of version 2 or 3, as version 3. Pure, no I/O.
+"""Nodes of a Zarr v2 or v3 hierarchy, converted to v3. Pure, no I/O.
 
-What Zarr stores and Kerchunk's references have in common: documents under the names that Zarr gives
-them, and keys of chunks.
+Shared by Zarr stores and Kerchunk references: metadata documents and chunk keys, by Zarr key.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    IcefloeError,
+    InvalidInputError,
+    NodeNotFoundError,
+)
+from icefloe.virtual.parse_errors import format_error, unsupported_error
 from icefloe.virtual.parsers.array_metadata import (
     array_metadata,
     array_template,
-    fill_value_attribute,
-    normalised,
-    unsupported,
+    encode_fill_value,
+    normalize_chunk_keys,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +38,7 @@ _SPECIAL_FLOATS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infin
 
 @dataclass(frozen=True, slots=True)
 class ZarrArray:
-    """An array, and how the keys of its chunks are written."""
+    """An array and its chunk key encoding."""
 
     metadata: dict[str, Any]
     separator: str
@@ -41,30 +46,29 @@ class ZarrArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """Number of dimensions."""
         return len(self.metadata["shape"])
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many chunks it has along each dimension, where all have one shape."""
+        """Number of chunks along each dimension of a regular grid."""
         chunk = self.metadata["chunk_grid"]["configuration"]["chunk_shape"]
         return tuple(
-            -(-length // one) for length, one in zip(self.metadata["shape"], chunk, strict=True)
+            -(-length // step) for length, step in zip(self.metadata["shape"], chunk, strict=True)
         )
 
-    def coords(self, keys: Sequence[str]) -> NDArray[np.uint32] | None:
-        """Read the keys of chunks, below the array; None if one of them is no key of a chunk."""
+    def parse_keys(self, keys: Sequence[str]) -> NDArray[np.uint32] | None:
+        """Parse chunk keys, relative to the array; None if one is not a chunk key."""
         if self.ndim == 0:
             scalar = self.prefix.rstrip("/.") if self.prefix else "0"
-            return (
-                None if any(key != scalar for key in keys) else np.zeros((len(keys), 0), np.uint32)
-            )
+            is_valid = all(key == scalar for key in keys)
+            return np.zeros((len(keys), 0), np.uint32) if is_valid else None
         if not keys:
             return np.zeros((0, self.ndim), np.uint32)
         if self.prefix and not all(key.startswith(self.prefix) for key in keys):
             return None
-        cut = len(self.prefix)
-        parts = self.separator.join([key[cut:] for key in keys]).split(self.separator)
+        start = len(self.prefix)
+        parts = self.separator.join([key[start:] for key in keys]).split(self.separator)
         digits = "".join(parts)
         if len(parts) != len(keys) * self.ndim or "" in parts:
             return None
@@ -75,14 +79,23 @@ class ZarrArray:
 
 @dataclass(slots=True)
 class ZarrNodes:
-    """The groups and arrays of a hierarchy, by path; the root is ``""``."""
+    """Groups and arrays of a hierarchy by path; the root is ``""``."""
 
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     arrays: dict[str, ZarrArray] = field(default_factory=dict)
 
+    def find_array(self, key: str) -> str | None:
+        """Return the path of the array that a key is below, None if there is none."""
+        path = key
+        while path:
+            path = path.rpartition("/")[0]
+            if path in self.arrays:
+                return path
+        return None
+
 
 def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes:
-    """Read documents, given under their keys relative to the group that is wanted."""
+    """Read metadata documents, by key relative to the requested group."""
     nodes = ZarrNodes()
     for key, document in documents.items():
         path, _, name = key.rpartition("/")
@@ -91,23 +104,23 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
         ):
             continue
         if not isinstance(document, dict):
-            raise _damaged(request, key, "it is no JSON object")
+            raise _damaged_error(request, key, "it is not a JSON object")
         try:
             if name == "zarr.json":
                 _read_v3(nodes, path, document, request)
             elif name == ".zarray":
                 attributes = dict(documents.get(f"{path}/.zattrs".lstrip("/"), {}))
-                nodes.arrays[path] = _v2_array(document, attributes, path, request)
+                nodes.arrays[path] = _convert_v2_array(document, attributes, path, request)
             elif name == ".zgroup":
                 nodes.groups[path] = dict(documents.get(f"{path}/.zattrs".lstrip("/"), {}))
+        except IcefloeError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise _damaged(request, key, f"it cannot be understood: {error!r}") from error
+            raise _damaged_error(request, key, f"it is not valid: {error!r}") from error
     if "" in nodes.arrays:
         raise InvalidInputError(
-            f"{request.url}: {request.group or 'its root'} is an array and no group: parse the "
-            "group that it is in",
+            f"{request.url}: {request.group or 'its root'} is an array, not a group: parse the "
+            "group that contains it",
             kind=ErrorKind.NOT_A_GROUP,
         )
     nodes.groups.setdefault("", dict(documents.get(".zattrs", {})))
@@ -119,17 +132,17 @@ def _read_v3(nodes: ZarrNodes, path: str, document: dict[str, Any], request: Par
         nodes.groups[path] = document.get("attributes") or {}
         return
     if document.get("storage_transformers"):
-        raise unsupported(request.url, path, "it has storage transformers")
+        raise unsupported_error(request.url, path, "it has storage transformers")
     encoding = document["chunk_key_encoding"]
     settings = encoding.get("configuration") or {}
     is_default = encoding["name"] == "default"
     separator = settings.get("separator", "/" if is_default else ".")
     nodes.arrays[path] = ZarrArray(
-        normalised(document), separator, f"c{separator}" if is_default else ""
+        normalize_chunk_keys(document), separator, f"c{separator}" if is_default else ""
     )
 
 
-def _v2_array(
+def _convert_v2_array(
     zarray: dict[str, Any], attributes: dict[str, Any], path: str, request: ParseRequest
 ) -> ZarrArray:
     shape, chunks = zarray["shape"], zarray["chunks"]
@@ -139,10 +152,10 @@ def _v2_array(
         *([zarray["compressor"]] if zarray.get("compressor") else []),
     ]
     if zarray["dtype"] == "|O":
-        template = _string_template(codecs, path, request, len(shape))
+        template = _build_string_template(codecs, path, request, len(shape))
     else:
         if isinstance(zarray["dtype"], list):
-            raise unsupported(request.url, path, "values of a compound type cannot be stored")
+            raise unsupported_error(request.url, path, "compound types cannot be stored")
         dtype = np.dtype(zarray["dtype"])
         fill_value = zarray.get("fill_value")
         if dtype.kind in "fc" and isinstance(fill_value, str):
@@ -151,18 +164,16 @@ def _v2_array(
             fill_value = None
         try:
             template = array_template(dtype, codecs, fill_value, len(shape))
+        except IcefloeError:
+            raise
         except Exception as error:
             names = ", ".join(str(codec.get("id")) for codec in codecs) or "no codecs"
-            raise unsupported(
-                request.url, path, f"zarr has no such array of {dtype} with {names}: {error}"
+            raise unsupported_error(
+                request.url, path, f"zarr cannot represent {dtype} with {names}: {error}"
             ) from error
         attributes = _with_missing_value(attributes, fill_value, dtype)
     metadata = array_metadata(
-        template,
-        shape=shape,
-        chunk_shape=chunks,
-        dimension_names=dims,
-        attributes=attributes,
+        template, shape=shape, chunk_shape=chunks, dimension_names=dims, attributes=attributes
     )
     if zarray.get("order", "C") == "F" and len(shape) > 1:
         order = {"name": "transpose", "configuration": {"order": [*range(len(shape))][::-1]}}
@@ -173,21 +184,23 @@ def _v2_array(
 def _with_missing_value(
     attributes: dict[str, Any], fill_value: Any, dtype: np.dtype[Any]
 ) -> dict[str, Any]:
-    """Say by an attribute what is missing: to readers of version 2 the fill value says it."""
+    """Add a ``_FillValue`` attribute: in v2 the fill value also marks missing data."""
     missing = attributes.get("_FillValue") if fill_value is None else fill_value
     if not isinstance(missing, int | float) or dtype.kind not in "iufb":
         return attributes
-    return {**attributes, "_FillValue": fill_value_attribute(missing, dtype)}
+    return {**attributes, "_FillValue": encode_fill_value(missing, dtype)}
 
 
-def _string_template(
+def _build_string_template(
     codecs: list[dict[str, Any]], path: str, request: ParseRequest, ndim: int
 ) -> dict[str, Any]:
-    """Strings of variable length: the codec that version 2 had as a filter is Zarr's own now."""
+    """Return the template of variable-length strings: the v2 filter is a codec in v3."""
     if not codecs or codecs[0].get("id") != "vlen-utf8":
-        raise unsupported(request.url, path, "Python objects cannot be stored")
+        raise unsupported_error(
+            request.url, path, "object arrays other than strings cannot be stored"
+        )
     template = array_template(np.dtype("i1"), codecs[1:], 0, ndim)
-    compressors = [one for one in template["codecs"] if one["name"] != "bytes"]
+    compressors = [codec for codec in template["codecs"] if codec["name"] != "bytes"]
     return {
         **template,
         "data_type": "string",
@@ -196,18 +209,25 @@ def _string_template(
     }
 
 
-def _damaged(request: ParseRequest, key: str, what: str) -> FormatError:
-    return FormatError(
-        f"is damaged: {key}: {what}", file=request.url, kind=ErrorKind.INVALID_FILE_FORMAT
-    )
+def _damaged_error(request: ParseRequest, key: str, what: str) -> FormatError:
+    return format_error(request.url, f"is damaged: {key}: {what}")
 
 
-def below_group(documents: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """Take what lies below a group, under the keys that it has there."""
+def select_group(documents: Mapping[str, Any], group: str, url: str) -> dict[str, Any]:
+    """Return the documents below a group, by key relative to it.
+
+    Raises
+    ------
+    NodeNotFoundError
+        If there are none below a group other than the root.
+    """
     if not group:
         return dict(documents)
     start = f"{group}/"
-    return cast(
-        "dict[str, Any]",
-        {key[len(start) :]: value for key, value in documents.items() if key.startswith(start)},
-    )
+    below = {key[len(start) :]: value for key, value in documents.items() if key.startswith(start)}
+    if not below:
+        raise NodeNotFoundError(
+            f"{url}: there is no group {group!r} in the Zarr hierarchy",
+            kind=ErrorKind.NODE_NOT_FOUND,
+        )
+    return below

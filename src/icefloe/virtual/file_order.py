@@ -1,0 +1,235 @@
+"""Order of files along the combined dimensions: checks, and arrangement by coordinates.
+
+Pure, no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.virtual.agreement import Disagreement, raise_disagreements
+from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_equal, find_coordinate
+from icefloe.virtual.cf_time import parse_time_units, reconcile_units
+from icefloe.virtual.contiguous import align_chunk_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from icefloe.virtual.dataset import VirtualDataset
+
+
+def check_sequence(parts: list[VirtualDataset], dim: str) -> Iterator[Disagreement]:
+    """Find what prevents files that agree from being joined in this order along a dimension."""
+    if len(parts) < 2:
+        return
+    for path, array in parts[0].arrays.items():
+        if dim not in array.dimension_names:
+            yield from _check_static(parts, path)
+        elif isinstance(array, VirtualArray):
+            yield from _check_chunks(parts, path, dim)
+        elif path.rpartition("/")[2] == dim and array.dimension_names == (dim,):
+            yield from _check_coordinate(parts, path)
+
+
+def check_units(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
+    """Find files whose time units cannot be converted to those of the first file."""
+    first = parts[0].arrays[path].attributes
+    for part in parts[1:]:
+        attributes = part.arrays[path].attributes
+        if _calendar(attributes) != _calendar(first):
+            yield Disagreement(
+                part.shown,
+                path,
+                "attribute",
+                f"has calendar {_calendar(attributes)!r}, but {_calendar(first)!r} in "
+                f"{parts[0].shown}",
+            )
+        elif attributes.get("units") != first.get("units"):
+            yield Disagreement(
+                part.shown,
+                path,
+                "attribute",
+                f"has units {attributes.get('units')!r}, which cannot be converted to "
+                f"{first.get('units')!r} of {parts[0].shown}",
+            )
+
+
+def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]) -> Any:
+    """Arrange files in a grid by their first coordinates; return it as nested lists.
+
+    Raises
+    ------
+    InvalidInputError
+        If files have no loaded coordinates, or do not fill the grid.
+    FilesDisagreeError
+        If two files have the same position.
+    """
+    positions = np.empty((len(datasets), len(dims)), np.int64)
+    starts_by_dim = []
+    for column, dim in enumerate(dims):
+        path = find_coordinate(datasets[0].arrays, "", dim)
+        values = None if path is None else reconcile_values(datasets, path)
+        if values is None or any(not len(coordinate) for coordinate in values):
+            raise InvalidInputError(
+                f"files cannot be ordered along {dim}: they have no comparable, loaded coordinate "
+                "of that name; pass them as nested lists in order",
+                kind=ErrorKind.NOT_ALLOWED,
+            )
+        # Files of one step each have no direction, and their given order is arbitrary here.
+        descends = any(len(coordinate) > 1 for coordinate in values) and _direction(values) < 0
+        starts, indices = np.unique(
+            np.array([coordinate[0] for coordinate in values]), return_inverse=True
+        )
+        positions[:, column] = len(starts) - 1 - indices if descends else indices
+        starts_by_dim.append(starts[::-1] if descends else starts)
+    sizes = positions.max(axis=0) + 1
+    grid = np.full(tuple(sizes), -1, np.int64)
+    duplicates: list[Disagreement] = []
+    for number, position in enumerate(map(tuple, positions.tolist())):
+        if grid[position] >= 0:
+            duplicates.append(
+                Disagreement(
+                    datasets[number].shown,
+                    "",
+                    "overlap",
+                    f"starts at the same position along {', '.join(dims)} as "
+                    f"{datasets[int(grid[position])].shown}",
+                )
+            )
+        grid[position] = number
+    raise_disagreements(duplicates, "combining")
+    gaps = np.argwhere(grid < 0)
+    if len(gaps):
+        first = ", ".join(
+            f"{dim} {starts[position].item()}"
+            for dim, starts, position in zip(dims, starts_by_dim, gaps[0], strict=True)
+        )
+        raise InvalidInputError(
+            f"{len(datasets)} files, the first {datasets[0].shown}, do not fill a grid of "
+            f"{' x '.join(map(str, sizes))} along {', '.join(dims)}: {len(gaps)} are missing, the "
+            f"first one starts at {first}. Add them, or combine a complete grid",
+            kind=ErrorKind.FILES_DISAGREE,
+        )
+    return _nest(grid, datasets)
+
+
+def reconcile_values(parts: list[VirtualDataset], path: str) -> list[NDArray[Any]] | None:
+    """Return the values of a coordinate in common units; None if it is not loaded or has none."""
+    arrays = [part.arrays[path] for part in parts]
+    loaded = [array for array in arrays if isinstance(array, LoadedArray)]
+    if len(loaded) < len(arrays):
+        return None
+    values = [array.values for array in loaded]
+    units = [parse_time_units(array.attributes) for array in loaded]
+    if len(set(units)) == 1:
+        return values
+    known = [unit for unit in units if unit is not None]
+    if len(known) < len(units):
+        is_same = len({str(array.attributes.get("units")) for array in loaded}) == 1
+        return values if is_same else None
+    common = reconcile_units(list(zip(values, known, strict=True)))
+    return None if common is None else common[1]
+
+
+def _check_static(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
+    """Find files with other values of an array that does not have the dimension."""
+    values = reconcile_values(parts, path)
+    if values is None:
+        return
+    for part, theirs in zip(parts[1:], values[1:], strict=True):
+        if not are_equal(values[0], theirs):
+            yield Disagreement(
+                part.shown, path, "values", f"has other values than in {parts[0].shown}"
+            )
+
+
+def _check_chunks(parts: list[VirtualDataset], path: str, dim: str) -> Iterator[Disagreement]:
+    arrays = [part.arrays[path] for part in parts]
+    axis = arrays[0].dimension_names.index(dim)
+    aligned = align_chunk_lengths([a for a in arrays if isinstance(a, VirtualArray)], axis)
+    for part, array in zip(parts[:-1], aligned[:-1], strict=True):
+        chunk = array.chunk_shape
+        if chunk is None:
+            yield Disagreement(
+                part.shown, path, "chunks", f"has chunks of several lengths along {dim}"
+            )
+        elif array.shape[axis] % chunk[axis]:
+            yield Disagreement(
+                part.shown,
+                path,
+                "chunks",
+                f"has {array.shape[axis]} steps along {dim}, not a multiple of its chunk length "
+                f"{chunk[axis]}: only the last file may end within a chunk",
+            )
+
+
+def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
+    values = reconcile_values(parts, path)
+    if values is None:
+        yield from check_units(parts, path)
+        return
+    if values[0].dtype.kind not in "iuf":
+        yield from _check_labels(parts, values, path)
+        return
+    sign = _direction(values)
+    for part, coordinate in zip(parts, values, strict=True):
+        if len(coordinate) > 1 and not (np.diff(coordinate) * sign > 0).all():
+            yield Disagreement(
+                part.shown, path, "order", "is not sorted, or has duplicates, within the file"
+            )
+    for number in range(1, len(parts)):
+        before, here = values[number - 1], values[number]
+        if not len(before) or not len(here) or (here[0] - before[-1]) * sign > 0:
+            continue
+        low, high = max(here.min(), before.min()), min(here.max(), before.max())
+        steps = f"{here[0].item()} to {here[-1].item()}"
+        other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].shown}"
+        if low <= high:
+            yield Disagreement(
+                parts[number].shown, path, "overlap", f"goes from {steps}, and overlaps {other}"
+            )
+        else:
+            yield Disagreement(
+                parts[number].shown,
+                path,
+                "order",
+                f"goes from {steps}, before {other}: sort the files, or combine with "
+                "order='coordinates'",
+            )
+
+
+def _check_labels(
+    parts: list[VirtualDataset], values: list[NDArray[Any]], path: str
+) -> Iterator[Disagreement]:
+    seen: dict[Any, str] = {}
+    for part, labels in zip(parts, values, strict=True):
+        for label in labels.tolist():
+            if label in seen:
+                yield Disagreement(
+                    part.shown, path, "overlap", f"has {label!r}, which {seen[label]} has too"
+                )
+            seen[label] = part.shown
+
+
+def _direction(values: list[NDArray[Any]]) -> int:
+    """Return 1 if a coordinate ascends, -1 if it descends."""
+    for coordinate in values:
+        if len(coordinate) > 1:
+            return 1 if coordinate[1] > coordinate[0] else -1
+    starts = [coordinate[0] for coordinate in values if len(coordinate)]
+    return -1 if len(starts) > 1 and starts[-1] < starts[0] and starts[1] < starts[0] else 1
+
+
+def _nest(grid: NDArray[np.int64], datasets: list[VirtualDataset]) -> Any:
+    if grid.ndim == 0:
+        return datasets[int(grid)]
+    return [_nest(row, datasets) for row in grid]
+
+
+def _calendar(attributes: dict[str, Any]) -> str:
+    return str(attributes.get("calendar", "standard"))

@@ -1,0 +1,43 @@
+"""Errors that parsers raise: damaged files, unsupported variables, missing packages."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def format_error(url: str, reason: str) -> FormatError:
+    """Return the error for a file that is not what its format requires."""
+    return FormatError(reason, file=url, kind=ErrorKind.INVALID_FILE_FORMAT)
+
+
+def unsupported_error(url: str, variable: str, what: str, instead: str = "") -> InvalidInputError:
+    """Return the error for a variable that cannot be referenced, with advice to drop it."""
+    return InvalidInputError(
+        f"{url}: {variable}: {what}; {instead}skip it with drop_variables=[{variable!r}]",
+        kind=ErrorKind.UNSUPPORTED_VARIABLE,
+    )
+
+
+def import_optional(module: str, package: str | None = None) -> ModuleType:
+    """Import a module of an optional package, or one of ours that needs one.
+
+    Raises
+    ------
+    InvalidInputError
+        Of kind ``MISSING_DEPENDENCY`` if ``package`` is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        name = package or error.name or module
+        extra = "geotiff" if name == "virtual-tiff" else "virtual"
+        raise InvalidInputError(
+            f"parsing this file needs the package {name}: pip install 'icefloe[{extra}]'",
+            kind=ErrorKind.MISSING_DEPENDENCY,
+        ) from error
