@@ -1,43 +1,26 @@
-"""Configuration, under the name that Icechunk has for it; it is `icefloe.model.config`."""
+# ruff: isort: skip_file
+"""Configuration, under Icechunk's name for the module."""
 
-from icefloe.compat.logs import initialize_logs, set_logs_filter, shutdown_telemetry
-from icefloe.model.attribution import Attribution
-from icefloe.model.config import (
-    CachingConfig,
-    CompressionAlgorithm,
-    CompressionConfig,
-    ManifestConfig,
-    ManifestPreloadCondition,
-    ManifestPreloadConfig,
-    ManifestSplitCondition,
-    ManifestSplitDimCondition,
-    ManifestSplittingConfig,
-    ManifestVirtualChunkLocationCompressionConfig,
-    ObjectStoreConfig,
-    PackingConfig,
-    RepositoryConfig,
-    RepoUpdateRetryConfig,
+from icefloe.compat.logs import (
+    initialize_logs as initialize_logs,
+    set_logs_filter as set_logs_filter,
+    shutdown_telemetry as shutdown_telemetry,
 )
-from icefloe.model.repo_info import FeatureFlag
-
-__all__ = [
-    "Attribution",
-    "CachingConfig",
-    "CompressionAlgorithm",
-    "CompressionConfig",
-    "FeatureFlag",
-    "ManifestConfig",
-    "ManifestPreloadCondition",
-    "ManifestPreloadConfig",
-    "ManifestSplitCondition",
-    "ManifestSplitDimCondition",
-    "ManifestSplittingConfig",
-    "ManifestVirtualChunkLocationCompressionConfig",
-    "ObjectStoreConfig",
-    "PackingConfig",
-    "RepoUpdateRetryConfig",
-    "RepositoryConfig",
-    "initialize_logs",
-    "set_logs_filter",
-    "shutdown_telemetry",
-]
+from icefloe.model.attribution import Attribution as Attribution
+from icefloe.model.config import (
+    CachingConfig as CachingConfig,
+    CompressionAlgorithm as CompressionAlgorithm,
+    CompressionConfig as CompressionConfig,
+    ManifestConfig as ManifestConfig,
+    ManifestPreloadCondition as ManifestPreloadCondition,
+    ManifestPreloadConfig as ManifestPreloadConfig,
+    ManifestSplitCondition as ManifestSplitCondition,
+    ManifestSplitDimCondition as ManifestSplitDimCondition,
+    ManifestSplittingConfig as ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig as ManifestVirtualChunkLocationCompressionConfig,
+    ObjectStoreConfig as ObjectStoreConfig,
+    PackingConfig as PackingConfig,
+    RepositoryConfig as RepositoryConfig,
+    RepoUpdateRetryConfig as RepoUpdateRetryConfig,
+)
+from icefloe.model.repo_info import FeatureFlag as FeatureFlag

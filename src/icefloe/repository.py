@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import warnings
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from icefloe import __version__, display
 from icefloe.assets import fetch_file
 from icefloe.compat.async_twins import async_twins
+from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_untyped_access
 from icefloe.errors import (
     AlreadyExistsError,
@@ -71,12 +73,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Repository"]
 
+_LOGGER = logging.getLogger(__name__)
+
 # For so long what opening read serves the first reader, unless this process changed something: long
 # enough for the next line of a program, too short to have heard of a newer commit from elsewhere.
 _JUST_OPENED_S = 0.01
-
-default_spec_version = SpecVersion.v1
-"""What `Repository.create` makes when it is not told: what every Icechunk reader opens."""
 
 
 @async_twins(
@@ -179,9 +180,10 @@ class Repository:
         _require_config(config)
         if check_clean_root:
             _require_clean(place)
-        version = default_spec_version if spec_version is None else SpecVersion(spec_version)
+        version = get_default_spec_version() if spec_version is None else SpecVersion(spec_version)
         given = None if config is None or config == RepositoryConfig() else config.copy()
         create_refs(place, spec_version=version, config=given)
+        _LOGGER.info("created %s, spec version %d", place.url, version)
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @classmethod
@@ -216,6 +218,7 @@ class Repository:
         )
         repository = cls(connection, opened)
         repository._attribution = attribution
+        _LOGGER.debug("opened %s, spec version %d", storage.url, connection.spec_version)
         return repository
 
     @classmethod
@@ -708,9 +711,10 @@ class Repository:
                 delete_expired_tags,
             )
         )
+        _LOGGER.info("expired %d snapshots of %s", len(released), self.storage.url)
         if self._connection.spec_version == 1:
             self._forget()  # snapshot files were replaced
-        return {str(one) for one in released}
+        return {str(snapshot_id) for snapshot_id in released}
 
     def garbage_collect(
         self,

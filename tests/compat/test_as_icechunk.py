@@ -15,7 +15,7 @@ _VIRTUALIZARR = SUPPORT / "virtualizarr_writer.py"
 
 
 def run(code: str | Path, *arguments: str | Path) -> str:
-    """Run Python in a process of its own: which icechunk is imported is its affair."""
+    """Run Python in a new process, which imports `icechunk` for the first time."""
     script = [code] if isinstance(code, Path) else ["-c", textwrap.dedent(code)]
     done = subprocess.run(
         [sys.executable, *script, *arguments], capture_output=True, text=True, check=False
@@ -53,7 +53,7 @@ def test_every_way_to_import_finds_icefloe() -> None:
 
 
 def test_the_compiled_module_has_our_names() -> None:
-    """Some of Icechunk's classes programs import from its module in Rust."""
+    """Programs import some of Icechunk's classes from its compiled module."""
     run(
         """
         import icefloe
@@ -77,7 +77,7 @@ def test_the_compiled_module_has_our_names() -> None:
 
 
 def test_versions_that_there_are_not() -> None:
-    """A version of the format that nobody writes is refused, and nothing is installed."""
+    """An unknown spec version is refused, and nothing is installed."""
     for wrong in (7, 0, "2", None):
         with pytest.raises(InvalidInputError, match="1 or 2") as caught:
             install_as_icechunk(wrong)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_twice_is_as_once_and_it_can_be_taken_back() -> None:
         """
         import sys
         from icefloe.compat.as_icechunk import install_as_icechunk, uninstall_as_icechunk
-        import icefloe.repository
+        from icefloe.compat.default_version import get_default_spec_version
 
         before = list(sys.meta_path)
         install_as_icechunk()
@@ -130,7 +130,7 @@ def test_twice_is_as_once_and_it_can_be_taken_back() -> None:
         uninstall_as_icechunk()
         uninstall_as_icechunk()
         assert sys.meta_path == before and "icechunk" not in sys.modules
-        assert icefloe.repository.default_spec_version == 1
+        assert get_default_spec_version() == 1
         """
     )
 
@@ -168,7 +168,7 @@ def test_the_real_one_is_not_replaced() -> None:
 
 
 def test_all_names_of_the_wheel_are_there() -> None:
-    """A program that imports a name from Icechunk, the one of this environment, finds it."""
+    """Every name of the installed Icechunk is here."""
     names = run("import icechunk; print(*icechunk.__all__)").split()
     missing = run(
         f"""
@@ -183,7 +183,7 @@ def test_all_names_of_the_wheel_are_there() -> None:
 
 @pytest.mark.parametrize("spec_version", ["1", "2"])
 def test_virtualizarr_writes_to_it(tmp_path: Path, spec_version: str) -> None:
-    """Its writer works unchanged, and xarray reads through the references what is in the files."""
+    """VirtualiZarr's writer works unchanged, and xarray reads the data through the references."""
     for name in ("virtualizarr", "h5netcdf"):
         pytest.importorskip(name, reason=f"VIRTUALIZARR IS NOT TESTED: {name} is not installed")
     run(_VIRTUALIZARR, "write", tmp_path, spec_version)

@@ -20,18 +20,15 @@ def test_every_exported_name_is_there() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """Imports under TYPE_CHECKING are those that happen at run time."""
-    source = ast.parse(Path(str(icefloe.__file__)).read_text())
-    checked = {
-        alias.name: node.module
-        for block in source.body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("icefloe.")
-        for alias in node.names
-    }
-    assert checked == icefloe._MODULE_OF_NAME
-    assert {*checked, "__version__"} == set(icefloe.__all__)
+    """Every import of the table re-exports, and the package imports the table for type checkers."""
+    table = ast.parse(Path(str(icefloe.__file__)).with_name("_exports.py").read_text())
+    imports = [node for node in table.body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(table.body) - 1  # the docstring
+    aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
+    assert [alias.name for alias in aliases if alias.asname != alias.name] == []
+    package = Path(str(icefloe.__file__)).read_text()
+    assert "if TYPE_CHECKING:" in package
+    assert "from icefloe._exports import *" in package
 
 
 def test_importing_loads_nothing() -> None:

@@ -1,1 +1,1 @@
-"""Compatibility with Icechunk's Python package: its import name, logs, versions, async methods."""
+"""Compatibility with Icechunk's Python API. Imports nothing above `types` and `errors`."""

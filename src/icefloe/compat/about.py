@@ -1,4 +1,4 @@
-"""What this library is: its name towards servers, its versions, the formats that it knows."""
+"""Versions of the library and of the format."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _PACKAGES = ("zarr", "numcodecs", "obstore", "numpy", "xarray", "dask", "virtual
 
 
 def spec_version() -> SpecVersion:
-    """Return the newest version of the format that can be written."""
+    """Return the newest spec version."""
     return SpecVersion.current()
 
 
 def supported_spec_versions() -> list[SpecVersion]:
-    """Return the versions of the format that can be read and written, newest first."""
+    """Return the spec versions that can be read and written, newest first."""
     return sorted(SpecVersion, reverse=True)
 
 
 def user_agent() -> str:
-    """Return the name of this library and its version."""
+    """Return the name and version of the library."""
     return f"icefloe-{__version__}"
 
 
 def print_debug_info() -> None:
-    """Print what a report of a bug should say of the machine and the packages."""
+    """Print the versions that a bug report should contain."""
     lines = [
         f"platform:  {platform.platform()}",
         f"python:  {platform.python_version()}",

@@ -1,7 +1,7 @@
-"""Programs that were written for Icechunk run on icefloe: ``import icechunk`` finds it here.
+"""``import icechunk`` as icefloe, for programs that were written for Icechunk.
 
-Classes are icefloe's own under both names, so that ``isinstance`` and pickles do not care which
-one was used. Nothing is installed anywhere: what this does ends with the process.
+Both names lead to the same classes, so that ``isinstance`` and pickles work with either. This
+changes the import system of the process, and no files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe import repository
+from icefloe.compat.default_version import set_default_spec_version
 from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.types import SpecVersion
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["install_as_icechunk", "uninstall_as_icechunk"]
 
 ICECHUNK_VERSION: Final = "2.3.0"
-"""The release of Icechunk whose Python API this is: what programs that ask are told."""
+"""The release of Icechunk whose Python API this is, reported as the version."""
 
 _MODULES: Final = frozenset(
     {
@@ -46,26 +46,25 @@ _MODULES: Final = frozenset(
     }
 )
 _COMPILED: Final = "_icechunk_python"
-"""Icechunk's module in Rust; some of its classes, programs can import from nowhere else."""
+"""Icechunk's compiled module; some of its classes are public nowhere else."""
 
 
 def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> None:
-    """Let ``import icechunk`` in this process find icefloe; a second time changes nothing.
+    """Make ``import icechunk`` import icefloe in this process. Idempotent.
 
-    Call it before anything imports ``icechunk``, in worker processes as well if code there does.
+    Call it before anything imports ``icechunk``, also in worker processes.
 
     Parameters
     ----------
     spec_version
-        The version of the format that `Repository.create` makes where none is given: 2, as
-        Icechunk's present releases do.
+        Spec version of new repositories where the caller names none; Icechunk 2 uses 2.
 
     Raises
     ------
     InvalidInputError
         If there is no such version.
     SessionStateError
-        If the real Icechunk is imported already.
+        If Icechunk itself is imported already.
     """
     version = SpecVersion(spec_version)
     present = sys.modules.get("icechunk")
@@ -79,11 +78,11 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
     if not any(isinstance(finder, _IcechunkFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _IcechunkFinder())
         importlib.invalidate_caches()
-    repository.default_spec_version = version
+    set_default_spec_version(version)
 
 
 def uninstall_as_icechunk() -> None:
-    """Take `install_as_icechunk` back; what was imported by then stays with who imported it."""
+    """Undo `install_as_icechunk`; modules that were imported keep what they imported."""
     installed = [finder for finder in sys.meta_path if isinstance(finder, _IcechunkFinder)]
     if not installed:
         return
@@ -91,7 +90,7 @@ def uninstall_as_icechunk() -> None:
         sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name.split(".")[0] == "icechunk"]:
         del sys.modules[name]
-    repository.default_spec_version = SpecVersion.v1
+    set_default_spec_version(SpecVersion.v1)
 
 
 def _loader(module: ModuleType) -> object:
@@ -99,7 +98,7 @@ def _loader(module: ModuleType) -> object:
 
 
 class _IcechunkDistribution(Distribution):
-    """What ``importlib.metadata`` tells of the package."""
+    """The metadata that ``importlib.metadata`` returns for ``icechunk``."""
 
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
@@ -111,7 +110,7 @@ class _IcechunkDistribution(Distribution):
 
 
 class _IcechunkFinder(MetaPathFinder, Loader):
-    """Finds ``icechunk`` and its modules before anybody who has the real ones."""
+    """Finds ``icechunk`` and its modules ahead of the other finders."""
 
     def find_spec(
         self,
@@ -130,7 +129,7 @@ class _IcechunkFinder(MetaPathFinder, Loader):
             icefloe = importlib.import_module("icefloe")
             module.__dict__.update(__getattr__=_get_public, __dir__=lambda: dir(icefloe))
         elif name:
-            # The import system takes what stands here afterwards, and leaves it as it is.
+            # The import system returns what `sys.modules` has afterwards.
             sys.modules[module.__name__] = importlib.import_module(f"icefloe.{name}")
         else:
             icefloe = importlib.import_module("icefloe")
@@ -155,4 +154,4 @@ def _get_public(name: str) -> Any:
     try:
         return getattr(importlib.import_module("icefloe"), name)
     except AttributeError:
-        raise AttributeError(f"icefloe has no {name!r}, which was asked of icechunk") from None
+        raise AttributeError(f"icefloe, imported as icechunk, has no {name!r}") from None

@@ -1,8 +1,4 @@
-"""The ``*_async`` names of Icechunk, made from the synchronous ones.
-
-The core is synchronous. Whoever runs an event loop calls the twin, which does the same in a thread
-and lets the loop go on.
-"""
+"""Icechunk's ``*_async`` methods, which run the synchronous method in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ C = TypeVar("C", bound=type)
 
 
 def async_twins(*names: str) -> Callable[[C], C]:
-    """Give a class a coroutine ``name_async`` for each of its methods ``name``."""
+    """Add a coroutine ``name_async`` to a class for each of its methods ``name``."""
 
     def decorate(cls: C) -> C:
         for name in names:
@@ -37,5 +33,5 @@ def _twin(cls: type, name: str) -> Any:
 
     twin.__name__ = f"{name}_async"
     twin.__qualname__ = f"{cls.__qualname__}.{name}_async"
-    twin.__doc__ = f"Do as `{name}`, without keeping the event loop from others."
+    twin.__doc__ = f"Like `{name}`, without blocking the event loop."
     return type(declared)(twin) if isinstance(declared, classmethod | staticmethod) else twin

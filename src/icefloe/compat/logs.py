@@ -1,7 +1,8 @@
-"""Icechunk's functions for its logs, as far as they mean something for Python's own.
+"""Icechunk's logging functions, for the ``icefloe`` logger of the standard `logging`.
 
-Nothing is logged through Rust here: the logger is ``icefloe`` of the standard `logging`, and its
-warnings are `warnings`. Importing icefloe configures neither.
+Every module logs to ``icefloe.<module>``. The library is silent by default; ``import icefloe``
+calls `initialize_logs` where ``ICEFLOE_LOG`` or ``ICECHUNK_LOG`` is set. Messages contain no
+secrets: storages are named by their redacted URL.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from typing import Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -24,44 +26,53 @@ _LEVELS: Final = {
 }
 _LOGGER: Final = logging.getLogger("icefloe")
 _DEFAULT: Final = "warn"
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def initialize_logs() -> None:
-    """Print what the library logs, from the level that ``ICECHUNK_LOG`` names, to stderr.
+    """Write log messages to stderr, or to stdout if ``ICECHUNK_LOG_TO_STDOUT`` is set.
 
-    Where ``ICECHUNK_LOG_TO_STDOUT`` is set, to stdout.
+    ``ICEFLOE_LOG``, else ``ICECHUNK_LOG``, has the filter, see `set_logs_filter`. A value that is
+    not a filter is ignored with a warning.
     """
-    stream = sys.stdout if os.environ.get("ICECHUNK_LOG_TO_STDOUT") else sys.stderr
-    if not _LOGGER.handlers:
-        _LOGGER.addHandler(logging.StreamHandler(stream))
-    set_logs_filter(os.environ.get("ICECHUNK_LOG"))
+    if not any(isinstance(handler, logging.StreamHandler) for handler in _LOGGER.handlers):
+        handler = logging.StreamHandler(
+            sys.stdout if os.environ.get("ICECHUNK_LOG_TO_STDOUT") else sys.stderr
+        )
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        _LOGGER.addHandler(handler)
+    try:
+        set_logs_filter(os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"))
+    except InvalidInputError as error:
+        warnings.warn(error.message, RuntimeWarning, stacklevel=2)
+        set_logs_filter(None)
 
 
 def set_logs_filter(log_filter_directive: str | None) -> None:
-    """Set from which level on something is logged.
+    """Set the level of the ``icefloe`` logger.
 
     Parameters
     ----------
     log_filter_directive
-        A level such as ``debug``, or Icechunk's ``icechunk=debug,other=off``, of which only what
-        names ``icechunk`` or ``icefloe`` has a meaning here. None sets the default, ``warn``.
+        A level such as ``debug``, or a list as Icechunk takes it, ``icechunk=debug,other=off``, of
+        which the entries for ``icechunk`` and ``icefloe`` apply. None sets the default, ``warn``.
     """
-    everywhere, ours = _LEVELS[_DEFAULT], None
+    default_level, own_level = _LEVELS[_DEFAULT], None
     for directive in filter(None, (log_filter_directive or _DEFAULT).split(",")):
         target, has_target, name = directive.strip().rpartition("=")
         level = _LEVELS.get(name.lower())
         if level is None:
             raise InvalidInputError(
-                f"{directive!r} is no filter of logs: write a level, one of {', '.join(_LEVELS)}, "
+                f"{directive!r} is not a log filter: write a level, one of {', '.join(_LEVELS)}, "
                 "or icechunk=LEVEL",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
         if not has_target:
-            everywhere = level
+            default_level = level
         elif target.partition("::")[0] in {"icechunk", "icefloe"}:
-            ours = level
-    _LOGGER.setLevel(everywhere if ours is None else ours)
+            own_level = level
+    _LOGGER.setLevel(default_level if own_level is None else own_level)
 
 
 def shutdown_telemetry() -> None:
-    """Do nothing: nothing is sent anywhere. Icechunk ends its export of traces here."""
+    """Do nothing: icefloe exports no traces, which Icechunk stops exporting here."""

@@ -18,6 +18,7 @@ broken.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
     from icefloe.storage.interface import Storage
 
+_LOGGER = logging.getLogger(__name__)
 _TRIES = 100
 _SNAPSHOTS, _TRANSACTION_LOGS = "snapshots/", "transactions/"
 _MANIFESTS, _CHUNKS = "manifests/", "chunks/"
@@ -105,7 +107,20 @@ def collect_garbage(
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(storage, cutoff, kept, snapshots, sweeper)
-        return sweeper.summary()
+        summary = sweeper.summary()
+        _LOGGER.info(
+            "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
+            "%d failed",
+            "would delete" if dry_run else "deleted",
+            summary.snapshots_deleted,
+            summary.transaction_logs_deleted,
+            summary.manifests_deleted,
+            summary.chunks_deleted,
+            summary.bytes_deleted,
+            storage.url,
+            summary.objects_failed_to_delete,
+        )
+        return summary
     raise ConflictError(
         f"{storage.url}: others built on snapshots that were to be collected {_TRIES} times in a "
         "row; try again",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from icefloe.types import CommitMethod
 
 __all__ = ["ForkSession", "Session"]
+
+_LOGGER = logging.getLogger(__name__)
 
 codec_pipeline.install()
 
@@ -469,6 +472,7 @@ class Session:
         if rebase_with is not None:
             require_solver(rebase_with)
         given = _require_entries(metadata)
+        start = time.monotonic()
         with self.transaction.seal():
             attempts = 0
             while True:
@@ -489,8 +493,12 @@ class Session:
                     if rebase_with is None or attempts >= rebase_tries:
                         raise
                 else:
-                    return self._become_reader(flushed)
+                    snapshot_id = self._become_reader(flushed)
+                    seconds = time.monotonic() - start
+                    _LOGGER.info("committed %s to %r in %.3f s", snapshot_id, branch, seconds)
+                    return snapshot_id
                 attempts += 1
+                _LOGGER.info("rebase attempt %d of %d on %r", attempts, rebase_tries, branch)
                 if attempts > 1:
                     time.sleep(backoff_delay_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
                 self._rebase(branch, rebase_with, policy)
