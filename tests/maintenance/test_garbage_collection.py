@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.latency import LatencyStorage
+from support import SUPPORT
 from support.counting_storage import CountingStorage
 from support.faulty_storage import FaultyStorage
 from support.histories import (
@@ -358,3 +361,37 @@ def test_built_on_what_was_to_go() -> None:
         from_snapshot_id=str(info.parent_id), to_snapshot_id=flushed[0]
     )
     assert sorted(log.updated_chunks["/a"]) == [[row, part] for row in (1, 2) for part in range(3)]
+
+
+def test_uploads_of_dead_writers_are_deleted(tmp_path: Path) -> None:
+    """A killed writer's staged file is collected; that of a live writer stays, and is published."""
+    root = tmp_path / "repo"
+    repository, _ = make_history(root, 2)
+    repository.garbage_collect(_now())
+
+    def start(key: str) -> subprocess.Popen[str]:
+        writer = subprocess.Popen(
+            [sys.executable, str(SUPPORT / "paused_writer.py"), str(root), key],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "staged\n"
+        return writer
+
+    with start("dead/object") as dead:
+        dead.kill()
+    with start("live/object") as live:
+        staged = {path.parent.name: path for path in root.rglob("staged#*")}
+        assert set(staged) == {"dead", "live"}
+        old = _now() - timedelta(hours=1)
+        assert repository.garbage_collect(old) == GCSummary()
+        planned = repository.garbage_collect(_now(), dry_run=True)
+        assert staged["dead"].exists()
+        assert repository.garbage_collect(_now()) == planned == GCSummary(bytes_deleted=7)
+        assert not staged["dead"].exists()
+        assert staged["live"].exists()
+        live.communicate("go on\n")
+    assert live.returncode == 0
+    assert (root / "live" / "object").read_bytes() == b"written"

@@ -81,8 +81,8 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         assert [info.key for info in storage.list()] == ["repo"]
 
 
-def test_what_dead_writers_left_can_be_swept_up(tmp_path: Path) -> None:
-    """Abandoned staged files are found and deleted once they are old, and nothing else is."""
+def test_abandoned_uploads_are_deleted(tmp_path: Path) -> None:
+    """Old staged files are deleted, and nothing else."""
     storage = LocalStorage(tmp_path)
     storage.put("chunks/A", b"kept")
     (tmp_path / "chunks" / "staged#123").write_bytes(b"left by a dead writer")
@@ -91,9 +91,9 @@ def test_what_dead_writers_left_can_be_swept_up(tmp_path: Path) -> None:
     kept = ["chunks/A", "refs/branch.a#1/ref.json"]
     assert [info.key for info in storage.list()] == kept
     now = datetime.now(UTC)
-    assert storage.delete_abandoned(before=now - timedelta(hours=1)) == 0
-    assert storage.delete_abandoned(before=now + timedelta(hours=1)) == 1
-    # Whoever holds the lock would not know that the file it stands on is gone.
+    assert storage.delete_abandoned_uploads(before=now - timedelta(hours=1)).num_files == 0
+    assert storage.delete_abandoned_uploads(before=now + timedelta(hours=1)).num_files == 1
+    # Without its lock file, a held lock could be acquired again.
     assert sorted(path.name for path in (tmp_path / "chunks").iterdir()) == ["A", LOCK_FILE_NAME]
     assert [info.key for info in storage.list()] == kept
 
@@ -104,7 +104,7 @@ def test_a_sweep_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     storage.put("chunks/A", b"kept")
     (tmp_path / "chunks" / "staged#123").write_bytes(b"left by a dead writer")
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert LocalStorage(tmp_path / "nothing").delete_abandoned(before=later) == 0
+    assert LocalStorage(tmp_path / "nothing").delete_abandoned_uploads(before=later).num_files == 0
 
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -113,5 +113,5 @@ def test_a_sweep_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(os, call, broken)
             with pytest.raises(StorageError, match="Input/output error"):
-                storage.delete_abandoned(before=later)
-    assert storage.delete_abandoned(before=later) == 1
+                storage.delete_abandoned_uploads(before=later)
+    assert storage.delete_abandoned_uploads(before=later).num_files == 1

@@ -107,6 +107,7 @@ def collect_garbage(
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(storage, cutoff, kept, snapshots, sweeper)
+        sweeper.delete_abandoned_uploads(cutoff)
         summary = sweeper.summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "

@@ -16,6 +16,8 @@ from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.storage.backoff import backoff_delay_s
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -158,6 +160,16 @@ class Sweeper:
             finally:
                 for future in futures:
                     future.cancel()
+
+    def delete_abandoned_uploads(self, cutoff: datetime) -> None:
+        """Delete unfinished uploads of dead writers, which no listing shows; counts their bytes."""
+        try:
+            found = self._storage.delete_abandoned_uploads(before=cutoff, dry_run=self._dry_run)
+        except StorageError as error:
+            self._failed += 1
+            self._messages.append(error.message)
+        else:
+            self._bytes_deleted += found.num_bytes
 
     def skip(self, phase: Phase) -> None:
         """Note that a kind of files was left alone."""

@@ -10,10 +10,19 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from icefloe.storage.interface import Fetched, ObjectInfo, Overwrite, PutMode, Storage, Version
+from icefloe.storage.interface import (
+    AbandonedUploads,
+    Fetched,
+    ObjectInfo,
+    Overwrite,
+    PutMode,
+    Storage,
+    Version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from icefloe.model.byte_range import Bounded, ByteRange
     from icefloe.model.storage_settings import StorageSettings
@@ -143,3 +152,9 @@ class ForwardingStorage(Storage):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """List the objects below ``prefix``; one request, made before the first is looked at."""
         return self._around(Request("list", (prefix,)), lambda: self._inner.list(prefix))
+
+    def delete_abandoned_uploads(
+        self, *, before: datetime, dry_run: bool = False
+    ) -> AbandonedUploads:
+        # Not a request: only a local file system has such uploads.
+        return self._inner.delete_abandoned_uploads(before=before, dry_run=dry_run)

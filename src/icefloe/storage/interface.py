@@ -63,6 +63,14 @@ class StorageObjectInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonedUploads:
+    """Uploads that writers left unfinished when they died."""
+
+    num_files: int = 0
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Overwrite:
     """Put whatever is there now."""
 
@@ -249,3 +257,16 @@ class Storage(ABC):
     @abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the storage, replacing what is at ``target``."""
+
+    def delete_abandoned_uploads(
+        self,
+        *,
+        before: datetime,  # noqa: ARG002 - for subclasses
+        dry_run: bool = False,  # noqa: ARG002
+    ) -> AbandonedUploads:
+        """Delete unfinished uploads of dead writers, last modified before a time; or count them.
+
+        Listings do not show such uploads. Object stores expire theirs, so only a local file system
+        has any to delete.
+        """
+        return AbandonedUploads()

@@ -64,14 +64,19 @@ class StagedFile:
 
 @contextmanager
 def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> Iterator[StagedFile]:
-    """Write ``data`` to a staged file, which is gone at the end unless it was renamed away."""
+    """Write ``data`` to a staged file, which is deleted at the end unless it was renamed."""
     path = f"{directory}/staged#{secrets.randbits(63)}"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    # Shares the lock of `fd` and outlives it: closing `fd` flushes the file on NFS, and the lock
+    # has to be held until the file is published.
+    lock_fd = os.dup(fd)
     try:
         try:
+            with suppress(OSError):  # without locks, age alone tells which files are abandoned
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             write_all(fd, data)
-            # The kernel stamps files with its last tick, milliseconds ago. The clock itself is
-            # finer, and two files that follow each other get different times.
+            # The kernel stamps files with its last tick, milliseconds ago. The clock is finer, so
+            # that consecutive files get different times.
             now = time.time_ns()
             os.utime(fd, ns=(now, now))
             if durable:
@@ -82,6 +87,26 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
     finally:
         with suppress(FileNotFoundError):
             os.unlink(path)
+        os.close(lock_fd)
+
+
+def has_live_writer(path: str) -> bool:
+    """Return whether the writer of a staged file holds its lock, as far as the system can tell."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # a file of another user: assume that it is in use
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
 
 
 def flush(fd: int) -> None:
