@@ -128,8 +128,8 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
         (("history", "no/such/place"), "there is no repository at"),
         (("tree", GOLDEN.repository, "--ref", "nope"), "there are: dev, main, v1.0"),
         (("inspect", GOLDEN.repository), "is a directory"),
-        (("inspect", ""), "names no file"),
-        (("inspect", "s3://bucket"), "names no file"),
+        (("inspect", ""), "is not a file"),
+        (("inspect", "s3://bucket"), "is not a file"),
         (("inspect", "https://127.0.0.1:1/repo?sig=1"), "https://127.0.0.1:1/repo: a query"),
         (("inspect", "x" * 5000), "is no storage key"),
         (("inspect", "no/such/file"), "no/such"),
@@ -142,7 +142,7 @@ def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) ->
 
 
 def test_closed_pipe() -> None:
-    """Whoever reads the output may stop reading, as ``head`` does."""
+    """The reader of a pipe may stop, as ``head`` does."""
     command = f"{COMMAND} inspect {GOLDEN.repository}/repo | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "{\n"

@@ -263,7 +263,7 @@ def test_commands(tmp_path: Path) -> None:
     assert snapshot in icefloe_command("dependents", tmp_path, X, code=3)
     found: Any = json.loads(icefloe_command("dependents", tmp_path, X, "--json", code=3))
     assert found["snapshots"][0]["arrays"] == ["/a", "/b"]
-    assert icefloe_command("dependents", tmp_path, Z) == f"nobody refers to {Z}\n"
+    assert icefloe_command("dependents", tmp_path, Z) == f"no snapshot refers to {Z}\n"
     icefloe_command("dependents", tmp_path, "nonsense", code=1)
     listed = icefloe_command("locations", tmp_path, "--container", "cold", "--array", "b")
     assert listed == f"{X}\n"

@@ -1,4 +1,4 @@
-"""The command ``icefloe``."""
+"""The ``icefloe`` command."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say how to install what it needs."""
+    """Run the command line; exit with installation advice if its packages are missing."""
     try:
         from icefloe.cli.app import run  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich", "click"):
             raise
-        sys.exit(
-            f"the command line needs {error.name}, which is not installed: "
-            "pip install 'icefloe[cli]'"
-        )
+        sys.exit(f"the command line needs {error.name}: pip install 'icefloe[cli]'")
     run()

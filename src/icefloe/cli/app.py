@@ -1,6 +1,6 @@
-"""The commands that look into repositories, and how all commands end.
+"""Commands that read repositories, and the exit of all commands.
 
-No logic: that is in `icefloe.inspection`. Those that start jobs are in `pipeline_commands`.
+Their logic is in `icefloe.inspection`. Commands that run jobs are in `pipeline_commands`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from icefloe import __version__
 from icefloe.cli import pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unsafe, print_json, print_out, print_rows
+from icefloe.cli.output import (
+    escape_unsafe,
+    make_table,
+    print_error,
+    print_json,
+    print_out,
+    print_rows,
+)
 from icefloe.display import container_name, format_size
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection import (
@@ -38,7 +42,6 @@ from icefloe.refs import open_refs
 from icefloe.storage import LocalStorage, Storage, storage_from_url
 
 if TYPE_CHECKING:
-    from icefloe.containers.dependencies import Dependencies
     from icefloe.containers.virtual_refs import VirtualRef
     from icefloe.repository import Repository
 
@@ -47,40 +50,38 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="A transactional, versioned store for Zarr arrays, in the format of Icechunk.",
+    help="Transactional, versioned storage for Zarr arrays, in the Icechunk format.",
 )
 app.add_typer(pipeline_commands.commands)
 app.add_typer(sql_command.commands)
 
 
 def run() -> None:
-    """Run the command line; what goes wrong is a message and exit code 1, never a traceback."""
-    # A terminal that cannot show a letter shows its number.
+    """Run the command line; errors print a message and exit with code 1."""
+    # Terminals that cannot encode a character show its escape sequence.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read us, such as `head`, has enough. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        # The reader, such as `head`, has closed the pipe. Python would raise again at exit.
+        _exit_with_failure()
     except IcefloeError as error:
-        _fail(error.message)
+        print_error(error.message)
+        _exit_with_failure()
     except OSError as error:
-        _fail(str(error))
+        print_error(str(error))
+        _exit_with_failure()
 
 
-def _fail(message: str) -> None:
-    lines = "\n".join(map(escape_unsafe, message.split("\n")))
-    Console(stderr=True).print(
-        f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
-    )
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has no reader
+def _exit_with_failure() -> None:
+    """Exit with code 1 and discard buffered output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001
-    if wanted:
+def _show_version(requested: bool) -> None:  # noqa: FBT001
+    if requested:
         typer.echo(f"icefloe {__version__}")
         raise typer.Exit
 
@@ -105,18 +106,19 @@ def _root(
 )
 def inspect(
     file: Annotated[
-        str, typer.Argument(metavar="FILE_OR_URL", help="A metadata file of a repository.")
+        str, typer.Argument(metavar="FILE_OR_URL", help="Metadata file of a repository.")
     ],
     *,
     refs: Annotated[
-        bool, typer.Option(help="List every chunk reference, or only count them.")
+        bool, typer.Option(help="List all chunk references, or only count them.")
     ] = True,
 ) -> None:
-    """Print any metadata file of a repository as JSON, or say what is wrong with it.
+    """Print a metadata file of a repository as JSON, or report what is wrong with it.
 
-    Snapshots, manifests, transaction logs, the file repo and its backups, ref.json, config.yaml.
+    Accepts snapshots, manifests, transaction logs, the repo file and its backups, ref.json and
+    config.yaml.
     """
-    storage, name = _split(file)
+    storage, name = _resolve_file(file)
     data = fetch_metadata_file(storage, name, file)
     print_json(describe_file(data, file, refs=refs))
 
@@ -126,7 +128,9 @@ def history(
     repository: RepositoryPlace,
     *,
     ref: Ref = "main",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of commits.")
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
@@ -138,9 +142,7 @@ def history(
             for entry in entries
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("snapshot", "written at (UTC)", "refs", "message"):
-        table.add_column(column)
+    table = make_table("snapshot", "written at (UTC)", "refs", "message")
     for entry in entries:
         names = [Text(escape_unsafe(name), "green") for name in entry.branches]
         names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
@@ -166,7 +168,7 @@ def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = Fa
     for node in snapshot.nodes:
         if node.path.is_root:
             continue
-        # A hierarchy may lack the groups in between: then a node hangs from what there is.
+        # Groups in between may be missing: attach the node to the root.
         above = branches.get(str(node.path.parent), root)
         label = Text(
             escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
@@ -175,7 +177,7 @@ def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = Fa
             label.append(f"  {escape_unsafe(node_summary(node))}", "dim")
         branches[str(node.path)] = above.add(label)
     if not snapshot.nodes:
-        root.add(Text("(nothing in it yet)", "dim"))
+        root.add(Text("(empty)", "dim"))
     print_out(root)
 
 
@@ -193,26 +195,29 @@ def dependencies(
             "--ref",
             "-r",
             metavar="NAME",
-            help="Only of a branch, a tag or a snapshot id; else of all history.",
+            help="Branch, tag or snapshot id; by default all history.",
         ),
     ] = None,
     files: Annotated[
-        bool, typer.Option("--files", help="List every file, not only containers.")
+        bool, typer.Option("--files", help="List files instead of containers.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the files outside a repository that its virtual chunks are in, and their containers.
+    """Show the files that virtual chunks of a repository refer to, and their containers.
 
-    Those files are not read. A range of a file counts once, however many chunks refer to it.
+    These files are not read. A byte range counts once, however many chunks refer to it.
     """
-    found = _dependencies(repository, ref)
+    opened = _open(repository)
+    found = opened.dependencies(
+        snapshot_id=None if ref is None else _resolve_snapshot_id(repository, ref)
+    )
     if as_json:
         described: dict[str, object] = {
             "num_files": found.num_files,
             "num_chunks": found.num_chunks,
             "num_arrays": found.num_arrays,
             "num_bytes": found.num_bytes,
-            "containers": [asdict(one) for one in found.containers],
+            "containers": [asdict(container) for container in found.containers],
         }
         if files:
             described["files"] = map(asdict, found.files())
@@ -221,26 +226,24 @@ def dependencies(
     columns = ("files", "chunks", "arrays", "bytes")
     if files:
         rows = (
-            (one.location, one.num_chunks, one.num_arrays, one.num_bytes) for one in found.files()
+            (file.location, file.num_chunks, file.num_arrays, file.num_bytes)
+            for file in found.files()
         )
         print_rows(("location", *columns[1:]), rows)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("container")
+    table = make_table("container")
     for column in columns:
         table.add_column(column, justify="right")
     table.add_column("")
-    for one in found.containers:
+    for item in found.containers:
+        is_authorized = item.is_authorized or item.url_prefix is None
         table.add_row(
-            Text(escape_unsafe(container_name(one)), "cyan" if one.url_prefix else "dim"),
-            *(f"{count:,}" for count in (one.num_files, one.num_chunks, one.num_arrays)),
-            format_size(one.num_bytes),
-            Text("" if one.is_authorized or one.url_prefix is None else "not authorised", "yellow"),
+            Text(escape_unsafe(container_name(item)), "cyan" if item.url_prefix else "dim"),
+            *(f"{count:,}" for count in (item.num_files, item.num_chunks, item.num_arrays)),
+            format_size(item.num_bytes),
+            Text("" if is_authorized else "not authorised", "yellow"),
         )
-    if found.containers:
-        print_out(table)
-    else:
-        print_out(Text("no virtual chunks", "dim"))
+    print_out(table if found.containers else Text("no virtual chunks", "dim"))
 
 
 @app.command(
@@ -252,17 +255,15 @@ def dependents(
     repository: RepositoryPlace,
     location: Annotated[
         str,
-        typer.Argument(
-            metavar="LOCATION", help="The URL of a file, or with / at the end a folder."
-        ),
+        typer.Argument(metavar="LOCATION", help="URL of a file, or of a directory ending in /."),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show who refers to a file outside the repository: whether it may be deleted.
+    """Show which snapshots refer to a file outside the repository, and so whether to keep it.
 
-    Every snapshot that a branch or a tag has in its history counts. Exits with 0 if nobody refers
-    to the file, and with 3 if somebody does.
+    Checks all snapshots in the history of branches and tags. Exits with 0 if none refers to the
+    file, and with 3 if one does.
     """
     found = _open(repository).find_dependents(location)
     if as_json:
@@ -271,24 +272,22 @@ def dependents(
                 "location": found.location,
                 "may_delete": found.may_delete,
                 "snapshots": [
-                    asdict(one) | {"written_at": one.written_at.isoformat()}
-                    for one in found.snapshots
+                    asdict(snapshot) | {"written_at": snapshot.written_at.isoformat()}
+                    for snapshot in found.snapshots
                 ],
             }
         )
     elif found.may_delete:
-        print_out(Text(f"nobody refers to {escape_unsafe(location)}"))
+        print_out(Text(f"no snapshot refers to {escape_unsafe(location)}"))
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("snapshot", "written at (UTC)", "refs", "message", "arrays"):
-            table.add_column(column)
-        for one in found.snapshots:
+        table = make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
+        for snapshot in found.snapshots:
             table.add_row(
-                Text(one.id, "cyan"),
-                f"{one.written_at:%Y-%m-%d %H:%M:%S}",
-                Text(escape_unsafe(" ".join([*one.branches, *one.tags])), "green"),
-                Text(escape_unsafe(one.message)),
-                Text(escape_unsafe(", ".join(one.arrays))),
+                Text(snapshot.id, "cyan"),
+                f"{snapshot.written_at:%Y-%m-%d %H:%M:%S}",
+                Text(escape_unsafe(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
+                Text(escape_unsafe(snapshot.message)),
+                Text(escape_unsafe(", ".join(snapshot.arrays))),
             )
         print_out(table)
     if not found.may_delete:
@@ -305,27 +304,28 @@ def locations(
     *,
     ref: Ref = "main",
     array: Annotated[
-        str | None, typer.Option("--array", metavar="PATH", help="An array, or a group of arrays.")
+        str | None, typer.Option("--array", metavar="PATH", help="Array, or group of arrays.")
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", metavar="URL", help="What the location begins with.")
+        str | None, typer.Option("--prefix", metavar="URL", help="Prefix of the location.")
     ] = None,
     glob: Annotated[
-        str | None, typer.Option("--glob", help="What it looks like: *, ? and […] as in a shell.")
+        str | None, typer.Option("--glob", help="Shell pattern with *, ? and […].")
     ] = None,
     regex: Annotated[
-        str | None, typer.Option("--regex", help="A regular expression that is found in it.")
+        str | None, typer.Option("--regex", help="Regular expression to search for.")
     ] = None,
     container: Annotated[
-        str | None, typer.Option("--container", metavar="NAME", help="A container, or its prefix.")
+        str | None,
+        typer.Option("--container", metavar="NAME", help="Container name or URL prefix."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print every chunk with its range, as JSON.")
+        bool, typer.Option("--json", help="Print all chunks with byte ranges, as JSON.")
     ] = False,
 ) -> None:
-    """List the locations of virtual chunks, each once."""
+    """List the distinct locations of virtual chunks."""
     opened = _open(repository)
-    session = opened.readonly_session(snapshot_id=_snapshot_id(repository, ref))
+    session = opened.readonly_session(snapshot_id=_resolve_snapshot_id(repository, ref))
     query = {
         "array_path": array,
         "prefix": prefix,
@@ -334,56 +334,46 @@ def locations(
         "container": container,
     }
     if as_json:
-        print_json(map(_described_ref, session.virtual_refs(**query)))
+        print_json(map(_describe_ref, session.virtual_refs(**query)))
         return
     for location in sorted(session.virtual_locations(**query)):
         sys.stdout.write(escape_unsafe(location) + "\n")
 
 
-def _split(file: str) -> tuple[Storage, str]:
-    """Find the storage that a file is in, and its name there."""
+def _resolve_file(file: str) -> tuple[Storage, str]:
+    """Return the storage that contains a file, and its name there."""
     scheme, separator, rest = file.partition("://")
     root, slash, name = file.rpartition("/")
     if os.path.isdir(file):  # noqa: PTH112 - unlike Path.is_dir, it never raises
         raise InvalidInputError(
-            f"{file} is a directory; name a file in it, or see the repository with: "
+            f"{file} is a directory; give a file in it, or inspect the repository with: "
             f"icefloe history {file}"
         )
     if not name or (separator and "/" not in rest.strip("/")):
         raise InvalidInputError(
-            f"{file!r} names no file: give one of a repository, such as weather/repo or "
+            f"{file!r} is not a file: give a file of a repository, such as weather/repo or "
             "s3://bucket/weather/repo"
         )
     if separator and scheme != "file":
-        storage_from_url(file)  # refuses a query: it may be a signature, and names are shown
+        storage_from_url(file)  # refuses queries, which may be signatures: names are printed
         return storage_from_url(root), name
-    # Whoever names a file may mean what a link points at.
+    # Symbolic links are followed: the user named the file.
     path = file if not separator else storage_from_url(file).url.removeprefix("file://")
     folder, _, name = path.rpartition("/")
     return LocalStorage(folder or slash or ".", follow_symlinks=True), name
 
 
 def _open(repository: str) -> Repository:
-    # It brings zarr along, which takes longer to load than most commands run.
+    # Imports zarr, which takes longer than most commands.
     from icefloe.repository import Repository  # noqa: PLC0415
 
     return Repository.open(storage_from_url(repository))
 
 
-def _dependencies(repository: str, ref: str | None) -> Dependencies:
-    opened = _open(repository)
-    if ref is None:
-        return opened.dependencies()
-    return opened.dependencies(snapshot_id=_snapshot_id(repository, ref))
-
-
-def _snapshot_id(repository: str, ref: str) -> str:
+def _resolve_snapshot_id(repository: str, ref: str) -> str:
     return str(resolve_ref(open_refs(storage_from_url(repository)).at_opening, ref))
 
 
-def _described_ref(ref: VirtualRef) -> dict[str, object]:
-    time = ref.last_modified
-    return asdict(ref) | {
-        "index": list(ref.index),
-        "last_modified": None if time is None else time.isoformat(),
-    }
+def _describe_ref(ref: VirtualRef) -> dict[str, object]:
+    modified_at = None if ref.last_modified is None else ref.last_modified.isoformat()
+    return asdict(ref) | {"index": list(ref.index), "last_modified": modified_at}

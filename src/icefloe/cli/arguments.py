@@ -8,38 +8,38 @@ from typing import Annotated, Any, Final
 import typer
 
 WHERE_IT_RUNS: Final = "Where it runs"
-"""The panel of options about Spark."""
+"""Help panel of the Spark options."""
 
 
 def read_json(text: str) -> Any:
-    """Read an option that is JSON."""
+    """Parse the value of a JSON option."""
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no JSON: {error}") from error
+        raise typer.BadParameter(f"{text!r} is not JSON: {error}") from error
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RepositoryPlace = Annotated[
     str,
     typer.Argument(
         metavar="REPOSITORY",
-        help="A directory, or a URL such as s3://bucket/prefix, gs://, az://, https://.",
+        help="Directory, or URL such as s3://bucket/prefix, gs://, az://, https://.",
     ),
 ]
 Ref = Annotated[
-    str, typer.Option("--ref", "-r", metavar="NAME", help="A branch, a tag or a snapshot id.")
+    str, typer.Option("--ref", "-r", metavar="NAME", help="Branch, tag or snapshot id.")
 ]
 Group = Annotated[
     str,
-    typer.Option("--group", "-g", metavar="PATH", help="The dataset's place in the repository."),
+    typer.Option("--group", "-g", metavar="PATH", help="Path of the dataset's group."),
 ]
 Containers = Annotated[
     list[str] | None,
     typer.Option(
         "--container",
         metavar="PREFIX",
-        help="A URL prefix or folder that virtual chunks may be in: is added, and may be read.",
+        help="URL prefix or directory of virtual chunks to add and authorize; may be repeated.",
     ),
 ]
 Master = Annotated[
@@ -48,7 +48,7 @@ Master = Annotated[
         "--master",
         metavar="URL",
         rich_help_panel=WHERE_IT_RUNS,
-        help="A Spark cluster, as spark://host:7077; else all cores of this machine.",
+        help="Spark cluster, as spark://host:7077; by default all local cores.",
     ),
 ]
 Remote = Annotated[
@@ -57,6 +57,6 @@ Remote = Annotated[
         "--remote",
         metavar="URL",
         rich_help_panel=WHERE_IT_RUNS,
-        help="A Spark Connect server, as sc://host:15002.",
+        help="Spark Connect server, as sc://host:15002.",
     ),
 ]

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from icefloe.cli.output import escape_unsafe, print_json
+from icefloe.cli.output import escape_unsafe, print_error, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,11 +99,7 @@ def show_progress() -> Iterator[Listener]:
 
 
 def _list_failures(error: JobFailedError, *, as_json: bool) -> None:
-    text = error.in_full().replace('on_error="skip"', "--on-error skip")
-    lines = "\n".join(map(escape_unsafe, text.split("\n")))
-    Console(stderr=True).print(
-        f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
-    )
+    print_error(error.in_full())
     if as_json:
         failures = [{"source": item.source, "reason": item.reason} for item in error.failures]
         print_json({"job": error.job, "snapshot_id": None, "failures": failures})

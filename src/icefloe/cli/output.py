@@ -1,4 +1,7 @@
-"""What commands print: tables and JSON on standard output, neither folded nor steered by data."""
+"""Output of commands: tables and JSON on stdout, errors on stderr.
+
+Control characters in data are escaped, and lines are not wrapped in pipes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
+from icefloe.cli.option_hints import suggest_options
 from icefloe.inspection import stream_json
 
 if TYPE_CHECKING:
@@ -16,15 +23,23 @@ if TYPE_CHECKING:
 
 
 def print_rows(headers: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print one line for each row: there may be millions, which no table could be laid out for."""
+    """Print tab-separated rows as they come: millions of rows do not fit a `rich` table."""
     sys.stdout.write("\t".join(headers) + "\n")
     for row in rows:
         sys.stdout.write("\t".join(escape_unsafe(str(cell)) for cell in row) + "\n")
 
 
+def make_table(*columns: str) -> Table:
+    """Return an empty table without borders."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(Text(escape_unsafe(column)))
+    return table
+
+
 def print_out(renderable: RenderableType) -> None:
-    """Print a table or a text of rich."""
-    # A pipe has no width: what a program reads is neither folded nor padded.
+    """Print a table or a text of `rich`."""
+    # A pipe has no width: its lines are neither wrapped nor padded.
     console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
     with console.capture() as captured:
         console.print(renderable)
@@ -33,14 +48,22 @@ def print_out(renderable: RenderableType) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, piece by piece: what it iterates over may be long."""
+    """Print a value as JSON, incrementally: iterables in it may be long."""
     for piece in stream_json(value):
         sys.stdout.write(piece)
     sys.stdout.write("\n")
 
 
+def print_error(message: str) -> None:
+    """Print an error to stderr, with options in place of Python arguments."""
+    lines = "\n".join(map(escape_unsafe, suggest_options(message).split("\n")))
+    Console(stderr=True).print(
+        f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
+    )
+
+
 def escape_unsafe(text: str) -> str:
-    """Spell out control characters: a commit message must not steer the terminal."""
+    """Escape control characters, so that data such as commit messages cannot affect a terminal."""
     if text.isprintable():
         return text
     return "".join(

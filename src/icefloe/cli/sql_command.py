@@ -1,13 +1,11 @@
-"""The command that asks: a dataset as a table for Spark SQL."""
+"""The ``sql`` command: query a dataset with Spark SQL."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from icefloe.cli.arguments import (
@@ -21,8 +19,7 @@ from icefloe.cli.arguments import (
     read_json,
 )
 from icefloe.cli.job_runner import Engine, show_progress
-from icefloe.cli.output import escape_unsafe, print_json, print_out
-from icefloe.errors import InvalidInputError
+from icefloe.cli.output import escape_unsafe, make_table, print_json, print_out
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -37,14 +34,14 @@ commands = typer.Typer(rich_markup_mode="rich")
 def sql(
     repository: RepositoryPlace,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="Spark SQL; the dataset is the table data.")
+        str, typer.Argument(metavar="QUERY", help="Spark SQL; the dataset is the table `data`.")
     ],
     *,
     group: Group = "/",
     ref: Ref = "main",
     variables: Annotated[
         list[str] | None,
-        typer.Option("--variable", metavar="NAME", help="Read only these; may be repeated."),
+        typer.Option("--variable", metavar="NAME", help="Variable to read; may be repeated."),
     ] = None,
     sel: Annotated[
         Any,
@@ -52,40 +49,34 @@ def sql(
             "--sel",
             parser=read_json,
             metavar="JSON",
-            help="Read only these labels, which is quicker than WHERE; ranges as "
-            '{"lat": {"start": 40, "stop": 60}}.',
+            help='Labels to read, faster than WHERE; ranges as {"lat": {"start": 40, "stop": 60}}.',
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rows.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
+    ] = 100,
     containers: Containers = None,
     as_json: AsJson = False,
     master: Master = None,
     remote: Remote = None,
 ) -> None:
-    """Ask with SQL: a row for each cell, a column for each dimension and each variable."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
+    """Query with SQL: one row per cell, one column per dimension and variable."""
+    from icefloe import pipeline  # noqa: PLC0415 - imports zarr
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
-    from icefloe.spark.sql_query import run_query  # noqa: PLC0415 - brings Arrow along
+    from icefloe.spark.sql_query import run_query  # noqa: PLC0415 - imports Arrow
 
     opened = pipeline.open_repository(repository, containers=containers or ())
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
     session = opened.readonly_session(snapshot_id=snapshot_id)
     select = {"group": group, "variables": variables or None, "sel": sel}
     with show_progress() as progress, Engine(master, remote, spark=True).session() as spark:
-        assert spark is not None  # noqa: S101 - the engine was told so
-        try:
-            names, rows = run_query(
-                spark, session, query, limit=limit + 1, progress=progress, **select
-            )
-        except InvalidInputError as error:
-            raise InvalidInputError(_with_options(error.message), kind=error.kind) from error
+        assert spark is not None  # noqa: S101 - the engine has spark=True
+        names, rows = run_query(spark, session, query, limit=limit + 1, progress=progress, **select)
     if as_json:
-        print_json([dict(zip(names, map(_plain, row), strict=True)) for row in rows[:limit]])
+        print_json([dict(zip(names, map(_to_json, row), strict=True)) for row in rows[:limit]])
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in names:
-            table.add_column(Text(escape_unsafe(name)))
+        table = make_table(*names)
         for row in rows[:limit]:
             table.add_row(
                 *(Text("NULL" if cell is None else escape_unsafe(str(cell))) for cell in row)
@@ -95,14 +86,5 @@ def sql(
         Console(stderr=True).print(f"[dim]the first {limit} rows; more with --limit[/]")
 
 
-def _plain(cell: object) -> object:
+def _to_json(cell: object) -> object:
     return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
-
-
-def _with_options(message: str) -> str:
-    """Say options where Python's arguments are advised."""
-
-    def option(found: re.Match[str]) -> str:
-        return " ".join(f"--variable {name}" for name in found[1].split(","))
-
-    return re.sub(r"variables='([^']*)'", option, message)

@@ -120,8 +120,7 @@ def unauthorized_error(file: VirtualFile) -> InvalidInputError:
         f"{file.shown}: a virtual chunk in the container {file.known.shown}, which leads to "
         f"{_leads_to(container)}, and which the repository was not opened to read from; if you "
         "trust it, open the repository with "
-        f"authorize_virtual_chunk_access={format_authorization(container)}, or give commands "
-        f"--container {container.url_prefix}",
+        f"authorize_virtual_chunk_access={format_authorization(container)}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
     )
 

@@ -81,8 +81,8 @@ def open_repository(
     is_new = not Repository.exists(storage)
     if is_new and not create:
         raise RepositoryNotFoundError(
-            f"there is no repository at {os.fspath(place)}: see whether that is right; ingest and "
-            "virtualize make one with --create (create=True)",
+            f"there is no repository at {os.fspath(place)}: check the path; ingest and virtualize "
+            "create one with create=True",
             kind=ErrorKind.REPOSITORY_NOT_FOUND,
         )
     config = (None if is_new else Repository.fetch_config(storage)) or RepositoryConfig.default()
@@ -195,8 +195,8 @@ def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLi
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "
-            f"{', '.join(missing)}: if whoever reads the repository is to read them, add one with "
-            + " ".join(f"--container {one}" for one in missing),
+            f"{', '.join(missing)}: if readers of the repository may read them, add "
+            f"containers={missing}",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 

@@ -151,7 +151,7 @@ def test_rows_without_spark(
     assert told[0][0] == 0
     with pytest.raises(AlreadyExistsError, match="already exists"):
         export(None, repository, rows, **options)
-    with pytest.raises(InvalidInputError, match="leave --no-spark out"):
+    with pytest.raises(InvalidInputError, match="with spark=None"):
         export(None, repository, "s3://bucket/rows", **options)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 

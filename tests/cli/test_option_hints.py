@@ -1,0 +1,38 @@
+"""Options replace the Python arguments that errors suggest."""
+
+from __future__ import annotations
+
+import pytest
+
+from icefloe.cli.option_hints import suggest_options
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ('exclude them with on_error="skip"', "exclude them with --on-error skip"),
+        ("create one with create=True", "create one with --create"),
+        ("small jobs run with spark=None", "small jobs run with --no-spark"),
+        (
+            "add containers=['s3://a/', 'file:///b/']",
+            "add --container s3://a/ --container file:///b/",
+        ),
+        (
+            "open it with authorize_virtual_chunk_access={'s3://a/': Credentials.S3(None)}",
+            "open it with --container s3://a/",
+        ),
+        ("parse with drop_variables=['snow']", "parse with --drop snow"),
+        (
+            "read variables='rain,t2m' over (time)",
+            "read --variable rain --variable t2m over (time)",
+        ),
+        (
+            "pass containers=[VirtualChunkContainer(…)]",
+            "pass containers=[VirtualChunkContainer(…)]",
+        ),
+        ("pass loadable_variables=['a']", "pass loadable_variables=['a']"),
+    ],
+)
+def test_arguments_become_options(message: str, expected: str) -> None:
+    """Each argument with an option is replaced; others stay."""
+    assert suggest_options(message) == expected
