@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.option_parsing import encode_options
 from icefloe.spark.writing.sink import packing
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions

@@ -11,9 +11,10 @@ import xarray as xr
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.repository import Repository
+from icefloe.spark.option_parsing import encode_options
 from icefloe.spark.reading.chunks import plan_chunks, read_chunks
-from icefloe.spark.reading.metadata_tables import find_table
-from icefloe.spark.reading.read_options import ReadOptions, encode_options
+from icefloe.spark.reading.read_options import ReadOptions
+from icefloe.spark.reading.read_plan import plan_read
 from icefloe.spark.reading.rows import plan_rows, read_rows
 from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.storage import (
@@ -97,31 +98,23 @@ def rows(session: Session, **given: Any) -> pa.Table:
     """Read a table of rows, partition by partition."""
     options = ReadOptions.parse(encode_options(**given))
     plan = plan_rows(session, options)
-    batches = [
-        batch
-        for part in plan.partitions(options.target_bytes, options.target_rows)
-        for batch in read_rows(session, plan, part)
-    ]
+    batches = [batch for part in plan.partitions() for batch in read_rows(session, plan, part)]
     return pa.Table.from_batches(batches, schema=plan.schema)
 
 
 def chunk_rows(session: Session, **given: Any) -> list[dict[str, Any]]:
     options = ReadOptions.parse(encode_options(layout="chunks", **given))
     plan = plan_chunks(session, options)
-    batches = [
-        batch
-        for part in plan.partitions(options.target_bytes)
-        for batch in read_chunks(session, plan, part)
-    ]
+    batches = [batch for part in plan.partitions() for batch in read_chunks(session, plan, part)]
     return [row for batch in batches for row in batch.to_pylist()]
 
 
 def metadata(repository: Repository, table: str, **given: Any) -> list[dict[str, Any]]:
     options = ReadOptions.parse(encode_options(table=table, **given))
     source = SnapshotSource.resolve(repository, options)
-    found = find_table(source, table)
-    batches = [batch for task in found.tasks(source) for batch in found.read(source, options, task)]
-    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schema=found.schema).to_pylist()
+    plan = plan_read(source, options)
+    batches = [batch for partition in plan.partitions() for batch in plan.read(partition)]
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, schema=plan.schema).to_pylist()
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xarray as xr
 
-from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.option_parsing import encode_options
 from icefloe.spark.writing.sink import WriteJob, commit_rows, packing, put_aside
 from icefloe.spark.writing.write_options import WriteOptions
 from icefloe.spark.writing.write_planning import parse_labels, plan_write, prepare_write

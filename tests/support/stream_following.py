@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.option_parsing import encode_options
 from icefloe.spark.streaming.branch_follower import BranchFollower
-from icefloe.spark.writing.write_options import StreamOptions
+from icefloe.spark.streaming.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Spark: groups as tables, streams of commits, and the sessions that the commands make.
+"""Spark: groups as tables, streams of commits, and Spark sessions for commands.
 
-``pip install 'icefloe[spark]'``. Nothing here runs before it is asked for: importing icefloe does
-not import PySpark, and importing this does not import Arrow and xarray.
+``pip install 'icefloe[spark]'``. Names are loaded on first use: importing this package imports
+neither PySpark nor Arrow nor xarray.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from icefloe.spark.engine.executor import SparkExecutor
 from icefloe.spark.engine.local_session import spark_session
 
 if TYPE_CHECKING:
-    from icefloe.spark.read_dataframe import read, register
+    from icefloe.spark.data_source import register
+    from icefloe.spark.read_dataframe import read
     from icefloe.spark.write_dataframe import write
 
 __all__ = ["SparkExecutor", "read", "register", "spark_session", "write"]
 
+_LAZY = {"read": "read_dataframe", "register": "data_source", "write": "write_dataframe"}
+
 
 def __getattr__(name: str) -> Any:
-    if name in {"read", "register"}:
-        return getattr(import_module("icefloe.spark.read_dataframe"), name)
-    if name == "write":
-        return import_module("icefloe.spark.write_dataframe").write
+    if name in _LAZY:
+        return getattr(import_module(f"icefloe.spark.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The data source ``icefloe``: wiring between Spark and the plans that read for it.
 
 Filters are not pushed down: Spark 4.1 to 4.3 returns wrong rows from Python sources that take them.
-Selections are options of the read, and each read is planned for its own.
+Selections are options of the read.
 """
 
 from __future__ import annotations
@@ -9,37 +9,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
 from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.snapshot_source import SnapshotSource, open_from_options
+from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.reading.snapshot_source import SnapshotSource
+from icefloe.spark.spark_versions import to_spark_schema
 from icefloe.spark.streaming.branch_follower import BranchFollower
-from icefloe.spark.writing.write_options import StreamOptions, WriteOptions, has_stream_options
+from icefloe.spark.streaming.stream_options import StreamOptions, has_stream_options
+from icefloe.spark.table_functions import register_table_functions
+from icefloe.spark.writing.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
-    from icefloe.spark.reading.read_plan import ReadPlan
+    from icefloe.spark.reading.read_plan import PlannedRead
 
 _FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
 
 
-class IcefloeDataSource(DataSource):
-    """``spark.read.format("icefloe")``, and the same of ``write`` and of streams.
+def register(spark: SparkSession) -> None:
+    """Register the format ``icefloe`` and the table functions ``icefloe_…`` with a session.
 
-    The snapshot is found when the DataFrame is made, and stays: whatever others commit, every
-    action on it sees the same rows. Spark Connect makes it anew for each action, from a cache or
-    not: `icefloe.spark.read` names the snapshot, or the option ``snapshot`` does.
+    If this package is installed beside Spark, Spark finds the format by itself, but not the
+    functions.
+    """
+    spark.dataSource.register(IcefloeDataSource)
+    register_table_functions(spark)
+
+
+class IcefloeDataSource(DataSource):
+    """``spark.read.format("icefloe")``, and likewise ``write`` and streams.
+
+    The snapshot is resolved when the DataFrame is made: every action on it sees the same rows. With
+    Spark Connect that happens for each action, unless the option ``snapshot`` names a snapshot, as
+    `icefloe.spark.read` does.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._plan: ReadPlan | None = None
+        self._plan: PlannedRead | None = None
         self._follower: BranchFollower | None = None
 
     @classmethod
@@ -48,28 +62,25 @@ class IcefloeDataSource(DataSource):
         return "icefloe"
 
     def schema(self) -> StructType:
-        """Tell the columns, from the snapshot's metadata."""
+        """Return the columns, from metadata of the snapshot."""
         # Spark does not say whether it is going to read a snapshot or to follow a branch.
         found = self._get_follower() if has_stream_options(self.options) else self._get_plan()
-        return from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
+        return to_spark_schema(found.schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - ours is known
-        """Plan the read."""
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - planned
+        """Return the reader of a snapshot."""
         return IcefloeReader(self._get_plan())
 
     def writer(self, schema: StructType, overwrite: bool) -> IcefloeWriter:  # noqa: FBT001 - Spark's
-        """Plan a write, and refuse columns that do not fit."""
+        """Plan a write; raise if the columns do not match the group."""
         return IcefloeWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> IcefloeStreamReader:  # noqa: ARG002, N802
-        """Follow a branch."""
-        # Spark 4.1 has no read limits, and no such module; it reads and writes all the same.
-        from icefloe.spark.data_source_stream_reader import IcefloeStreamReader  # noqa: PLC0415
-
+        """Return the reader of a branch."""
         return IcefloeStreamReader(self._get_follower())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> IcefloeStreamWriter:  # noqa: FBT001, N802
-        """Write micro-batches."""
+        """Return the writer of micro-batches."""
         return IcefloeStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _get_follower(self) -> BranchFollower:
@@ -80,9 +91,9 @@ class IcefloeDataSource(DataSource):
             )
         return self._follower
 
-    def _get_plan(self) -> ReadPlan:
-        # Spark asks for the schema when the DataFrame is made, and pickles this object then: the
-        # plan, with the snapshot that it found, is what all later actions read.
+    def _get_plan(self) -> PlannedRead:
+        # Spark calls `schema` when the DataFrame is made, then pickles this object: all later
+        # actions use this plan, and so its snapshot.
         if self._plan is None:
             options = ReadOptions.parse(self.options)
             source = SnapshotSource.resolve(open_from_options(options.place), options)
@@ -91,16 +102,16 @@ class IcefloeDataSource(DataSource):
 
 
 class IcefloeReader(DataSourceReader):
-    """Hands parts of a plan to Spark's tasks."""
+    """Passes partitions of a planned read to Spark's tasks."""
 
-    def __init__(self, plan: ReadPlan) -> None:
+    def __init__(self, plan: PlannedRead) -> None:
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Cut the plan into tasks."""
-        return [InputPartition(task) for task in self._plan.tasks()]
+        """Return the partitions."""
+        return [InputPartition(partition) for partition in self._plan.partitions()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one task's part as Arrow batches."""
-        # Spark makes up a partition without anything in it where there is none.
+        """Yield the rows of one partition as Arrow batches."""
+        # Without partitions Spark passes one whose value is None.
         return iter(()) if partition.value is None else self._plan.read(partition.value)

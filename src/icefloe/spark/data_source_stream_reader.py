@@ -1,12 +1,13 @@
-"""What Spark calls to follow a branch: wiring around `icefloe.spark.streaming.branch_follower`."""
+"""What Spark calls to follow a branch: wiring around `streaming.branch_follower`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.spark_versions import HAS_READ_LIMITS, SupportsTriggerAvailableNow
 from icefloe.spark.streaming.branch_follower import OFFSET_KEY
 
 if TYPE_CHECKING:
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
 
 
 class IcefloeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Hands the commits of a branch to Spark, micro-batch by micro-batch."""
+    """Passes the commits of a branch to Spark, micro-batch by micro-batch."""
 
     def __init__(self, follower: BranchFollower) -> None:
+        options = follower.options
+        if not HAS_READ_LIMITS and (options.max_commits or options.max_bytes):
+            raise invalid_input(
+                "maxCommitsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: leave them "
+                "out, or upgrade Spark"
+            )
         self._follower = follower
         self._target: str | None = None
 
@@ -27,25 +34,31 @@ class IcefloeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET_KEY: self._follower.initial()}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Decide where a stream that reads what is available now ends."""
+        """Fix the end of a stream that reads what is available now."""
         self._target = self._follower.tip()
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Return how far the next micro-batch goes."""
+    def latestOffset(  # noqa: N802
+        self,
+        start: dict[str, Any] | None = None,
+        limit: Any = None,  # noqa: ARG002 - of options
+    ) -> dict[str, Any]:
+        """Return the end of the next micro-batch; Spark 4.1 does not pass ``start``."""
         target = self._follower.tip() if self._target is None else self._target
+        if start is None:
+            return {OFFSET_KEY: target}
         return {OFFSET_KEY: self._follower.advance(start[OFFSET_KEY], target)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Cut a micro-batch into tasks."""
+        """Split a micro-batch into tasks."""
         tasks = self._follower.tasks(start[OFFSET_KEY], end[OFFSET_KEY])
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one task's part as Arrow batches."""
+        """Yield the rows of one task as Arrow batches."""
         return iter(()) if partition.value is None else self._follower.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to forget: history stays."""
+        """Do nothing: history stays."""
 
     def stop(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

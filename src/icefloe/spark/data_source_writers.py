@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from icefloe.errors import RebaseFailedError
 from icefloe.session.exactly_once import JobId, find_committed
-from icefloe.spark.reading.read_options import invalid_input
-from icefloe.spark.reading.snapshot_source import open_from_options
+from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.spark_versions import to_arrow_schema
 from icefloe.spark.writing.sink import (
     Aside,
     Part,
@@ -66,7 +66,7 @@ class IcefloeWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._overwrite = overwrite
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema)
         self._repository = packing(open_from_options(options.place, example=_SAVE))
         self._job: WriteJob | None = None
         self._base: str | None = None
@@ -127,7 +127,7 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._overwrite = overwrite
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema)
         self._repository = packing(open_from_options(options.place, example=_START))
         # Refused before anything is written: what the rows are is known by now.
         session = self._repository.readonly_session(options.branch)

@@ -1,4 +1,4 @@
-"""Reading from Python: an open repository, or where one is, as a DataFrame."""
+"""`icefloe.spark.read`: a repository as a DataFrame."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 from icefloe.repository import Repository
 from icefloe.session import Session
 from icefloe.spark.engine.progress import is_connect
-from icefloe.spark.reading.read_options import (
-    PLACE_OPTIONS,
-    ReadOptions,
-    encode_options,
-    invalid_input,
-    table_options,
-)
+from icefloe.spark.option_parsing import encode_options, invalid_input
+from icefloe.spark.reading.read_options import PLACE_OPTIONS, TABLE_OPTIONS, ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.snapshot_source import SnapshotSource, open_from_options, repository_of
+from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.reading.snapshot_source import SnapshotSource
+from icefloe.spark.spark_versions import to_spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,19 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from icefloe.spark.reading.read_options import Layout, Table
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format ``icefloe`` and the table functions ``icefloe_…`` known to a session.
-
-    Spark finds the format by itself where this package is installed beside it; the functions it
-    does not.
-    """
-    from icefloe.spark.data_source import IcefloeDataSource  # noqa: PLC0415 - imports PySpark
-    from icefloe.spark.table_functions import register_table_functions  # noqa: PLC0415
-
-    spark.dataSource.register(IcefloeDataSource)
-    register_table_functions(spark)
 
 
 def read(
@@ -64,32 +48,31 @@ def read(
     spark
         A classic session or one of Spark Connect.
     repo
-        A repository, which brings its credentials along out of sight; a session, whose snapshot is
-        read; or a path or URL, opened here, or by the server of Spark Connect, with the credentials
-        of that place.
+        A repository, whose credentials travel out of sight; a session, whose snapshot is read; or a
+        path or URL, opened here, or by the server of Spark Connect, with its own credentials.
     variables
-        Which variables; all of them where none is named, if they fit into one table.
+        All variables by default, if they fit into one table.
     sel, isel
-        What to read along dimensions, by label or by position: a value, a list, a slice, or
-        ``{"nearest": value}``. Chunks without any of it are not read.
+        Selections along dimensions, by label or by position: a value, a list, a slice, or
+        ``{"nearest": value}``. Chunks outside of them are not read.
     group
-        The group; the root if not given.
+        The root by default.
     layout
-        ``rows``, a row for each cell; or ``chunks``, a row for each chunk.
+        ``rows``, a row per cell; or ``chunks``, a row per chunk.
     table
         A metadata table: ``snapshots``, ``history``, ``refs``, ``nodes``, ``manifests``,
         ``chunks``, ``files``, ``changes`` or ``ops_log``.
     branch, tag, snapshot, as_of
-        Which snapshot; the tip of ``main`` if nothing is said. It is found now, and stays.
+        Snapshot to read, resolved now; the tip of ``main`` by default.
     options
-        The others of ``spark.read.format("icefloe")``, such as ``target_bytes`` and
+        Other options of ``spark.read.format("icefloe")``, such as ``target_bytes`` and
         ``nan_as_null``; ``from_`` and ``to`` for ``changes``.
 
     Raises
     ------
     InvalidInputError, NotFoundError
-        If what is asked for is not there. Of a path or URL the server of Spark Connect alone can
-        tell, by an error of its own with the same message.
+        If something does not exist or does not fit. With a path or URL on Spark Connect, the server
+        raises an error of its own with the same message.
     """
     names = variables if isinstance(variables, str) or variables is None else list(variables)
     given = encode_options(
@@ -126,13 +109,14 @@ def _pin_session(session: Session, given: dict[str, str]) -> tuple[dict[str, str
             raise invalid_input(
                 f"a session reads one snapshot: leave {name!r} out, or pass a repository"
             )
-    if "table" not in given or "snapshot" in table_options(given["table"]):
+    if "table" not in given or "snapshot" in TABLE_OPTIONS[given["table"]]:
         given = {**given, "snapshot": session.snapshot_id}
-    return given, repository_of(session)
+    connection = session.connection
+    return given, Repository.open(connection.storage, connection.config, connection.credentials)
 
 
 def _read_on_server(spark: SparkSession, place: str, given: dict[str, str]) -> DataFrame:
-    """Read what only the server of Spark Connect may be able to see."""
+    """Read a location that only the server of Spark Connect may be able to see."""
     ReadOptions.parse({**given, "path": place})
     return spark.read.format("icefloe").options(**given).load(place)
 
@@ -140,15 +124,12 @@ def _read_on_server(spark: SparkSession, place: str, given: dict[str, str]) -> D
 def _read_repository(
     spark: SparkSession, repository: Repository, given: dict[str, str]
 ) -> DataFrame:
-    """Read with a function that has the plan, and so the repository, inside of it.
+    """Read with a function that closes over the plan, and so the repository.
 
-    Spark makes rows of the batches of a Python data source and projects them once more, which it
-    does not with those of a function. Planned here: what is wrong is an error of this library, not
-    one of Spark with the traceback of another process; and no action plans again what others
-    changed.
+    Faster than the data source, whose batches Spark converts to rows and projects once more.
+    Planned here, so that errors are raised by this library, without the traceback of another
+    process, and every action reads the same snapshot.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra
-
     for name in PLACE_OPTIONS:
         if name in given:
             raise invalid_input(f"an open repository was passed: leave {name!r} out")
@@ -158,13 +139,13 @@ def _read_repository(
             "a repository in memory cannot be seen by Spark's processes: put it on disk"
         )
     plan = plan_read(SnapshotSource.resolve(repository, options), options)
-    num_tasks = len(plan.tasks())
+    num_partitions = len(plan.partitions())
 
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tasks = plan.tasks()
+        partitions = plan.partitions()
         for batch in batches:
             for number in batch["id"].to_pylist():
-                yield from plan.read(tasks[number])
+                yield from plan.read(partitions[number])
 
-    numbers = spark.range(0, num_tasks, 1, max(num_tasks, 1))
-    return numbers.mapInArrow(icefloe, from_arrow_schema(plan.schema, prefer_timestamp_ntz=True))
+    numbers = spark.range(0, num_partitions, 1, max(num_partitions, 1))
+    return numbers.mapInArrow(icefloe, to_spark_schema(plan.schema))

@@ -1,12 +1,15 @@
-"""One question in SQL about one snapshot: its group is the table ``data``."""
+"""A SQL query of one snapshot, whose group is the table ``data``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import AnalysisException, PySparkException
+
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.spark.data_source import register
 from icefloe.spark.engine.progress import run_with_progress
-from icefloe.spark.read_dataframe import read, register
+from icefloe.spark.read_dataframe import read
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -26,30 +29,22 @@ def run_query(
     progress: Progress | None = None,
     **select: Any,
 ) -> tuple[list[str], list[Row]]:
-    """Return the names of the columns and the first rows of what a query finds.
+    """Return the column names and the first ``limit`` rows of a query.
 
     Parameters
     ----------
-    spark
-        A classic session or one of Spark Connect.
-    session
-        Its snapshot is asked.
     query
-        Spark SQL; the group is the table ``data``, and the metadata tables are functions.
-    limit
-        How many rows.
+        Spark SQL; the group is the table ``data``, and metadata tables are functions.
     progress
-        Hears how far Spark is.
+        Progress callback, called with (done, total).
     select
-        What of the snapshot is in the table, as for `read`.
+        Arguments of `read`: what is in the table.
 
     Raises
     ------
     InvalidInputError
-        If Spark cannot do it; says why, and nothing of plans and Java's stacks.
+        If Spark refuses the query; the message has no plan and no Java stack.
     """
-    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - an extra
-
     register(spark)
     read(spark, session, **select).createOrReplaceTempView(_TABLE)
     try:
@@ -58,6 +53,6 @@ def run_query(
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
         if isinstance(error, AnalysisException):
-            # What follows is Spark's plan, which tells nothing to those who ask in SQL.
+            # Spark's plan follows, which does not help users of SQL.
             reason = reason.partition("\n")[0].rstrip(";")
         raise InvalidInputError(reason, kind=ErrorKind.NOT_ALLOWED) from error

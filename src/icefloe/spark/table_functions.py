@@ -1,7 +1,7 @@
 """Metadata tables in SQL: ``SELECT * FROM icefloe_history('s3://bucket/weather', tag => 'v1')``.
 
-Each is one task that yields Arrow batches. ``option("table", "chunks")`` shares the manifests of a
-large repository among many tasks, which a table function cannot.
+A table function is one task. ``option("table", "chunks")`` reads the manifests of a large
+repository in many tasks.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.functions import arrow_udtf
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from icefloe.spark.reading.metadata_tables import METADATA_TABLES, find_table
-from icefloe.spark.reading.read_options import (
-    PLACE_OPTIONS,
-    ReadOptions,
-    invalid_input,
-    suggest_name,
-    table_options,
-)
-from icefloe.spark.reading.snapshot_source import SnapshotSource, open_from_options
+from icefloe.spark.option_parsing import invalid_input, suggest_name
+from icefloe.spark.reading.metadata_tables.registry import METADATA_TABLES
+from icefloe.spark.reading.read_options import PLACE_OPTIONS, TABLE_OPTIONS, ReadOptions
+from icefloe.spark.reading.read_plan import plan_read
+from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.reading.snapshot_source import SnapshotSource
+from icefloe.spark.spark_versions import to_spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,16 +28,15 @@ PREFIX = "icefloe_"
 
 
 def register_table_functions(spark: SparkSession) -> None:
-    """Make ``icefloe_snapshots`` and the others known to a session."""
+    """Register ``icefloe_snapshots`` and the others with a session."""
     for name, table in METADATA_TABLES.items():
-        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-        function: Any = arrow_udtf(_handler(name), returnType=schema)
+        function: Any = arrow_udtf(_make_handler(name), returnType=to_spark_schema(table.schema))
         spark.udtf.register(PREFIX + name, function)
 
 
 def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    """Read a whole metadata table."""
-    known = {*PLACE_OPTIONS, *table_options(name)}
+    """Yield the rows of a metadata table."""
+    known = {*PLACE_OPTIONS, *TABLE_OPTIONS[name]}
     for option in given:
         if option not in known:
             raise invalid_input(
@@ -48,13 +44,13 @@ def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
             )
     options = ReadOptions.parse({"table": name, **given})
     source = SnapshotSource.resolve(open_from_options(options.place), options)
-    table = find_table(source, name)
-    for task in table.tasks(source):
-        yield from table.read(source, options, task)
+    plan = plan_read(source, options)
+    for partition in plan.partitions():
+        yield from plan.read(partition)
 
 
-def _handler(name: str) -> type:
-    """Make the class that Spark calls; it is pickled whole, so it imports nothing of its own."""
+def _make_handler(name: str) -> type:
+    """Return the class that Spark calls; it is pickled by value."""
 
     class Handler:
         def eval(self, path: Any, **given: Any) -> Iterator[pa.Table]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
 from icefloe.spark.engine.progress import is_connect
-from icefloe.spark.reading.read_options import encode_options, invalid_input
-from icefloe.spark.reading.snapshot_source import open_from_options
+from icefloe.spark.option_parsing import encode_options, invalid_input
+from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.spark_versions import to_arrow_schema
 from icefloe.spark.writing.sink import packing
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions
@@ -123,10 +124,8 @@ class _Frame:
     """The rows of a DataFrame."""
 
     def __init__(self, df: DataFrame) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
-
         self._df = df
-        self.schema = to_arrow_schema(df.schema, timezone="UTC")
+        self.schema = to_arrow_schema(df.schema)
 
     def summarize(self, intent: WritePlan) -> RowSummary:
         """Learn labels, the number of rows, and whether any value is null, in one pass."""

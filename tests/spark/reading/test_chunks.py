@@ -101,7 +101,7 @@ def test_small_arrays_share_tasks(empty: Repository) -> None:
             zarr.create_array(store, name=f"a{number:02}", data=np.full(2, number))
     session = empty.readonly_session("main")
     plan = plan_chunks(session, ReadOptions.parse({"layout": "chunks"}))
-    tasks = plan.partitions(None)
+    tasks = plan.partitions()
     assert sorted(map(len, tasks)) == [6, 64]
     # Zeros are what a chunk that is not there has, so the first array has none.
     batches = [list(read_chunks(session, plan, task)) for task in tasks]

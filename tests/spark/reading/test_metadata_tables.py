@@ -12,7 +12,7 @@ from icefloe.maintenance import upgrade_icechunk_repository
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.path import Path
 from icefloe.repository import Repository
-from icefloe.spark.reading import metadata_tables
+from icefloe.spark.reading.metadata_tables import chunk_tables
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
 from icefloe.spark.reading.snapshot_source import SnapshotSource
@@ -187,7 +187,7 @@ def test_changes_are_those_of_diff(lived: Repository) -> None:
 def test_the_ops_log(lived: Repository) -> None:
     found = metadata(lived, "ops_log")
     updates = list(lived.ops_log())
-    assert [row["operation"] for row in found] == [type(one.kind).__name__ for one in updates]
+    assert [row["operation"] for row in found] == [type(update.kind).__name__ for update in updates]
     commits = [row for row in found if row["operation"] == "NewCommit"]
     assert [(row["ref"], row["snapshot_id"]) for row in commits[:2]] == [
         ("main", lived.lookup_branch("main")),
@@ -213,7 +213,9 @@ def test_manifests_are_shared_among_tasks_by_their_references(
     source = SnapshotSource.resolve(lived, ReadOptions.parse({"table": "chunks"}))
     manifests = lived.list_manifest_files(source.snapshot_id)
     if one_each:
-        monkeypatch.setattr(metadata_tables, "_REFS_PER_TASK", 1)
-    tasks: Any = metadata_tables.METADATA_TABLES["chunks"].tasks(source)
-    assert sorted(one for task in tasks for one in task) == sorted(info.id for info in manifests)
+        monkeypatch.setattr(chunk_tables, "_REFS_PER_TASK", 1)
+    tasks = chunk_tables.CHUNKS.partitions(source)
+    assert sorted(manifest for task in tasks for manifest in task) == sorted(
+        info.id for info in manifests
+    )
     assert len(tasks) == (len(manifests) if one_each else 1)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from icefloe.errors import InvalidInputError, RepositoryNotFoundError
-from icefloe.spark.reading.read_options import ReadOptions, encode_options
-from icefloe.spark.reading.snapshot_source import open_from_options
+from icefloe.spark.option_parsing import encode_options
+from icefloe.spark.reading.read_options import ReadOptions
+from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.storage.credentials import S3Credentials
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def test_python_values_become_options_that_are_read_back() -> None:
         ({"as_of": "2026-01-01T00:00:00Z", "tag": "v1"}, "leave 'tag' out"),
         ({"as_of": "yesterday"}, "a time such as"),
         ({"as_of": "2026-01-01"}, "no time zone"),
-        ({"sel": "time"}, "'sel' is JSON, and this is none"),
-        ({"isel": "[1]"}, "JSON object of selections"),
+        ({"sel": "time"}, "'sel' is a JSON object by dimension"),
+        ({"isel": "[1]"}, "JSON object by dimension"),
         ({"target_bytes": "lots"}, "a number above zero"),
         ({"target_rows": "0"}, "a number above zero"),
         ({"nan_as_null": "maybe"}, "true or false"),
@@ -103,7 +104,7 @@ def test_options_name_kinds_of_credentials(monkeypatch: pytest.MonkeyPatch) -> N
     def note(storage: ObjectStorage, **_: object) -> None:
         opened.append(storage)
 
-    monkeypatch.setattr("icefloe.spark.reading.snapshot_source.Repository.open", note)
+    monkeypatch.setattr("icefloe.spark.reading.repository_options.Repository.open", note)
     open_from_options(
         {
             "path": "s3://bucket/weather",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -314,7 +315,7 @@ def test_each_chunk_is_read_once_by_one_partition(tmp_path: pathlib.Path) -> Non
     session = repository.readonly_session("main")
     options = ReadOptions.parse({"target_bytes": "1"})
     plan = plan_rows(session, options)
-    parts = plan.partitions(options.target_bytes, None)
+    parts = plan.partitions()
     assert len(parts) == 8
     storage.forget()
     for part in parts:
@@ -331,8 +332,8 @@ def test_each_chunk_is_read_once_by_one_partition(tmp_path: pathlib.Path) -> Non
 def test_small_chunks_share_partitions(session: Session) -> None:
     plan = plan_rows(session, ReadOptions.parse({"variables": "rain"}))
     assert plan.grid == (5, 2, 4)
-    assert len(plan.partitions(None, None)) == 1
-    assert len(plan.partitions(None, 48)) == 10
+    assert len(plan.partitions()) == 1
+    assert len(replace(plan, target_rows=48).partitions()) == 10
 
 
 @pytest.mark.parametrize("total", [1, 10**6, 10**9, 10**13])

@@ -74,7 +74,10 @@ def test_a_dimension_without_labels_is_selected_by_position(empty: Repository) -
     [
         ({"sel": {"lat": 200}}, r"nothing along 'lat' with 200: its labels lie between 40.0 and"),
         ({"sel": {"lat": 41.2}}, r"\{\"nearest\": 41.2\} takes the closest"),
-        ({"sel": {"lat": slice(41, 49)}}, r"they fall, so that a slice starts with the larger"),
+        (
+            {"sel": {"lat": slice(41, 49)}},
+            r"they are descending, so that a slice starts with the larger",
+        ),
         (
             {"sel": {"time": slice("2021-01-01", None)}},
             r"nothing along 'time' .* between 2020-01-28T00:00:00 and 2020-02-06T00:00:00",

@@ -11,8 +11,8 @@ import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
-from icefloe.spark.reading.read_options import encode_options
-from icefloe.spark.writing.write_options import StreamOptions, has_stream_options
+from icefloe.spark.option_parsing import encode_options
+from icefloe.spark.streaming.stream_options import StreamOptions, has_stream_options
 from icefloe.storage import local_filesystem_storage
 from support.stream_cells import NEW, batch, day, write_rows
 from support.stream_following import follow, read, steps

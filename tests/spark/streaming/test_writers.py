@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from icefloe.errors import InvalidInputError
-from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.option_parsing import encode_options
 from support.stream_cells import NEW, SCHEMA, batch, expected, found, num_commits, write_rows
 
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")

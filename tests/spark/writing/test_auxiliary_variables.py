@@ -13,7 +13,7 @@ import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.spark import write
-from icefloe.spark.reading.read_options import encode_options
+from icefloe.spark.option_parsing import encode_options
 from icefloe.spark.writing.sink import commit_rows, put_aside
 from icefloe.spark.writing.write_options import WriteOptions
 from support.rows_in_memory import write_table

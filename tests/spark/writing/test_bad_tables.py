@@ -11,7 +11,8 @@ import zarr
 
 from icefloe.errors import InvalidInputError, NotFoundError
 from icefloe.repository import Repository
-from icefloe.spark.reading.read_options import ReadOptions, encode_options
+from icefloe.spark.option_parsing import encode_options
+from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
 from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.storage import local_filesystem_storage
@@ -20,7 +21,7 @@ from support.rows_in_memory import event_rows, write_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from icefloe.spark.reading.read_plan import ReadPlan
+    from icefloe.spark.reading.read_plan import PlannedRead
 
 NEW: dict[str, Any] = {"dims": ["event", "lat"], "chunks": {"event": 3, "lat": 2}}
 NAN = float("nan")
@@ -54,7 +55,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-def planned(repository: Repository, **given: Any) -> ReadPlan:
+def planned(repository: Repository, **given: Any) -> PlannedRead:
     options = ReadOptions.parse(encode_options(**given))
     return plan_read(SnapshotSource.resolve(repository, options), options)
 
@@ -225,7 +226,7 @@ def test_changes_stay_those_between_two_snapshots(empty: Repository) -> None:
     tip = empty.lookup_branch("main")
     plan = planned(empty, table="changes", **{"from": tip, "to": "main"})
     write_table(empty, event_rows([2]), append_dim="event")
-    assert [batch for task in plan.tasks() for batch in plan.read(task) if len(batch)] == []
+    assert [batch for task in plan.partitions() for batch in plan.read(task) if len(batch)] == []
 
 
 @pytest.mark.parametrize("layout", ["rows", "chunks"])
@@ -248,7 +249,8 @@ def test_metadata_that_tells_of_too_many_chunks(tmp_path: Path, layout: str) -> 
         (slice(None, None, 1 << 20), 1 << 11),
     ):
         read = planned(repository, layout=layout, variables="a", isel={"x": part})
-        found = [row for task in read.tasks() for one in read.read(task) for row in one.to_pylist()]
+        batches = [batch for task in read.partitions() for batch in read.read(task)]
+        found = [row for batch in batches for row in batch.to_pylist()]
         if layout == "rows":
             assert len(found) == count
             written = [row["a"] for row in found if row["a"]]

@@ -26,7 +26,7 @@ PACKED = {"scale_factor": 0.001, "_FillValue": -1}
 
 def written(dtype: str, attributes: dict[str, Any], values: list[Any]) -> list[Any]:
     """Store values, and read them back."""
-    coding = Coding.of("x", np.dtype(dtype), attributes)
+    coding = Coding.from_attributes("x", np.dtype(dtype), attributes)
     stored = encode(coding, pa.array(values, coding.type))
     assert stored.dtype == coding.dtype
     back: list[Any] = coding.decode(stored, nan_as_null=True).to_pylist()
@@ -95,7 +95,7 @@ def test_what_would_be_read_as_something_else(
 @pytest.mark.parametrize("stored", [[1, None], [None]])
 def test_missing_times(calendar: str, stored: list[int | None]) -> None:
     """They are null also where xarray makes a time of them, or finds no other."""
-    coding = Coding.of(
+    coding = Coding.from_attributes(
         "x", np.dtype("f8"), {"units": "days since 0001-01-01", "calendar": calendar}
     )
     back = coding.decode(np.array(stored, "f8"), nan_as_null=True)
@@ -155,6 +155,6 @@ def test_text_that_is_no_such_time(empty: Repository, time: str, problem: str) -
 
 def test_timestamps_are_refused_for_other_calendars() -> None:
     """Before anything is written, and with the expression that makes the text."""
-    coding = Coding.of("time", np.dtype("i8"), {**DAYS, "calendar": "360_day"})
+    coding = Coding.from_attributes("time", np.dtype("i8"), {**DAYS, "calendar": "360_day"})
     with pytest.raises(InvalidInputError, match=r"'360_day'.*as text.*date_format\(time, \"yyyy"):
         require_writable(coding, pa.timestamp("us"))

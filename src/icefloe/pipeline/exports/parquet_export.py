@@ -65,7 +65,8 @@ def export_rows(
         target = f"file:///{unquote(target.removeprefix('file:')).lstrip('/')}"
     if "://" in target and split_url(target).password is not None:
         require_no_secrets(split_url(target), "give credentials to Spark, by its configuration")
-    from icefloe.spark.reading.read_options import ReadOptions, encode_options  # noqa: PLC0415 - an extra
+    from icefloe.spark.option_parsing import encode_options  # noqa: PLC0415 - an extra
+    from icefloe.spark.reading.read_options import ReadOptions  # noqa: PLC0415 - an extra
     from icefloe.spark.reading.rows import plan_rows  # noqa: PLC0415 - an extra
 
     started = time.monotonic()
@@ -143,7 +144,7 @@ def _write_here(
     from icefloe.spark.reading.rows import read_rows  # noqa: PLC0415 - an extra
 
     def rows() -> Iterator[pa.RecordBatch]:
-        parts = plan.partitions(None, None)
+        parts = plan.partitions()
         for number, part in enumerate(parts):
             if progress is not None:
                 progress(number, len(parts))
@@ -220,7 +221,7 @@ def _plan_export(plan: RowsPlan, target: str, partition_by: Sequence[str]) -> Pl
         "export",
         target,
         (f"{plan.num_rows:,} rows of {columns} become Parquet files{folders}",),
-        len(plan.partitions(None, None)),
+        len(plan.partitions()),
         bytes_read=size_bytes,
         bytes_written=size_bytes,
         task_bytes=int(block * plan.row_bytes),

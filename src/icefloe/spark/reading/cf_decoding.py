@@ -1,13 +1,13 @@
-"""Values as the CF conventions mean them, as Arrow arrays of the types that Spark takes.
+"""Decoding of CF conventions into Arrow arrays of types that Spark has.
 
-Scales, offsets, fill values and times are decoded by xarray, a block at a time, so that a row says
-what ``xarray.open_zarr`` says, with these differences:
+xarray decodes scales, offsets, fill values and times, block by block, so that rows hold the values
+of ``xarray.open_zarr``, with these differences:
 
-- Missing is null. Integers with a fill value stay integers, where xarray makes floats of them.
-- Times are ``timestamp_ntz``, to the microsecond: CF times know no time zone, and the time zone of
-  a Spark session must not move them. Calendars that Spark has no dates for, such as ``noleap`` and
-  ``360_day``, become text like ``2001-02-30T00:00:00``, which sorts as the times do.
-- Types that Spark does not have are widened: unsigned integers to the next signed one, 64-bit ones
+- Missing values are null. Integers with a fill value stay integers; xarray converts them to floats.
+- Times are ``timestamp_ntz`` in microseconds: CF times have no time zone, and that of a Spark
+  session must not shift them. Times of calendars that Spark does not support, such as ``noleap``
+  and ``360_day``, become text like ``2001-02-30T00:00:00``, which sorts like the times.
+- Types that Spark does not have are widened: unsigned integers to the next signed type, 64-bit ones
   to ``decimal(20, 0)``, half-precision floats to single precision.
 """
 
@@ -25,19 +25,19 @@ import pyarrow as pa
 import xarray as xr
 from xarray.coders import CFDatetimeCoder, CFTimedeltaCoder
 
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-_MEANINGFUL: Final = frozenset(
+_CODING_ATTRIBUTES: Final = frozenset(
     {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "units", "dtype"}
 )
-_CODED: Final = frozenset({"scale_factor", "add_offset", "_Unsigned"})
+_SCALING: Final = frozenset({"scale_factor", "add_offset", "_Unsigned"})
 _FILLS: Final = ("_FillValue", "missing_value")
-_OF_SPARK: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
+_SPARK_CALENDARS: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 _MICROSECONDS: Final = pa.timestamp("us")
 _WIDENED: Final = {
     "u1": pa.int16(),
@@ -50,18 +50,9 @@ _WIDENED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How the stored values of one variable become a column.
+    """How stored values of type ``dtype`` and values of a column of type ``type`` correspond.
 
-    Parameters
-    ----------
-    name
-        The variable, for messages.
-    dtype
-        As it is stored.
-    attributes
-        Those that say what the values mean.
-    type
-        The type of the column.
+    ``attributes`` are those that define the coding; ``name`` is for messages.
     """
 
     name: str
@@ -70,33 +61,36 @@ class Coding:
     type: pa.DataType
 
     @classmethod
-    def of(cls, name: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Coding:
-        """Read the attributes of a variable.
+    def from_attributes(
+        cls, name: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]
+    ) -> Coding:
+        """Return the coding that the attributes of a variable define.
 
         Raises
         ------
         InvalidInputError
             If they contradict each other, or Spark has no type for the values.
         """
-        meaningful = {key: attributes[key] for key in _MEANINGFUL & attributes.keys()}
-        if "_FillValue" in meaningful:
-            meaningful["_FillValue"] = _decode_fill(meaningful["_FillValue"], dtype)
-        if _is_time(dtype, meaningful):
-            meaningful["calendar"] = attributes.get("calendar", "standard")
-        elif meaningful.get("dtype") != "bool" and not _is_duration(meaningful):
-            # Of every other variable they say nothing that a column could show.
-            meaningful.pop("units", None)
-            meaningful.pop("dtype", None)
-        coding = cls(name, dtype, meaningful, pa.null())
-        return cls(name, dtype, meaningful, coding._find_type())
+        relevant = {key: attributes[key] for key in _CODING_ATTRIBUTES & attributes.keys()}
+        if "_FillValue" in relevant:
+            relevant["_FillValue"] = _decode_fill(relevant["_FillValue"], dtype)
+        if _is_time(dtype, relevant):
+            relevant["calendar"] = attributes.get("calendar", "standard")
+        elif relevant.get("dtype") != "bool" and not _is_duration(relevant):
+            # For other variables these have no effect on the values.
+            relevant.pop("units", None)
+            relevant.pop("dtype", None)
+        coding = cls(name, dtype, relevant, pa.null())
+        return cls(name, dtype, relevant, coding._find_type())
 
     def decode(self, stored: NDArray[Any], *, nan_as_null: bool) -> pa.Array:
-        """Make a column of stored values, in the order in which they lie in memory."""
+        """Return stored values as a column, flattened in C order."""
         flat = np.ascontiguousarray(stored).reshape(-1)
         if self._keeps_integers:
             return self._make_array(flat, self._is_missing(flat))
         if "calendar" in self.attributes and (missing := self._is_missing(flat)).any():
-            # Without them: cftime makes a time of NaN, and xarray fails where there is no other.
+            # Decoded without missing values: cftime makes a time of NaN, and xarray fails if all
+            # values are missing.
             present = self.decode(flat[~missing], nan_as_null=nan_as_null)
             return present.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
         if not len(flat):
@@ -110,9 +104,9 @@ class Coding:
             case "f" if nan_as_null:
                 return self._make_array(values, np.isnan(values))
             case "O" if pa.types.is_timestamp(self.type):
-                return pa.array([self._time_of(one) for one in values], self.type)
+                return pa.array([self._to_datetime(time) for time in values], self.type)
             case "O" if self.is_calendar_text:
-                return pa.array([one.isoformat() for one in values], self.type)
+                return pa.array([time.isoformat() for time in values], self.type)
             case "O" | "T" | "U" | "S":
                 return pa.array(values.astype(object), self.type, from_pandas=True)
             case "b":
@@ -122,33 +116,33 @@ class Coding:
 
     @property
     def fills(self) -> NDArray[Any]:
-        """The stored values that say that nothing is there."""
-        given = [np.ravel(self.attributes[name]) for name in _FILLS if name in self.attributes]
-        return np.concatenate([np.empty(0, self.dtype), *(one.astype(self.dtype) for one in given)])
+        """Stored values that mean missing."""
+        fills = [np.ravel(self.attributes[name]) for name in _FILLS if name in self.attributes]
+        fills = [values.astype(self.dtype) for values in fills]
+        return np.concatenate([np.empty(0, self.dtype), *fills])
 
     def _is_missing(self, flat: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say where nothing is stored."""
         found = np.isin(flat, self.fills)
         return found | np.isnan(flat) if self.dtype.kind == "f" else found
 
     @property
     def _keeps_integers(self) -> bool:
-        """Whether these are integers some of which mean that nothing is there."""
+        """Whether values are integers with a fill value and no other coding."""
         return (
             self.dtype.kind in "iu"
             and any(name in self.attributes for name in _FILLS)
-            and not self.attributes.keys() & (_CODED | {"units", "dtype"})
+            and not self.attributes.keys() & (_SCALING | {"units", "dtype"})
         )
 
     @property
     def is_calendar_text(self) -> bool:
-        """Whether these are times of a calendar that Spark has no dates for."""
-        return self.attributes.get("calendar", "standard").lower() not in _OF_SPARK
+        """Whether values are times of a calendar that Spark does not support."""
+        return self.attributes.get("calendar", "standard").lower() not in _SPARK_CALENDARS
 
     def _decode_cf(self, flat: NDArray[Any]) -> NDArray[Any]:
         try:
             with warnings.catch_warnings():
-                # It warns of times that it has as objects, which are made columns all the same.
+                # xarray warns about times that it decodes as objects; those are supported here.
                 warnings.simplefilter("ignore", xr.SerializationWarning)
                 decoded = xr.conventions.decode_cf_variable(
                     self.name,
@@ -168,7 +162,7 @@ class Coding:
 
     def _find_type(self) -> pa.DataType:
         if "calendar" in self.attributes:
-            # By its calendar, not by an example: the values decide how xarray decodes them.
+            # Not by an example: how xarray decodes times depends on their values.
             return pa.string() if self.is_calendar_text else _MICROSECONDS
         dtype = self.dtype
         if not self._keeps_integers and self.attributes and dtype.kind in "biuf":
@@ -192,24 +186,24 @@ class Coding:
                 return pa.binary()
             case _:
                 raise invalid_input(
-                    f"variable {self.name!r} has the type {dtype}, which no column of Spark can "
-                    "hold: choose others with the option 'variables', or layout='chunks'"
+                    f"variable {self.name!r} has the type {dtype}, which Spark does not have: "
+                    "choose others with the option 'variables', or layout='chunks'"
                 )
 
     def _make_array(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> pa.Array:
-        """Make an array of fixed-width values, without copying those that fit."""
-        wanted = self.type
-        if pa.types.is_decimal(wanted):
-            return pa.array(values.astype("=u8"), pa.uint64(), mask=missing).cast(wanted)
-        if not pa.types.is_temporal(wanted):
-            values = values.astype(wanted.to_pandas_dtype(), copy=False)
+        """Return an array of fixed-width values; zero-copy if the type is that of the column."""
+        target = self.type
+        if pa.types.is_decimal(target):
+            return pa.array(values.astype("=u8"), pa.uint64(), mask=missing).cast(target)
+        if not pa.types.is_temporal(target):
+            values = values.astype(target.to_pandas_dtype(), copy=False)
         validity = None
         if missing is not None and missing.any():
             validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-        return pa.Array.from_buffers(wanted, len(values), [validity, pa.py_buffer(values)])
+        return pa.Array.from_buffers(target, len(values), [validity, pa.py_buffer(values)])
 
-    def _time_of(self, time: Any) -> datetime:
-        """Make a time of one that xarray has as an object: in years that its own cannot name."""
+    def _to_datetime(self, time: Any) -> datetime:
+        """Convert a time that xarray decodes as an object, because its year is out of range."""
         try:
             return datetime(  # noqa: DTZ001 - CF times have none
                 time.year,
@@ -237,12 +231,12 @@ def _is_duration(attributes: Mapping[str, Any]) -> bool:
 
 
 def _decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Read a fill value as xarray writes it to Zarr: floats as the base 64 of their bytes."""
+    """Decode a fill value as xarray writes it to Zarr: floats as base 64 of their bytes."""
     if dtype.kind == "f" and isinstance(value, str):
         try:
             return struct.unpack("<d", base64.standard_b64decode(value))[0]
         except (ValueError, struct.error):
-            return float(value)  # "NaN", as some write it
+            return float(value)  # "NaN", as other writers store it
     if dtype.kind == "S" and isinstance(value, str):
         return base64.standard_b64decode(value)
     return value

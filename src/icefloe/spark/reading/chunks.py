@@ -1,6 +1,6 @@
-"""Arrays as chunks: one row for each chunk that was written, with its values as bytes.
+"""Arrays as chunks: one row per stored chunk, with its decoded values as bytes.
 
-Values are as stored, before scales, offsets and fill values mean anything; a chunk at the end of an
+Values are as stored, before scales, offsets and fill values are applied; a chunk at the end of an
 array is cut off there. ``numpy.frombuffer(row.data, row.dtype).reshape(row.shape)`` is the array.
 """
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from icefloe.model.path import Path
 from icefloe.session import contents
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.axes import Axis, boxes
 from icefloe.spark.reading.group import Group, chunk_edges
 from icefloe.spark.reading.partitions import (
@@ -23,7 +24,6 @@ from icefloe.spark.reading.partitions import (
     pack_tasks,
     split_evenly,
 )
-from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
 from icefloe.store.open_array import open_array
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.spark.reading.axes import Box, Edges
     from icefloe.spark.reading.read_options import ReadOptions
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
 
 _SCHEMA: Final = pa.schema(
     [
@@ -47,26 +48,24 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 
-Part: TypeAlias = tuple[int, range]
-"""Some chunks of one array: its number in the plan, and theirs among those that are wanted."""
+ChunkRange: TypeAlias = tuple[int, range]
+"""Some chunks of one array: its number in the plan, and theirs among the selected ones."""
 
 _BATCH_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """The chunks of one array that are wanted.
+    """The selected chunks of one array.
 
     Parameters
     ----------
-    path
-        The array.
     dtype
-        Its type, in the spelling of numpy.
+        Data type in the spelling of numpy.
     edges
-        Where its chunks begin, and the last ends, along each dimension.
+        Chunk edges along each dimension.
     chunks
-        Which chunks are wanted, along each dimension.
+        Selected chunks along each dimension.
     """
 
     path: str
@@ -76,12 +75,12 @@ class ArrayChunks:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many chunks are wanted along each dimension."""
+        """Number of selected chunks along each dimension."""
         return tuple(map(len, self.chunks))
 
     @property
     def num_bytes(self) -> int:
-        """How much the chunks take, were all of them there."""
+        """Size of the chunks, if all of them are stored."""
         lengths = (
             int((edges[chunks + 1] - edges[chunks]).sum())
             for edges, chunks in zip(self.edges, self.chunks, strict=True)
@@ -90,35 +89,43 @@ class ArrayChunks:
 
     @property
     def chunk_bytes(self) -> float:
-        """How much a chunk takes, about."""
+        """Average size of a chunk."""
         return self.num_bytes / max(prod(self.grid), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunksPlan:
-    """Which chunks of which arrays."""
+    """`ReadPlan` of a table of chunks; a partition is a sequence of `ChunkRange`."""
 
     arrays: tuple[ArrayChunks, ...]
+    target_bytes: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
+        """Columns and their types."""
         return _SCHEMA
 
-    def partitions(self, target_bytes: int | None) -> list[tuple[Part, ...]]:
-        """Cut each array's chunks into ranges; small ones, also of many arrays, share a task."""
-        target = choose_target_bytes(sum(one.num_bytes for one in self.arrays), target_bytes)
-        pieces = (
-            ((number, part), len(part) * one.chunk_bytes)
-            for number, one in enumerate(self.arrays)
-            if prod(one.grid)
-            for part in split_evenly(prod(one.grid), one.num_bytes, target)
+    def partitions(self, source: object = None) -> list[tuple[ChunkRange, ...]]:  # noqa: ARG002 - of ReadPlan
+        """Split the chunks of each array into ranges; small ones, of any arrays, share a task."""
+        total = sum(array.num_bytes for array in self.arrays)
+        target = choose_target_bytes(total, self.target_bytes)
+        ranges = (
+            ((number, numbers), len(numbers) * array.chunk_bytes)
+            for number, array in enumerate(self.arrays)
+            if prod(array.grid)
+            for numbers in split_evenly(prod(array.grid), array.num_bytes, target)
         )
-        return pack_tasks(pieces, target)
+        return pack_tasks(ranges, target)
+
+    def read(
+        self, source: SnapshotSource, partition: Sequence[ChunkRange]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some chunks."""
+        return read_chunks(source.session(), self, partition)
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
-    """Plan which chunks are read: those that have anything of the selection, and these whole.
+    """Plan a table of chunks: those that overlap the selection, each as a whole.
 
     Raises
     ------
@@ -130,9 +137,9 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
     group = Group.fetch(session, options.group)
     names = options.variables
     chosen = list(group.variables.values()) if names is None else list(map(group.variable, names))
-    dims = tuple(dict.fromkeys(name for one in chosen for name in one.dims))
+    dims = tuple(dict.fromkeys(name for variable in chosen for name in variable.dims))
     require_selectable(options, dims)
-    # Arrays that have nothing to do with a selection may well disagree about a dimension.
+    # Arrays may disagree about the length of a dimension that is not selected.
     along = [name for name in dims if name in options.sel or name in options.isel]
     selected = select(session, group, along, group.sizes(chosen, along=along), options)
     arrays = []
@@ -142,78 +149,74 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
             if names is None:
                 continue
             raise invalid_input(
-                f"variable {variable.name!r} has strings of any length, which are no bytes of an "
-                "array: read it with layout='rows'"
+                f"variable {variable.name!r} has strings of any length, which have no fixed "
+                "layout in bytes: read it with layout='rows'"
             )
         edges = chunk_edges(array)
-        axes = [
-            Axis.from_edges(name, selected.get(name, range(length)), cuts)
-            for name, length, cuts in zip(variable.dims, variable.shape, edges, strict=True)
-        ]
+        chunks = tuple(
+            Axis.from_edges(name, selected.get(name, range(length)), along_edges).chunks
+            for name, length, along_edges in zip(variable.dims, variable.shape, edges, strict=True)
+        )
         dtype = array.dtype.newbyteorder("<").str
-        arrays.append(ArrayChunks(variable.path, dtype, edges, tuple(axis.chunks for axis in axes)))
-    return ChunksPlan(tuple(arrays))
+        arrays.append(ArrayChunks(variable.path, dtype, edges, chunks))
+    return ChunksPlan(tuple(arrays), options.target_bytes)
 
 
 def read_chunks(
-    session: Session, plan: ChunksPlan, parts: Sequence[Part]
+    session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[pa.RecordBatch]:
-    """Read some chunks of some arrays as batches; a stretch of neighbours is one read each."""
-    rows = _Rows()
-    for number, numbers in parts:
-        wanted = plan.arrays[number]
-        array = open_array(session.store, wanted.path)
-        at_once = max(1, int(MAX_BYTES_AT_ONCE / max(wanted.chunk_bytes, 1)))
+    """Yield the rows of some chunks; adjacent chunks are read together."""
+    rows = _RowBuffer()
+    for number, numbers in ranges:
+        selected = plan.arrays[number]
+        array = open_array(session.store, selected.path)
+        at_once = max(1, int(MAX_BYTES_AT_ONCE / max(selected.chunk_bytes, 1)))
         for first in range(numbers.start, numbers.stop, at_once):
-            for box in boxes(first, min(first + at_once, numbers.stop), wanted.grid):
-                for run in _neighbours(wanted, box):
-                    yield from _read_part(session, array, wanted, run, rows)
+            for box in boxes(first, min(first + at_once, numbers.stop), selected.grid):
+                for run in _split_at_gaps(selected, box):
+                    yield from _read_run(session, array, selected, run, rows)
     yield from rows.flush()
 
 
-def _neighbours(wanted: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
-    """Cut a box of wanted chunks where chunks between them are not wanted."""
+def _split_at_gaps(selected: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Split a box of selected chunks where chunks between them are not selected."""
     runs = []
-    for chunks, (first, stop) in zip(wanted.chunks, box, strict=True):
+    for chunks, (first, stop) in zip(selected.chunks, box, strict=True):
         numbers = chunks[first:stop]
         runs.append(np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1))
     for place in np.ndindex(*map(len, runs)):
-        yield tuple(run[one] for run, one in zip(runs, place, strict=True))
+        yield tuple(along[index] for along, index in zip(runs, place, strict=True))
 
 
-def _read_part(
+def _read_run(
     session: Session,
     array: Any,
-    wanted: ArrayChunks,
-    part: tuple[NDArray[np.int64], ...],
-    rows: _Rows,
+    selected: ArrayChunks,
+    run: tuple[NDArray[np.int64], ...],
+    rows: _RowBuffer,
 ) -> Iterator[pa.RecordBatch]:
-    path = Path(wanted.path)
-    written = [
-        indices
-        for place in np.ndindex(*map(len, part))
-        for indices in [tuple(int(run[one]) for run, one in zip(part, place, strict=True))]
-        if contents.get_payload(session, path, indices) is not None
+    path = Path(selected.path)
+    grid = np.ndindex(*map(len, run))
+    indices = [
+        tuple(int(along[index]) for along, index in zip(run, place, strict=True)) for place in grid
     ]
-    if not written:
+    stored = [chunk for chunk in indices if contents.get_payload(session, path, chunk) is not None]
+    if not stored:
         return
-    start = tuple(int(edges[run[0]]) for edges, run in zip(wanted.edges, part, strict=True))
-    stop = tuple(int(edges[run[-1] + 1]) for edges, run in zip(wanted.edges, part, strict=True))
-    values = np.asarray(array[tuple(map(slice, start, stop))]).astype(wanted.dtype, copy=False)
-    for indices in written:
-        low = [int(edges[one]) for edges, one in zip(wanted.edges, indices, strict=True)]
-        high = [int(edges[one + 1]) for edges, one in zip(wanted.edges, indices, strict=True)]
-        inside = tuple(
-            slice(one - first, other - first)
-            for one, other, first in zip(low, high, start, strict=True)
-        )
-        shape = [b - a for a, b in zip(low, high, strict=True)]
-        rows.add((wanted.path, indices, low, shape, wanted.dtype), values[inside].tobytes())
+    start = [int(edges[along[0]]) for edges, along in zip(selected.edges, run, strict=True)]
+    stop = [int(edges[along[-1] + 1]) for edges, along in zip(selected.edges, run, strict=True)]
+    values = np.asarray(array[tuple(map(slice, start, stop))]).astype(selected.dtype, copy=False)
+    for chunk in stored:
+        low = [int(edges[index]) for edges, index in zip(selected.edges, chunk, strict=True)]
+        high = [int(edges[index + 1]) for edges, index in zip(selected.edges, chunk, strict=True)]
+        inside = tuple(map(slice, np.subtract(low, start), np.subtract(high, start)))
+        shape = [end - begin for begin, end in zip(low, high, strict=True)]
+        rows.add((selected.path, chunk, low, shape, selected.dtype), values[inside].tobytes())
         yield from rows.flush(_BATCH_BYTES)
 
 
-class _Rows:
-    """Rows until they are enough for a batch."""
+class _RowBuffer:
+    """Rows, until they are enough for a batch."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
@@ -223,8 +226,8 @@ class _Rows:
         self._rows.append((*place, data))
         self._bytes += len(data)
 
-    def flush(self, enough_bytes: int = 0) -> Iterator[pa.RecordBatch]:
-        if self._rows and self._bytes >= enough_bytes:
+    def flush(self, min_bytes: int = 0) -> Iterator[pa.RecordBatch]:
+        if self._rows and self._bytes >= min_bytes:
             columns = [
                 pa.array(values, field.type)
                 for values, field in zip(zip(*self._rows, strict=True), _SCHEMA, strict=True)

@@ -12,8 +12,8 @@ from icefloe.errors import NodeNotFoundError
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.session import contents
+from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.axes import RegularEdges
-from icefloe.spark.reading.read_options import invalid_input, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
-    """An array of a group, as the conventions of xarray see it.
-
-    A dimension without a name is called ``dim_0``, ``dim_1``, …, by its place.
-    """
+    """An array of a group, by the conventions of xarray; unnamed dimensions are ``dim_0``, …."""
 
     name: str
     path: str
@@ -40,18 +37,17 @@ class Variable:
 
     @property
     def is_index(self) -> bool:
-        """Whether it has the labels of the dimension that it is named after."""
+        """Whether it holds the labels of the dimension of the same name."""
         return self.dims == (self.name,)
 
     def names_in(self, *attributes: str) -> set[str]:
-        """Tell the names in attributes that list other variables, such as ``coordinates``."""
-        texts = [self.attributes.get(attribute) for attribute in attributes]
-        return {name for text in texts if isinstance(text, str) for name in text.split()}
+        """Return the variables that attributes such as ``coordinates`` list."""
+        return _split_names(self.attributes.get(attribute) for attribute in attributes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """A group of a snapshot: its attributes, and the arrays right below it."""
+    """A group of a snapshot: its attributes, and the arrays directly below it."""
 
     path: str
     attributes: Mapping[str, Any]
@@ -59,21 +55,17 @@ class Group:
 
     @classmethod
     def fetch(cls, session: Session, path: str) -> Group:
-        """RowSummary a group up.
+        """Look up a group.
 
         Raises
         ------
         NodeNotFoundError
-            If there is none; the message names one that may have been meant.
+            If it does not exist; the message suggests one.
         """
-        place = Path(path)
-        node = contents.get_node(session, place)
+        node = contents.get_node(session, Path(path))
         if node is None:
-            groups = [
-                node.path.value
-                for node in contents.iter_nodes_below(session, Path("/"))
-                if not node.is_array
-            ]
+            nodes = contents.iter_nodes_below(session, Path("/"))
+            groups = [node.path.value for node in nodes if not node.is_array]
             raise NodeNotFoundError(
                 f"there is no group {path!r} in snapshot {session.snapshot_id} of "
                 f"{session.connection.storage.url}: {suggest_name(path, ['/', *groups])}"
@@ -82,18 +74,24 @@ class Group:
             raise invalid_input(
                 f"{path!r} is an array: name its group as 'group', and it in 'variables'"
             )
-        arrays = [child for child in contents.child_nodes(session, place) if child.is_array]
-        return cls(path, _attributes(node), {array.path.name: _variable(array) for array in arrays})
+        arrays = (node for node in contents.child_nodes(session, node.path) if node.is_array)
+        return cls(
+            path, _parse_attributes(node), {node.path.name: _variable(node) for node in arrays}
+        )
 
     def variable(self, name: str) -> Variable:
-        """Return a variable; the message where there is none names one that may be meant."""
-        try:
-            return self.variables[name]
-        except KeyError:
+        """Return a variable; raise `NodeNotFoundError` with a suggestion if there is none."""
+        if name not in self.variables:
             raise NodeNotFoundError(
                 f"there is no variable {name!r} in group {self.path!r}: "
                 f"{suggest_name(name, self.variables)}"
-            ) from None
+            )
+        return self.variables[name]
+
+    @property
+    def coordinates(self) -> set[str]:
+        """Names in the group's attribute ``coordinates``."""
+        return _split_names([self.attributes.get("coordinates")])
 
     def has_labels(self, dimension: str) -> bool:
         """Whether the positions along a dimension have labels."""
@@ -102,69 +100,64 @@ class Group:
     def sizes(
         self, variables: Iterable[Variable], *, along: Iterable[str] | None = None
     ) -> dict[str, int]:
-        """Tell the length of each dimension of some variables, which must agree about it.
+        """Return the length of each dimension of some variables; raise if they disagree.
 
-        ``along`` names the dimensions that matter, where not all of them do.
+        ``along`` restricts the result to some dimensions.
         """
-        wanted = None if along is None else set(along)
+        included = None if along is None else set(along)
         first: dict[str, Variable] = {}
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for variable in variables:
             for name, length in zip(variable.dims, variable.shape, strict=True):
-                if wanted is not None and name not in wanted:
+                if included is not None and name not in included:
                     continue
-                if found.setdefault(name, length) != length:
+                if sizes.setdefault(name, length) != length:
                     raise invalid_input(
-                        f"dimension {name!r} has {found[name]} positions in "
+                        f"dimension {name!r} has {sizes[name]} positions in "
                         f"{first[name].name!r} and {length} in {variable.name!r}: choose one of "
                         "them with the option 'variables'"
                     )
                 first.setdefault(name, variable)
-        return found
+        return sizes
 
 
 def has_arrays(session: Session, path: str) -> bool:
-    """Whether there are arrays right below a path, which need not be there itself."""
+    """Whether there are arrays directly below a path, which itself need not exist."""
     return any(node.is_array for node in contents.child_nodes(session, Path(path)))
 
 
 def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
-    """Say where the chunks of an array begin and end along each dimension.
-
-    Of a sharded array these are its shards: what is stored, and found, as one.
-    """
+    """Return where the stored chunks of an array begin and end; shards, if it is sharded."""
     grid = array.metadata.chunk_grid
-    lengths = getattr(grid, "chunk_shape", None)
-    if lengths is None:
-        # Chunks that are not all of one size tell the size of each of them.
-        shapes = getattr(grid, "chunk_shapes", None)
-        if shapes is None:
-            raise invalid_input(f"the chunk grid of {array.path!r} is not understood: {grid}")
-        return tuple(
-            RegularEdges(array.path, length, max(sizes, 1))
-            if isinstance(sizes, int)
-            else np.concatenate([[0], np.cumsum(sizes)]).clip(max=length).astype(np.int64)
-            for length, sizes in zip(array.shape, shapes, strict=True)
-        )
+    # A rectilinear grid has the sizes of all chunks of a dimension instead of one.
+    shapes = getattr(grid, "chunk_shape", getattr(grid, "chunk_shapes", None))
+    if shapes is None:
+        raise invalid_input(f"the chunk grid of {array.path!r} is not supported: {grid}")
     return tuple(
-        RegularEdges(array.path, length, max(size, 1))
-        for length, size in zip(array.shape, lengths, strict=True)
+        RegularEdges(array.path, length, max(sizes, 1))
+        if isinstance(sizes, int)
+        else np.concatenate([[0], np.cumsum(sizes)]).clip(max=length).astype(np.int64)
+        for length, sizes in zip(array.shape, shapes, strict=True)
     )
 
 
 def _variable(node: NodeSnapshot) -> Variable:
     data = node.node_data
-    assert isinstance(data, ArrayNodeData)  # noqa: S101 - the caller asked
+    assert isinstance(data, ArrayNodeData)  # noqa: S101 - the caller checked
     names = data.dimension_names or (None,) * len(data.shape)
     return Variable(
         node.path.name,
         node.path.value,
-        tuple(name or f"dim_{place}" for place, name in enumerate(names)),
+        tuple(name or f"dim_{number}" for number, name in enumerate(names)),
         tuple(dimension.array_length for dimension in data.shape),
-        _attributes(node),
+        _parse_attributes(node),
     )
 
 
-def _attributes(node: NodeSnapshot) -> dict[str, Any]:
+def _parse_attributes(node: NodeSnapshot) -> dict[str, Any]:
     found = json.loads(node.user_data).get("attributes") if node.user_data else None
     return found if isinstance(found, dict) else {}
+
+
+def _split_names(texts: Iterable[Any]) -> set[str]:
+    return {name for text in texts if isinstance(text, str) for name in text.split()}

@@ -9,42 +9,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_USUAL_BYTES: Final = 32 << 20
-"""About a second of work: a task costs some 50 ms before it begins."""
+_DEFAULT_BYTES: Final = 32 << 20
+"""About a second of work; the overhead of a task is about 50 ms."""
 
-_LEAST_BYTES: Final = 4 << 20
-_FEW: Final = 8
-"""So many partitions a small table gets too, unless they become tiny: cores like to share."""
+_MIN_BYTES: Final = 4 << 20
+_MIN_PARTITIONS: Final = 8
+"""Small tables get this many partitions too, unless they fall below ``_MIN_BYTES``."""
 
-_MANY: Final = 10_000
-"""More tasks than this slow the driver down; then each gets more to do."""
+_MAX_PARTITIONS: Final = 10_000
+"""More tasks than this slow the driver down."""
 
-_PIECE_BYTES: Final = 64 << 10
-"""What the smallest piece counts as: to open its array takes as long as to read so much."""
+_MIN_PIECE_BYTES: Final = 64 << 10
+"""Opening an array takes as long as reading this many bytes."""
 
 MAX_BYTES_AT_ONCE: Final = 64 << 20
-"""What a task has in memory at a time, unless a single chunk is larger."""
+"""What a task holds in memory at a time, unless a single chunk is larger."""
 
 
-def choose_target_bytes(total_bytes: float, asked: int | None = None) -> float:
-    """Say how large partitions should be, for as much as there is."""
-    if asked is not None:
-        return asked
-    return max(min(_USUAL_BYTES, max(_LEAST_BYTES, total_bytes / _FEW)), total_bytes / _MANY)
+def choose_target_bytes(total_bytes: float, requested: int | None = None) -> float:
+    """Return how large partitions should be."""
+    if requested is not None:
+        return requested
+    usual = min(_DEFAULT_BYTES, max(_MIN_BYTES, total_bytes / _MIN_PARTITIONS))
+    return max(usual, total_bytes / _MAX_PARTITIONS)
 
 
 def split_evenly(count: int, total_bytes: float, target_bytes: float) -> list[range]:
-    """Cut numbers from zero into ranges of about ``target_bytes``, all but the last alike."""
-    each = max(1, round(count * target_bytes / max(total_bytes, 1)))
-    return [range(first, min(first + each, count)) for first in range(0, count, each)]
+    """Split ``range(count)`` into ranges of about ``target_bytes``; all but the last are equal."""
+    size = max(1, round(count * target_bytes / max(total_bytes, 1)))
+    return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def pack_tasks(pieces: Iterable[tuple[T, float]], target_bytes: float) -> list[tuple[T, ...]]:
-    """Put pieces into tasks of about ``target_bytes``, in their order; each comes with its size."""
+    """Pack pieces, each given with its size in bytes, into tasks in their order."""
     tasks: list[list[T]] = []
     room = 0.0
     for piece, num_bytes in pieces:
-        size = max(num_bytes, _PIECE_BYTES)
+        size = max(num_bytes, _MIN_PIECE_BYTES)
         if not tasks or room < size:
             tasks.append([])
             room = target_bytes

@@ -1,18 +1,17 @@
-"""Any read, planned: its columns, the parts that tasks take, and what each of them yields.
+"""A planned read: its columns, its partitions, and the rows of each partition.
 
-Knows nothing of Spark. A plan pickles, with the credentials of its repository inside; it travels in
-functions and readers, never in options or rows.
+Knows nothing of Spark. A planned read pickles, with the credentials of its repository inside: it
+travels in functions and readers, never in options or rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from icefloe.inspection.repository import resolve_ref
-from icefloe.spark.reading.chunks import ChunksPlan, plan_chunks, read_chunks
-from icefloe.spark.reading.metadata_tables import MetadataTable, find_table
-from icefloe.spark.reading.rows import RowsPlan, plan_rows, read_rows
+from icefloe.spark.reading.chunks import plan_chunks
+from icefloe.spark.reading.metadata_tables.registry import plan_metadata_table
+from icefloe.spark.reading.rows import plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,57 +22,51 @@ if TYPE_CHECKING:
     from icefloe.spark.reading.snapshot_source import SnapshotSource
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """A read as Spark needs it: columns, tasks, and what each of them yields.
-
-    It goes to every task, so it does not hold the list of them.
-    """
-
-    source: SnapshotSource
-    options: ReadOptions
-    plan: RowsPlan | ChunksPlan | MetadataTable
+class ReadPlan(Protocol):
+    """What a read yields. Holds no credentials and no list of partitions: it goes to every task."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
+        """Columns and their types."""
+        ...
+
+    def partitions(self, source: SnapshotSource) -> Sequence[Any]:
+        """Return the partitions, one per task; deterministic."""
+        ...
+
+    def read(self, source: SnapshotSource, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """A plan with the snapshot that it reads."""
+
+    source: SnapshotSource
+    plan: ReadPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and their types."""
         return self.plan.schema
 
-    def tasks(self) -> Sequence[Any]:
-        """Cut the read into parts."""
-        match self.plan:
-            case RowsPlan():
-                return self.plan.partitions(self.options.target_bytes, self.options.target_rows)
-            case ChunksPlan():
-                return self.plan.partitions(self.options.target_bytes)
-            case MetadataTable():
-                return self.plan.tasks(self.source)
+    def partitions(self) -> Sequence[Any]:
+        """Return the partitions, one per task; deterministic."""
+        return self.plan.partitions(self.source)
 
-    def read(self, task: Any) -> Iterator[pa.RecordBatch]:
-        """Read the part of one task."""
-        match self.plan:
-            case RowsPlan():
-                return read_rows(self.source.session(), self.plan, task)
-            case ChunksPlan():
-                return read_chunks(self.source.session(), self.plan, task)
-            case MetadataTable():
-                return self.plan.read(self.source, self.options, task)
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return self.plan.read(self.source, partition)
 
 
-def plan_read(source: SnapshotSource, options: ReadOptions) -> ReadPlan:
-    """Plan what a read yields; whatever is wrong with it shows here."""
-    if options.table == "changes":
-        options = _with_ends(source, options)
+def plan_read(source: SnapshotSource, options: ReadOptions) -> PlannedRead:
+    """Plan a read. Errors in the options are raised here, not in tasks."""
     if options.table is not None:
-        return ReadPlan(source, options, find_table(source, options.table))
-    plan = plan_rows if options.layout == "rows" else plan_chunks
-    return ReadPlan(source, options, plan(source.session(), options))
-
-
-def _with_ends(source: SnapshotSource, options: ReadOptions) -> ReadOptions:
-    """Find the two snapshots that are compared, once and for all."""
-    refs = source.session().connection.refs.pin()
-    before, after = (
-        str(resolve_ref(refs, name)) for name in (str(options.from_ref), options.to_ref or "main")
+        return PlannedRead(source, plan_metadata_table(source, options.table, options))
+    plan: ReadPlan = (
+        plan_rows(source.session(), options)
+        if options.layout == "rows"
+        else plan_chunks(source.session(), options)
     )
-    return replace(options, from_ref=before, to_ref=after)
+    return PlannedRead(source, plan)

@@ -1,8 +1,8 @@
-"""A group as rows: a column for each dimension, with its labels, and one for each variable.
+"""A group as rows: a column of labels per dimension, and a column per variable.
 
-The plan is a value that knows nothing of Spark: a grid of blocks, and how the columns are made of
-it. A task reads boxes of blocks, decodes each variable once, and cuts Arrow batches from what it
-has; nothing loops over rows.
+The plan is a value that knows nothing of Spark: a grid of blocks, and how columns are decoded. A
+task reads boxes of blocks, decodes each variable once, and slices Arrow batches; nothing loops over
+rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.axes import Axis, RegularEdges, boxes, pieces
 from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.reading.group import Group, chunk_edges
 from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, choose_target_bytes, split_evenly
-from icefloe.spark.reading.read_options import invalid_input
 from icefloe.spark.reading.selections import require_selectable, select
 from icefloe.store.open_array import open_array
 
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
     from icefloe.spark.reading.axes import Box, Edges
     from icefloe.spark.reading.group import Variable
     from icefloe.spark.reading.read_options import ReadOptions
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
+
+    Indexer = slice | NDArray[np.int64]
 
 _BATCH_ROWS: Final = 100_000
-"""What Spark takes fastest: ten times fewer rows cost a third of its speed."""
+"""The fastest size for Spark: batches of a tenth cost a third of its speed."""
 
 _TEXT_BYTES: Final = 16
-"""What a string is taken to need, where partitions are planned."""
+"""Estimated size of a string."""
 
-_SHIPPED_BYTES: Final = 1 << 18
-"""Labels of a dimension that take no more travel with the plan; tasks fetch the others."""
+_MAX_SHIPPED_BYTES: Final = 1 << 18
+"""Labels of at most this size travel with the plan; tasks read larger ones."""
 
-_WALKED_CHUNKS: Final = 1 << 20
-"""Zarr finds the chunks of a selection with holes by going through all along its dimension."""
+_MAX_SCANNED_CHUNKS: Final = 1 << 20
+"""Zarr visits every chunk between the first and the last of a sparse selection."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,16 +55,12 @@ class Column:
 
     Parameters
     ----------
-    name
-        Its name.
     path
-        The array that it comes from; None for the positions along a dimension without labels.
+        Array of the column; None for positions along a dimension without labels.
     axes
-        The dimensions of the array, as numbers of dimensions of the table.
-    coding
-        How stored values become those of the column.
+        Dimensions of the array, as numbers of dimensions of the table.
     labels
-        The values for all selected positions, where the plan has them.
+        Values at all selected positions, if they travel with the plan.
     """
 
     name: str
@@ -72,12 +71,12 @@ class Column:
 
     @property
     def type(self) -> pa.DataType:
-        """The type of its values."""
+        """Type of its values."""
         return pa.int64() if self.coding is None else self.coding.type
 
     @property
     def row_bytes(self) -> float:
-        """How much a value takes, about."""
+        """Estimated size of a value."""
         try:
             return float(self.type.bit_width) / 8
         except ValueError:
@@ -86,57 +85,63 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsPlan:
-    """What rows a table has, and in which chunks they are found."""
+    """`ReadPlan` of a table of rows; a partition is a range of blocks."""
 
     axes: tuple[Axis, ...]
     columns: tuple[Column, ...]
     nan_as_null: bool
+    target_bytes: int | None = None
+    target_rows: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
+        """Columns and their types."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many blocks there are along each dimension."""
+        """Number of blocks along each dimension."""
         return tuple(axis.num_blocks for axis in self.axes)
 
     @property
     def num_rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows."""
         return prod(map(len, self.axes))
 
     @property
     def row_bytes(self) -> float:
-        """How much a row takes, about."""
+        """Estimated size of a row."""
         return sum(column.row_bytes for column in self.columns)
 
-    def split(self, ends: Sequence[Sequence[int]]) -> RowsPlan:
-        """Cut blocks also at some positions along each dimension."""
+    def split(self, positions: Sequence[Sequence[int]]) -> RowsPlan:
+        """Return the plan with blocks also split at some positions along each dimension."""
         axes = list(self.axes)
-        for number, along in enumerate(ends):
+        for number, along in enumerate(positions):
             for position in along:
                 axes[number] = axes[number].split(position)
         return replace(self, axes=tuple(axes))
 
-    def partitions(self, target_bytes: int | None, target_rows: int | None) -> list[range]:
-        """Cut the blocks into ranges of about the same size; small chunks share one."""
+    def partitions(self, source: object = None) -> list[range]:  # noqa: ARG002 - of ReadPlan
+        """Split the blocks into ranges of about the same size; small chunks share one."""
         num_blocks = prod(self.grid)
         if not num_blocks or not self.num_rows:
             return []
         total = self.num_rows * self.row_bytes
-        target = choose_target_bytes(total, target_bytes)
-        if target_rows is not None:
-            rows_target = target_rows * self.row_bytes
-            target = rows_target if target_bytes is None else min(target, rows_target)
+        target = choose_target_bytes(total, self.target_bytes)
+        if self.target_rows is not None:
+            rows_target = self.target_rows * self.row_bytes
+            target = rows_target if self.target_bytes is None else min(target, rows_target)
         return split_evenly(num_blocks, total, target)
+
+    def read(self, source: SnapshotSource, partition: range) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some blocks."""
+        return read_rows(source.session(), self, partition)
 
 
 def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
     """Plan the table of a group.
 
-    Reads the labels of the dimensions that are small or selected by label, and nothing else.
+    Reads the labels of dimensions that are small or selected by label, and no other chunk.
 
     Raises
     ------
@@ -146,19 +151,22 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
         If variables do not fit into one table, or a selection matches nothing.
     """
     group = Group.fetch(session, options.group)
-    chosen = _choose(group, options.variables)
-    dims = _dimensions(group, chosen, by_name=options.variables is not None)
+    chosen = _choose_variables(group, options.variables)
+    dims = _find_dimensions(group, chosen, is_by_name=options.variables is not None)
     labels = {name: group.variables[name] for name in dims if group.has_labels(name)}
-    others = _coordinates(group, chosen, dims)
+    others = _find_coordinates(group, chosen, dims)
     sizes = group.sizes([*chosen, *labels.values(), *others])
-    arrays = {one.name: open_array(session.store, one.path) for one in (*chosen, *labels.values())}
+    arrays = {
+        variable.name: open_array(session.store, variable.path)
+        for variable in (*chosen, *labels.values())
+    }
     require_selectable(options, dims)
     selected = select(session, group, dims, sizes, options)
     axes = tuple(
-        Axis.from_edges(name, selected[name], _edges(name, chosen, arrays)) for name in dims
+        Axis.from_edges(name, selected[name], _choose_edges(name, chosen, arrays)) for name in dims
     )
     columns = [
-        _dimension(axis, number, labels.get(axis.name), arrays, nan_as_null=options.nan_as_null)
+        _dimension_column(axis, number, labels.get(axis.name), arrays, options.nan_as_null)
         for number, axis in enumerate(axes)
     ]
     for variable in (*others, *chosen):
@@ -178,11 +186,13 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
                 find_coding(group, variable, array.dtype),
             )
         )
-    return RowsPlan(axes, tuple(columns), options.nan_as_null)
+    return RowsPlan(
+        axes, tuple(columns), options.nan_as_null, options.target_bytes, options.target_rows
+    )
 
 
 def find_coding(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Coding:
-    """Read how a variable is stored; the bounds of times are times as these are, as CF has it."""
+    """Return how a variable is stored. Bounds inherit the units of times, as in CF."""
     inherited: dict[str, Any] = {}
     for other in group.variables.values():
         units = other.attributes.get("units")
@@ -192,11 +202,11 @@ def find_coding(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Codin
                 for name in ("units", "calendar")
                 if name in other.attributes
             }
-    return Coding.of(variable.name, dtype, {**inherited, **variable.attributes})
+    return Coding.from_attributes(variable.name, dtype, {**inherited, **variable.attributes})
 
 
 def read_rows(session: Session, plan: RowsPlan, blocks: range) -> Iterator[pa.RecordBatch]:
-    """Read some blocks of a table as batches; a stretch of neighbours is one read each."""
+    """Yield the rows of some blocks; adjacent blocks are read together."""
     if not plan.num_rows:
         return
     block_bytes = plan.num_rows * plan.row_bytes / max(prod(plan.grid), 1)
@@ -214,7 +224,7 @@ def read_rows(session: Session, plan: RowsPlan, blocks: range) -> Iterator[pa.Re
 def _read_box(
     plan: RowsPlan, arrays: Mapping[str, zarr.Array[Any]], box: Box
 ) -> Iterator[pa.RecordBatch]:
-    # From numbers of blocks to places among the selected positions.
+    # From numbers of blocks to indices into the selected positions.
     ends = [
         (int(axis.offsets[first]), int(axis.offsets[stop]))
         for axis, (first, stop) in zip(plan.axes, box, strict=True)
@@ -222,23 +232,24 @@ def _read_box(
     shape = tuple(stop - first for first, stop in ends)
     values = [_read_column(plan, arrays, column, ends) for column in plan.columns]
     schema = plan.schema
-    everything = tuple(range(len(shape)))
-    kept: dict[Any, pa.Array] = {}
+    all_axes = tuple(range(len(shape)))
+    repeated: dict[Any, pa.Array] = {}
     for piece in pieces(shape, _BATCH_ROWS):
         size = tuple(stop - first for first, stop in piece)
         batch = []
         for number, column in enumerate(plan.columns):
-            if column.axes == everything:
+            if column.axes == all_axes:
                 start = int(np.ravel_multi_index([first for first, _ in piece], shape))
                 batch.append(values[number].slice(start, prod(size)))
                 continue
-            # What does not vary along some dimensions is the same for many pieces.
+            # A column that does not vary along some dimensions is the same for many pieces.
             key = (number, size, tuple(piece[axis] for axis in column.axes))
-            if key not in kept:
-                if len(kept) > 4 * len(plan.columns):
-                    kept.clear()
-                kept[key] = values[number].take(pa.array(_places(column.axes, piece, shape)))
-            batch.append(kept[key])
+            if key not in repeated:
+                if len(repeated) > 4 * len(plan.columns):
+                    repeated.clear()
+                indices = _broadcast_indices(column.axes, piece, shape)
+                repeated[key] = values[number].take(pa.array(indices))
+            batch.append(repeated[key])
         yield pa.RecordBatch.from_arrays(batch, schema=schema)
 
 
@@ -248,147 +259,142 @@ def _read_column(
     column: Column,
     ends: Sequence[tuple[int, int]],
 ) -> pa.Array:
-    """Read what a box has of one column: a value for each place along the column's own axes.
-
-    They come in the order of the table's dimensions, whatever the order in the array.
-    """
+    """Return the values of a column in a box, over the column's own axes, in the table's order."""
     if column.coding is None or column.labels is not None:
         (number,) = column.axes
         first, stop = ends[number]
         if column.labels is not None:
             return column.labels.slice(first, stop - first)
         return pa.array(np.asarray(plan.axes[number].positions[first:stop], np.int64))
-    assert column.path is not None  # noqa: S101 - whatever is coded is stored
-    wanted = tuple(plan.axes[number].indexer(*ends[number]) for number in column.axes)
-    stored = _read(arrays[column.path], wanted)
+    assert column.path is not None  # noqa: S101 - a coding belongs to an array
+    stored = _read_array(
+        arrays[column.path],
+        tuple(plan.axes[number].indexer(*ends[number]) for number in column.axes),
+    )
     order = np.argsort(column.axes)
     return column.coding.decode(stored.transpose(order), nan_as_null=plan.nan_as_null)
 
 
-def _places(axes: tuple[int, ...], piece: Box, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Say for each row of a piece which value of a column with fewer dimensions it has."""
+def _broadcast_indices(
+    axes: tuple[int, ...], piece: Box, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Return for each row of a piece the index of its value in a column with fewer dimensions."""
     size = tuple(stop - first for first, stop in piece)
-    found = np.zeros((1,) * len(shape), np.int64)
+    indices = np.zeros((1,) * len(shape), np.int64)
     stride = 1
     for axis in sorted(axes, reverse=True):
         along = [1] * len(shape)
         along[axis] = size[axis]
-        found = found + (np.arange(*piece[axis]) * stride).reshape(along)
+        indices = indices + (np.arange(*piece[axis]) * stride).reshape(along)
         stride *= shape[axis]
-    return np.broadcast_to(found, size).reshape(-1)
+    return np.broadcast_to(indices, size).reshape(-1)
 
 
-def _read(array: zarr.Array[Any], wanted: tuple[slice | NDArray[np.int64], ...]) -> NDArray[Any]:
-    for axis, (one, edges) in enumerate(zip(wanted, chunk_edges(array), strict=True)):
-        is_dense = isinstance(one, slice) and one.step in {None, 1}
-        if isinstance(edges, RegularEdges) and len(edges) > _WALKED_CHUNKS and not is_dense:
-            return _read_scattered(array, wanted, axis, edges.chunk_length)
-    if all(isinstance(one, slice) for one in wanted):
-        return np.asarray(array[wanted])
-    return np.asarray(array.oindex[wanted])
+def _read_array(array: zarr.Array[Any], indexers: tuple[Indexer, ...]) -> NDArray[Any]:
+    for axis, (indexer, edges) in enumerate(zip(indexers, chunk_edges(array), strict=True)):
+        is_dense = isinstance(indexer, slice) and indexer.step in {None, 1}
+        if isinstance(edges, RegularEdges) and len(edges) > _MAX_SCANNED_CHUNKS and not is_dense:
+            return _read_sparse(array, indexers, axis, edges.chunk_length)
+    if all(isinstance(indexer, slice) for indexer in indexers):
+        return np.asarray(array[indexers])
+    return np.asarray(array.oindex[indexers])
 
 
-def _read_scattered(
-    array: zarr.Array[Any],
-    wanted: tuple[slice | NDArray[np.int64], ...],
-    axis: int,
-    chunk_length: int,
+def _read_sparse(
+    array: zarr.Array[Any], indexers: tuple[Indexer, ...], axis: int, chunk_length: int
 ) -> NDArray[Any]:
-    """Read chunk by chunk along an axis: zarr goes through all between the first and the last."""
-    chosen = wanted[axis]
-    positions = np.r_[chosen] if isinstance(chosen, slice) else chosen
+    """Read chunk by chunk along an axis, which spares the scan of all chunks between."""
+    indexer = indexers[axis]
+    positions = np.r_[indexer] if isinstance(indexer, slice) else indexer
     parts = np.split(positions, np.flatnonzero(np.diff(positions // chunk_length)) + 1)
     found = []
     for part in parts:
         dense = slice(int(part[0]), int(part[-1]) + 1)
-        values = _read(array, (*wanted[:axis], dense, *wanted[axis + 1 :]))
+        values = _read_array(array, (*indexers[:axis], dense, *indexers[axis + 1 :]))
         found.append(values.take(part - part[0], axis=axis))
     return np.concatenate(found, axis=axis)
 
 
-def _choose(group: Group, names: tuple[str, ...] | None) -> list[Variable]:
+def _choose_variables(group: Group, names: tuple[str, ...] | None) -> list[Variable]:
     if names is not None:
         return [group.variable(name) for name in names]
-    everything = group.variables.values()
-    # Bounds and the like describe other variables, and have dimensions of their own.
-    helpers = set[str]().union(
-        *(
-            one.names_in("bounds", "climatology", "grid_mapping", "coordinates")
-            for one in everything
-        )
-    )
-    text = group.attributes.get("coordinates")
-    helpers |= set(text.split()) if isinstance(text, str) else set()
-    chosen = [one for one in everything if one.name not in helpers and not one.is_index]
-    if chosen := chosen or [one for one in everything if one.is_index]:
+    variables = group.variables.values()
+    # Bounds, grid mappings and coordinates describe other variables.
+    attributes = ("bounds", "climatology", "grid_mapping", "coordinates")
+    helpers = group.coordinates.union(*(variable.names_in(*attributes) for variable in variables))
+    chosen = [
+        variable for variable in variables if variable.name not in helpers and not variable.is_index
+    ]
+    if chosen := chosen or [variable for variable in variables if variable.is_index]:
         return chosen
     raise invalid_input(
-        f"group {group.path!r} has no arrays: name one that has with the option 'group', or look "
-        "with table='nodes'"
+        f"group {group.path!r} has no arrays: name one that has with the option 'group', or list "
+        "them with table='nodes'"
     )
 
 
-def _dimensions(group: Group, chosen: list[Variable], *, by_name: bool) -> tuple[str, ...]:
-    """Take the dimensions of the largest variable; those of all others must be among them."""
-    dims = max(chosen, key=lambda one: len(one.dims)).dims
+def _find_dimensions(group: Group, chosen: list[Variable], *, is_by_name: bool) -> tuple[str, ...]:
+    """Return the dimensions of the largest variable, which must include those of all others."""
+    dims = max(chosen, key=lambda variable: len(variable.dims)).dims
     if len(set(dims)) < len(dims):
         raise invalid_input(
             f"a variable has a dimension twice: {dims}; read it with layout='chunks'"
         )
-    if all(set(one.dims) <= set(dims) for one in chosen):
+    if all(set(variable.dims) <= set(dims) for variable in chosen):
         return dims
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for one in chosen:
-        groups.setdefault(one.dims, []).append(one.name)
-    fitting = [
-        f"variables={','.join(names)!r} over ({', '.join(over)})" for over, names in groups.items()
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for variable in chosen:
+        tables.setdefault(variable.dims, []).append(variable.name)
+    choices = [
+        f"variables={','.join(names)!r} over ({', '.join(over)})" for over, names in tables.items()
     ]
-    asked = "the variables asked for" if by_name else f"the variables of group {group.path!r}"
+    what = "the requested variables" if is_by_name else f"the variables of group {group.path!r}"
     raise invalid_input(
-        f"{asked} do not fit into one table, because their dimensions differ: choose "
-        f"{', or '.join(fitting)}"
+        f"{what} do not fit into one table, because their dimensions differ: choose "
+        f"{', or '.join(choices)}"
     )
 
 
-def _coordinates(group: Group, chosen: list[Variable], dims: tuple[str, ...]) -> list[Variable]:
-    """Find coordinates besides those of the dimensions, such as the latitude of each station."""
-    names = set[str]().union(*(one.names_in("coordinates") for one in chosen))
-    text = group.attributes.get("coordinates")
-    names |= set(text.split()) if isinstance(text, str) else set()
-    names -= {one.name for one in chosen} | set(dims)
-    found = (group.variables[name] for name in sorted(names & group.variables.keys()))
-    return [one for one in found if set(one.dims) <= set(dims)]
+def _find_coordinates(
+    group: Group, chosen: list[Variable], dims: tuple[str, ...]
+) -> list[Variable]:
+    """Return coordinates other than those of dimensions, such as the latitude of each station."""
+    names = group.coordinates.union(*(variable.names_in("coordinates") for variable in chosen))
+    names -= {variable.name for variable in chosen} | set(dims)
+    variables = (group.variables[name] for name in sorted(names & group.variables.keys()))
+    return [variable for variable in variables if set(variable.dims) <= set(dims)]
 
 
-def _edges(name: str, chosen: list[Variable], arrays: Mapping[str, zarr.Array[Any]]) -> Edges:
-    """Cut a dimension as the variable does that has the longest chunks there.
+def _choose_edges(
+    name: str, chosen: list[Variable], arrays: Mapping[str, zarr.Array[Any]]
+) -> Edges:
+    """Return the edges of the variable with the longest chunks along a dimension.
 
-    Where chunks of others are whole parts of these, every chunk is read by one task alone. Only
-    variables with all dimensions count: what is repeated along one is small beside them.
+    If the chunks of other variables divide them, every chunk is read by one task only. Variables
+    with fewer dimensions do not count: they are small.
     """
-    most = max(len(one.dims) for one in chosen)
-    cuts = [
-        chunk_edges(arrays[one.name])[one.dims.index(name)]
-        for one in chosen
-        if len(one.dims) == most
+    ndim = max(len(variable.dims) for variable in chosen)
+    edges = [
+        chunk_edges(arrays[variable.name])[variable.dims.index(name)]
+        for variable in chosen
+        if len(variable.dims) == ndim
     ]
-    return min(cuts, key=len)
+    return min(edges, key=len)
 
 
-def _dimension(
+def _dimension_column(
     axis: Axis,
     number: int,
     variable: Variable | None,
     arrays: Mapping[str, zarr.Array[Any]],
-    *,
-    nan_as_null: bool,
+    nan_as_null: bool,  # noqa: FBT001
 ) -> Column:
     if variable is None:
         return Column(axis.name, None, (number,), None)
     array = arrays[variable.name]
-    coding = Coding.of(variable.name, array.dtype, variable.attributes)
+    coding = Coding.from_attributes(variable.name, array.dtype, variable.attributes)
     labels = None
-    if len(axis) * array.dtype.itemsize <= _SHIPPED_BYTES and len(axis):
-        stored = _read(array, (axis.indexer(0, len(axis)),))
+    if 0 < len(axis) * array.dtype.itemsize <= _MAX_SHIPPED_BYTES:
+        stored = _read_array(array, (axis.indexer(0, len(axis)),))
         labels = coding.decode(stored, nan_as_null=nan_as_null)
     return Column(axis.name, variable.path, (number,), coding, labels)

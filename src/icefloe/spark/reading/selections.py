@@ -1,27 +1,32 @@
-"""Selections of a read, found along the dimensions of its variables."""
+"""Selections of a read (``sel``, ``isel``): labels and positions along dimensions."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import xarray as xr
 
-from icefloe.spark.reading.axes import require_dimensions, select_labels, select_positions
+from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.cf_decoding import Coding
-from icefloe.spark.reading.read_options import invalid_input
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from icefloe.session import Session
     from icefloe.spark.reading.axes import Positions
     from icefloe.spark.reading.group import Group, Variable
     from icefloe.spark.reading.read_options import ReadOptions
 
-_MOST_BYTES: Final = 1 << 29
-"""To find labels takes all of them, and an index besides; metadata may tell of any number."""
+_MAX_LABEL_BYTES: Final = 1 << 29
+"""Finding labels takes all of them in memory; untrusted metadata may claim any number."""
+
+_NOT_FOUND: Final = (KeyError, ValueError, TypeError)
+"""Errors of xarray for a label that does not exist or has the wrong type."""
 
 
 def select(
@@ -31,7 +36,7 @@ def select(
     sizes: Mapping[str, int],
     options: ReadOptions,
 ) -> dict[str, Positions]:
-    """Find what is selected of each dimension; labels are read only where they are asked for.
+    """Return the selected positions of each dimension; labels are read only where needed.
 
     Raises
     ------
@@ -40,38 +45,208 @@ def select(
     """
     if both := options.sel.keys() & options.isel.keys():
         raise invalid_input(f"{min(both)!r} is in sel and in isel: select it by one of them")
-    found: dict[str, Positions] = {}
+    selected: dict[str, Positions] = {}
     for name in dims:
         if name in options.isel:
-            found[name] = select_positions(name, sizes[name], options.isel[name])
+            selected[name] = select_positions(name, sizes[name], options.isel[name])
         elif name in options.sel:
-            labels = _labels(session, group.variables[name]) if group.has_labels(name) else None
-            found[name] = select_labels(name, labels, sizes[name], options.sel[name])
+            labels = (
+                _read_labels(session, group.variables[name]) if group.has_labels(name) else None
+            )
+            selected[name] = select_labels(name, labels, sizes[name], options.sel[name])
         else:
-            found[name] = range(sizes[name])
-    return found
+            selected[name] = range(sizes[name])
+    return selected
 
 
 def require_selectable(options: ReadOptions, dims: Sequence[str]) -> None:
-    """Refuse selections along dimensions that are not there."""
+    """Raise if a selection names a dimension that does not exist."""
     require_dimensions("sel", options.sel, dims)
     require_dimensions("isel", options.isel, dims)
 
 
-def _labels(session: Session, variable: Variable) -> xr.Variable:
-    """Read the labels of a dimension as xarray has them, so that it finds them as it does."""
+def require_dimensions(option: str, selection: Mapping[str, Any], dims: Sequence[str]) -> None:
+    """Raise if an option names a dimension that a table does not have."""
+    for name in selection:
+        if name not in dims:
+            raise invalid_input(
+                f"{option} names {name!r}, which is no dimension here: {suggest_name(name, dims)}"
+            )
+
+
+def select_positions(name: str, length: int, selection: Any) -> Positions:
+    """Return positions by index, like xarray's ``isel``; negative ones count from the end.
+
+    ``selection`` is an integer, a list of integers, or an object with ``start``, ``stop`` and
+    ``step``.
+
+    Raises
+    ------
+    InvalidInputError
+        If a position does not exist, or the selection is of another form.
+    """
+    match selection:
+        case dict():
+            _require_keys("isel", name, selection, ("start", "stop", "step"))
+            parts = [selection.get(part) for part in ("start", "stop", "step")]
+            if any(part is not None and not _is_integer(part) for part in parts) or parts[2] == 0:
+                raise _selection_error("isel", name, selection)
+            found = range(length)[slice(*parts)]
+            found = found if found.step > 0 else found[::-1]
+        case list() if all(map(_is_integer, selection)):
+            return _check_positions(name, length, selection)
+        case _ if _is_integer(selection):
+            return _check_positions(name, length, [selection])
+        case _:
+            raise _selection_error("isel", name, selection)
+    if not found:
+        raise invalid_input(
+            f"isel selects nothing along {name!r}: {selection!r} of positions 0 to {length - 1}"
+        )
+    return found
+
+
+def select_labels(
+    name: str, coordinate: xr.Variable | None, length: int, selection: Any
+) -> Positions:
+    """Return positions by label, like xarray's ``sel``.
+
+    ``selection`` is a label, a list of labels, an object with ``start`` and ``stop`` (both
+    inclusive), or an object with ``nearest``. Times are ISO 8601; a partial one, such as
+    ``2020-05``, selects the whole period. Without a coordinate positions are labels.
+
+    Raises
+    ------
+    InvalidInputError
+        If nothing matches; the message has the range of the coordinate.
+    """
+    if coordinate is None:
+        return select_positions(name, length, selection)
+    positions = xr.DataArray(
+        np.arange(length), dims=[name], coords={name: coordinate.to_index_variable()}
+    )
+    method = None
+    label = selection
+    if isinstance(selection, dict):
+        if "nearest" in selection:
+            _require_keys("sel", name, selection, ("nearest",))
+            label, method = selection["nearest"], "nearest"
+        else:
+            _require_keys("sel", name, selection, ("start", "stop", "step"))
+            label = slice(selection.get("start"), selection.get("stop"), selection.get("step"))
+    try:
+        found = np.atleast_1d(positions.sel({name: label}, method=method).values)
+    except _NOT_FOUND as error:
+        raise invalid_input(_explain_empty(name, selection, coordinate, positions)) from error
+    if not len(found):
+        raise invalid_input(_explain_empty(name, selection, coordinate, positions))
+    return sort_positions(found)
+
+
+def sort_positions(found: NDArray[Any]) -> Positions:
+    """Return distinct positions in ascending order, as a range if they are one."""
+    distinct = np.unique(found).astype(np.int64)
+    steps = np.diff(distinct)
+    if not len(steps):
+        return range(int(distinct[0]), int(distinct[0]) + 1)
+    if (steps == steps[0]).all():
+        return range(int(distinct[0]), int(distinct[-1]) + 1, int(steps[0]))
+    return distinct
+
+
+def _read_labels(session: Session, variable: Variable) -> xr.Variable:
+    """Read the labels of a dimension, decoded by xarray, so that it finds them as usual."""
     array = open_array(session.store, variable.path)
-    if array.nbytes > _MOST_BYTES:
+    if array.nbytes > _MAX_LABEL_BYTES:
         raise invalid_input(
             f"array {variable.path!r} has {array.nbytes} bytes of labels, and sel reads at most "
-            f"{_MOST_BYTES}: select positions along {variable.name!r} with 'isel'"
+            f"{_MAX_LABEL_BYTES}: select positions along {variable.name!r} with 'isel'"
         )
-    attributes: dict[str, Any] = dict(
-        Coding.of(variable.name, array.dtype, variable.attributes).attributes
-    )
+    coding = Coding.from_attributes(variable.name, array.dtype, variable.attributes)
     return xr.conventions.decode_cf_variable(
         variable.name,
-        xr.Variable(variable.dims, np.asarray(array[:]), attributes),
+        xr.Variable(variable.dims, np.asarray(array[:]), dict(coding.attributes)),
         decode_times=xr.coders.CFDatetimeCoder(time_unit="us"),
         decode_timedelta=False,
+    )
+
+
+def _check_positions(name: str, length: int, positions: list[int]) -> Positions:
+    for position in positions:
+        if not -length <= position < length:
+            raise invalid_input(
+                f"isel: {name!r} has no position {position}; its positions are 0 to {length - 1}"
+            )
+    if not positions:
+        raise invalid_input(f"isel selects nothing along {name!r}: its list is empty")
+    return sort_positions(np.array(positions) % length)
+
+
+def _explain_empty(
+    name: str, selection: Any, coordinate: xr.Variable, positions: xr.DataArray
+) -> str:
+    values = coordinate.values
+    if not len(values):
+        return f"sel selects nothing along {name!r}, which has no labels at all"
+    low, high = _format_label(values.min()), _format_label(values.max())
+    advice = ""
+    text = _find_invalid_time(name, selection, positions) if values.dtype.kind == "M" else None
+    if text is not None:
+        advice = f"; {text!r} is no time: write times in the format of these"
+    elif isinstance(selection, dict) and values[0] > values[-1]:
+        advice = "; they are descending, so that a slice starts with the larger one"
+    elif not isinstance(selection, (dict, list)) and _has_nearest(name, selection, positions):
+        advice = f"; {json.dumps({'nearest': selection})} takes the closest"
+    return (
+        f"sel selects nothing along {name!r} with {selection!r}: its labels lie between {low} and "
+        f"{high}{advice}"
+    )
+
+
+def _find_invalid_time(name: str, selection: Any, positions: xr.DataArray) -> str | None:
+    parse = type(positions.indexes[name])
+    labels = selection.values() if isinstance(selection, dict) else np.atleast_1d(selection)
+    for label in labels:
+        if isinstance(label, str):
+            try:
+                parse([label])
+            except ValueError:
+                return str(label)
+    return None
+
+
+def _has_nearest(name: str, label: Any, positions: xr.DataArray) -> bool:
+    """Whether advising ``nearest`` would help."""
+    try:
+        positions.sel({name: label}, method="nearest")
+    except _NOT_FOUND:
+        return False
+    return True
+
+
+def _format_label(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(value.astype("datetime64[s]"))
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _require_keys(
+    option: str, name: str, selection: dict[str, Any], known: tuple[str, ...]
+) -> None:
+    for key in selection:
+        if key not in known:
+            raise invalid_input(
+                f"{option} along {name!r}: there is no {key!r} in a selection, only "
+                f"{', '.join(known)}"
+            )
+
+
+def _selection_error(option: str, name: str, selection: Any) -> Exception:
+    return invalid_input(
+        f"{option} along {name!r} is a number, a list of numbers, or an object with start, stop "
+        f"and step, not {selection!r}"
     )

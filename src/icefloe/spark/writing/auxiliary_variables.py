@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.cf_encoding import encode, missing_value, require_writable
 from icefloe.spark.writing.write_grid import Grid
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import xarray as xr
 
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icefloe.errors import InvalidInputError
-from icefloe.spark.reading.axes import require_dimensions
+from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.group import Group
-from icefloe.spark.reading.read_options import ReadOptions, invalid_input, suggest_name
+from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import find_coding, plan_rows
-from icefloe.spark.reading.selections import select
+from icefloe.spark.reading.selections import require_dimensions, select
 from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable, require_fill
 from icefloe.spark.writing.cf_encoding import as_type, encode, require_writable
 from icefloe.spark.writing.write_grid import Dimension, Grid, Target, block_length, extend_labels

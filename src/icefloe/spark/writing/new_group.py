@@ -12,9 +12,9 @@ import zarr
 
 from icefloe.model.path import Path
 from icefloe.session import contents
-from icefloe.spark.reading.axes import require_dimensions
+from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.cf_decoding import Coding
-from icefloe.spark.reading.read_options import invalid_input, suggest_name
+from icefloe.spark.reading.selections import require_dimensions
 from icefloe.spark.writing.cf_encoding import as_type, encode
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Dimension, Grid, Target
 from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
@@ -126,7 +126,7 @@ def create_group(
             attributes=dict(coding.attributes),
         )
         # As it will be read: Zarr may have its own idea of a type in memory.
-        coding = Coding.of(name, made.dtype, coding.attributes)
+        coding = Coding.from_attributes(name, made.dtype, coding.attributes)
         targets.append(Target("/" + made.path, tuple(range(len(shape))), coding))
     dims = tuple(
         Dimension(name, ordered[name], 0, len(ordered[name]), length, f"{name!r} has no such label")
@@ -146,15 +146,15 @@ def _choose_coding(
         unit = "seconds" if whole else "microseconds"
         attributes = {"units": f"{unit} since 1970-01-01", "calendar": "proleptic_gregorian"}
     elif pa.types.is_string(kind):
-        return Coding.of(name, np.dtype("O"), {}), ""
+        return Coding.from_attributes(name, np.dtype("O"), {}), ""
     else:
         dtype = np.dtype(kind.to_pandas_dtype())
     if dtype.kind == "f":
-        return Coding.of(name, dtype, attributes), np.nan
+        return Coding.from_attributes(name, dtype, attributes), np.nan
     if dtype.kind == "i" and has_gaps and labels is None:
         lowest = int(np.iinfo(dtype).min)
-        return Coding.of(name, dtype, {**attributes, "_FillValue": lowest}), lowest
-    return Coding.of(name, dtype, attributes), dtype.type(0)
+        return Coding.from_attributes(name, dtype, {**attributes, "_FillValue": lowest}), lowest
+    return Coding.from_attributes(name, dtype, attributes), dtype.type(0)
 
 
 def _zarr_dtype(coding: Coding) -> Any:

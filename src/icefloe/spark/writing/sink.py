@@ -28,7 +28,7 @@ from icefloe.model.ids import ChunkId
 from icefloe.session import contents
 from icefloe.session.exactly_once import commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, task_changes
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, distinct
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.store.open_array import OpenArrays

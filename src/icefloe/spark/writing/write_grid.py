@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.cf_encoding import as_type, encode, missing_value
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from icefloe.model.path import Path
 from icefloe.session import contents
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.group import has_arrays
-from icefloe.spark.reading.read_options import ReadOptions, invalid_input
+from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import plan_rows
 from icefloe.spark.writing.existing_group import plan_update, update_group
 from icefloe.spark.writing.new_group import create_group, plan_new_group

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import find_committed
-from icefloe.spark.reading.read_options import invalid_input
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.sink import WriteJob, Written
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s

@@ -1,0 +1,1 @@
+"""Metadata tables: a module per table, listed in `registry`."""

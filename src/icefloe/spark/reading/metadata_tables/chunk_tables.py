@@ -1,0 +1,233 @@
+"""Metadata tables of chunk references, from manifests: ``chunks`` and ``files``.
+
+Columns are computed from the columns of a manifest, vectorized. Tasks share the manifests for
+``chunks``. One task reads all of them for ``files``, because a file may be in any; its memory grows
+with the number of files, not of references.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from icefloe.model.arrow import to_dictionary_array
+from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.ids import ManifestId
+from icefloe.session import contents
+from icefloe.spark.reading.metadata_tables.table import (
+    BATCH_ROWS,
+    INT,
+    INTS,
+    TEXT,
+    TIME,
+    Column,
+    MetadataTable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from icefloe.model.manifest import ChunkPayloads
+    from icefloe.spark.reading.metadata_tables.table import Partition
+    from icefloe.spark.reading.read_options import ReadOptions
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
+
+
+# -- chunks: chunk references
+
+
+_REFS_PER_TASK: Final = 1_000_000
+"""Enough work for a task; its manifests, as columns, fit into memory."""
+
+_KINDS: Final = pa.array([kind.name.lower() for kind in ChunkKind])
+
+
+class _Refs(NamedTuple):
+    """References of one array in one manifest."""
+
+    path: str
+    manifest_id: str
+    coords: NDArray[np.uint32]
+    payloads: ChunkPayloads
+
+
+def _repeat(text: str, refs: _Refs) -> pa.Array:
+    return pa.repeat(text, len(refs.coords))
+
+
+def _indices(refs: _Refs) -> pa.Array:
+    count, ndim = refs.coords.shape
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(count + 1, dtype=np.int32) * ndim),
+        pa.array(refs.coords.reshape(-1).astype(np.int64)),
+    )
+
+
+def _kind(refs: _Refs) -> pa.Array:
+    return _KINDS.take(pa.array(refs.payloads.kind.astype(np.int64) - min(ChunkKind)))
+
+
+def _chunk_id(refs: _Refs) -> pa.Array:
+    return _ids_to_text(refs.payloads.chunk_id, refs.payloads.kind == ChunkKind.NATIVE)
+
+
+def _offset(refs: _Refs) -> pa.Array:
+    # The offset of inline bytes within a manifest is an implementation detail.
+    is_inline = refs.payloads.kind == ChunkKind.INLINE
+    return pa.array(refs.payloads.offset.astype(np.int64), mask=is_inline)
+
+
+class _ChunksTable(MetadataTable[_Refs]):
+    def partitions(self, source: SnapshotSource) -> list[Partition]:
+        """Group the manifests of the snapshot by their number of references."""
+        partitions: list[list[str]] = []
+        room = 0
+        for info in contents.base_snapshot(source.session()).manifest_files:
+            if not partitions or room < info.num_chunk_refs:
+                partitions.append([])
+                room = _REFS_PER_TASK
+            partitions[-1].append(str(info.id))
+            room -= info.num_chunk_refs
+        return [tuple(partition) for partition in partitions]
+
+    def read(
+        self, source: SnapshotSource, options: ReadOptions, partition: Partition
+    ) -> Iterator[pa.RecordBatch]:
+        del options
+        manifest_ids = map(ManifestId.parse, partition)
+        for manifest_id, node, refs in contents.refs_of_manifests(source.session(), manifest_ids):
+            for first in range(0, len(refs), BATCH_ROWS):
+                rows = slice(first, first + BATCH_ROWS)
+                batch = _Refs(
+                    node.path.value, str(manifest_id), refs.coords[rows], refs.payloads.rows(rows)
+                )
+                arrays = [column.value(batch) for column in self.columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+CHUNKS: Final = _ChunksTable(
+    Column("path", TEXT, lambda refs: _repeat(refs.path, refs)),
+    Column("chunk", INTS, _indices),
+    Column("type", TEXT, _kind),
+    Column("chunk_id", TEXT, _chunk_id),
+    Column(
+        "location",
+        TEXT,
+        lambda refs: _to_texts(refs.payloads.location, refs.payloads.locations),
+    ),
+    Column("offset", INT, _offset),
+    Column("length", INT, lambda refs: pa.array(refs.payloads.length.astype(np.int64))),
+    Column("etag", TEXT, lambda refs: _to_texts(refs.payloads.etag, refs.payloads.etags)),
+    Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified)),
+    Column("manifest_id", TEXT, lambda refs: _repeat(refs.manifest_id, refs)),
+)
+
+
+# -- files: files that virtual chunks refer to
+
+
+_TOTALS: Final = {"num_chunks": "sum", "total_bytes": "sum", "etag": "max", "last_modified": "max"}
+"""How rows of one file are merged; where checksums differ, the later one is kept."""
+
+
+class _VirtualRefs(NamedTuple):
+    """Virtual references, grouped by file: ``file[i]`` numbers the file of reference ``i``."""
+
+    payloads: ChunkPayloads
+    locations: NDArray[np.int32]
+    first: NDArray[np.int64]
+    file: NDArray[np.int64]
+
+    @classmethod
+    def group(cls, payloads: ChunkPayloads) -> _VirtualRefs:
+        locations, first = np.unique(payloads.location, return_index=True)
+        return cls(payloads, locations, first, np.searchsorted(locations, payloads.location))
+
+
+def _count_chunks(refs: _VirtualRefs) -> pa.Array:
+    return pa.array(np.bincount(refs.file, minlength=len(refs.locations)).astype(np.int64))
+
+
+def _sum_bytes(refs: _VirtualRefs) -> pa.Array:
+    totals = np.zeros(len(refs.locations), np.int64)
+    np.add.at(totals, refs.file, refs.payloads.length.astype(np.int64))
+    return pa.array(totals)
+
+
+class _FilesTable(MetadataTable[_VirtualRefs]):
+    def read(
+        self, source: SnapshotSource, options: ReadOptions, partition: Partition
+    ) -> Iterator[pa.RecordBatch]:
+        del options, partition
+        session = source.session()
+        parts = [self.schema.empty_table()]
+        num_pending = 0
+        manifest_ids = [info.id for info in contents.base_snapshot(session).manifest_files]
+        for _manifest_id, _node, refs in contents.refs_of_manifests(session, manifest_ids):
+            is_virtual = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
+            if len(is_virtual):
+                grouped = _VirtualRefs.group(refs.payloads.rows(is_virtual))
+                arrays = [column.value(grouped) for column in self.columns]
+                parts.append(pa.table(arrays, schema=self.schema))
+                num_pending += len(parts[-1])
+            # Amortized: each row is summed a few times, not once per manifest.
+            if num_pending > max(BATCH_ROWS, len(parts[0])):
+                parts, num_pending = [self._sum(pa.concat_tables(parts))], 0
+        totals = self._sum(pa.concat_tables(parts))
+        for batch in totals.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def _sum(self, rows: pa.Table) -> pa.Table:
+        """Merge the rows of each file."""
+        found = rows.group_by("location").aggregate(list(_TOTALS.items()))
+        found = found.select(["location", *("_".join(total) for total in _TOTALS.items())])
+        return found.rename_columns(self.schema.names).cast(self.schema)
+
+
+FILES: Final = _FilesTable(
+    Column("location", TEXT, lambda refs: _to_texts(refs.locations, refs.payloads.locations)),
+    Column("num_chunks", INT, _count_chunks),
+    Column("total_bytes", INT, _sum_bytes),
+    Column(
+        "etag",
+        TEXT,
+        lambda refs: _to_texts(refs.payloads.etag[refs.first], refs.payloads.etags),
+    ),
+    Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified[refs.first])),
+)
+
+
+# -- columns of payloads as Arrow arrays
+
+
+_DIGITS: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+
+
+def _to_texts(codes: NDArray[np.int32], table: Any) -> pa.Array:
+    if not len(table):
+        return pa.nulls(len(codes), pa.string())
+    return to_dictionary_array(codes, table).dictionary_decode().cast(pa.string())
+
+
+def _to_times(seconds: NDArray[np.uint32]) -> pa.Array:
+    return pa.array(seconds.astype(np.int64) * 1_000_000, TIME, mask=seconds == 0)
+
+
+def _ids_to_text(ids: NDArray[np.uint8], is_valid: NDArray[np.bool_]) -> pa.Array:
+    """Return ids in Crockford base 32, vectorized; null where not valid."""
+    count = len(ids)
+    if not is_valid.any():
+        return pa.nulls(count, pa.string())
+    bits = np.unpackbits(np.ascontiguousarray(ids), axis=1)
+    length = -(-bits.shape[1] // 5)
+    bits = np.pad(bits, ((0, 0), (0, length * 5 - bits.shape[1])))
+    digits = bits.reshape(count, length, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)
+    text = np.ascontiguousarray(_DIGITS[digits])
+    validity = np.packbits(is_valid, bitorder="little")
+    offsets = np.arange(count + 1, dtype=np.int32) * length
+    buffers = [pa.py_buffer(buffer) for buffer in (validity, offsets, text)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)

@@ -1,0 +1,90 @@
+"""All metadata tables by name, and the plan that reads one.
+
+The names follow Iceberg's metadata tables where those have an equivalent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from icefloe.errors import ErrorKind, FormatError
+from icefloe.inspection.repository import resolve_ref
+from icefloe.spark.reading.metadata_tables.chunk_tables import CHUNKS, FILES
+from icefloe.spark.reading.metadata_tables.repository_tables import (
+    HISTORY,
+    OPS_LOG,
+    REFS,
+    SNAPSHOTS,
+)
+from icefloe.spark.reading.metadata_tables.snapshot_tables import CHANGES, MANIFESTS, NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from icefloe.spark.reading.metadata_tables.table import MetadataTable, Partition
+    from icefloe.spark.reading.read_options import ReadOptions
+    from icefloe.spark.reading.snapshot_source import SnapshotSource
+
+METADATA_TABLES: Final[dict[str, MetadataTable[Any]]] = {
+    "snapshots": SNAPSHOTS,
+    "history": HISTORY,
+    "refs": REFS,
+    "nodes": NODES,
+    "manifests": MANIFESTS,
+    "chunks": CHUNKS,
+    "files": FILES,
+    "changes": CHANGES,
+    "ops_log": OPS_LOG,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPlan:
+    """`ReadPlan` of a metadata table; pickles, so it holds the name of the table."""
+
+    name: str
+    options: ReadOptions
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and their types."""
+        return METADATA_TABLES[self.name].schema
+
+    def partitions(self, source: SnapshotSource) -> list[Partition]:
+        """Return the partitions of the table, one per task."""
+        return METADATA_TABLES[self.name].partitions(source)
+
+    def read(self, source: SnapshotSource, partition: Partition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return METADATA_TABLES[self.name].read(source, self.options, partition)
+
+
+def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions) -> MetadataPlan:
+    """Plan the read of a metadata table.
+
+    Raises
+    ------
+    FormatError
+        If the spec version of the repository does not have the table.
+    RefNotFoundError
+        If ``changes`` names a ref that does not exist.
+    """
+    version = source.repository.spec_version
+    if name == "ops_log" and version < 2:
+        raise FormatError(
+            f"ops logs exist from format version 2 on, and {source.repository.storage.url} has "
+            f"version {version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
+            "table='history', which every version has",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
+    if name == "changes":
+        # Both ends are pinned now, so that every task and action compares the same snapshots.
+        refs = source.session().connection.refs.pin()
+        before, after = (
+            str(resolve_ref(refs, ref)) for ref in (str(options.from_ref), options.to_ref or "main")
+        )
+        options = replace(options, from_ref=before, to_ref=after)
+    return MetadataPlan(name, options)

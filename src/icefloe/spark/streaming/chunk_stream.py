@@ -1,0 +1,85 @@
+"""A stream of chunks: those that each commit wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.model.path import Path
+from icefloe.session import contents
+from icefloe.spark.reading.chunks import plan_chunks, read_chunks
+from icefloe.spark.streaming.commit_changes import Changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from icefloe.session import Session
+    from icefloe.spark.reading.chunks import ArrayChunks, ChunksPlan
+    from icefloe.spark.reading.read_options import ReadOptions
+    from icefloe.spark.streaming.commit_changes import Commit, CommitPart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkStreamPlan:
+    """`StreamPlan` of chunks."""
+
+    plan: ChunksPlan
+    group: str
+
+    @classmethod
+    def make(cls, session: Session, options: ReadOptions) -> ChunkStreamPlan:
+        """Plan the chunks of a snapshot."""
+        return cls(plan_chunks(session, options), options.group)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and their types."""
+        return self.plan.schema
+
+    def find_changes(self, commit: Commit) -> Iterator[Changes]:
+        """Yield the chunks of each array that a commit wrote."""
+        written = (
+            _find_all_chunks(commit.after, self.group)
+            if commit.diff is None
+            else commit.find_written_chunks()
+        )
+        for number, selected in enumerate(self.plan.arrays):
+            if selected.path in written and 0 not in selected.grid:
+                numbers = _number_chunks(selected, written[selected.path])
+                sizes = np.full(len(numbers), selected.chunk_bytes)
+                yield Changes(commit.info, number, numbers, sizes)
+
+    def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some chunks."""
+        ranges = [chunks for part in parts for chunks in part.ranges]
+        return read_chunks(session, self.plan, ranges)
+
+
+def _find_all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
+    """Return the stored chunks of the arrays directly below a group."""
+    found = {}
+    for node in contents.child_nodes(session, Path(group)):
+        if node.is_array:
+            parts = [refs.coords for refs in contents.fetch_chunk_refs(session, node.path)]
+            if any(map(len, parts)):
+                found[node.path.value] = np.concatenate(parts).astype(np.int64)
+    return found
+
+
+def _number_chunks(selected: ArrayChunks, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers that chunks have in the plan; those that are not selected have none."""
+    if not selected.chunks:
+        return np.zeros(min(len(chunks), 1), np.int64)
+    places = []
+    is_selected = np.ones(len(chunks), bool)
+    for along, numbers in zip(selected.chunks, chunks.T, strict=True):
+        place = np.searchsorted(along, numbers).clip(max=max(len(along) - 1, 0))
+        is_selected &= along[place] == numbers
+        places.append(place)
+    flat = np.ravel_multi_index([place[is_selected] for place in places], selected.grid)
+    return np.unique(flat)
