@@ -1,18 +1,17 @@
-"""Commits that happen once, however often they are tried.
+"""Idempotent commits: a job or micro-batch commits once, however often it is retried.
 
-A job or a stream has an *application* name and counts its *versions*: micro-batches, or a single
-one for a job that somebody gave a transaction id. A commit records both, and carries along the last
-version of every application that came before it, so that the nearest commit of the pipeline tells
-all of them, also after older ones expired. Whoever is about to commit looks there first, and again
-after each conflict: the conflict may be with itself, a commit whose answer was lost.
+A job or a stream has an *application* name and numbers its commits by *version*: the micro-batch, or
+0 for a job with a transaction id. Every commit of the pipeline records its own application and
+version, and carries forward the last version of each application before it, so that the most recent
+one answers for all, also after older ones expired. `commit_once` looks there before it commits, and
+again after each conflict: the conflict may be with its own commit, whose response was lost.
 
-Expiry: the tip of a branch never expires, so while it is a commit of the pipeline all that it
-carries is known. Commits of others carry nothing along. Once the last commit of the pipeline lies
-below such ones and expires itself, its record is gone, and an application counts as one that never
-committed: expire only what is older than any job or stream that may still be tried again.
+Expiration: the tip of a branch never expires, so its record stays while it is a commit of the
+pipeline. Other commits carry nothing forward. Once the last commit of the pipeline lies below such
+commits and expires, its record is gone, and an application counts as one that never committed:
+expire only what is older than any job or stream that may still be retried.
 
-What commits say is data like any other, and anybody can write it: a record that is not of the form
-that this module writes counts as none.
+Commit metadata is untrusted: a record that does not have the form written here counts as none.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ if TYPE_CHECKING:
     from icefloe.session.session import Session
 
 METADATA_KEY: Final = "icefloe"
-"""Where the metadata of a commit says what the pipeline did."""
+"""Key of the pipeline's record in the metadata of a commit."""
 
 _MAX_APPLICATIONS: Final = 1000
-"""How many applications are carried along; those that committed longest ago fall out, and are then
-looked for in the history itself."""
+"""Number of applications carried forward. Those that committed longest ago are dropped, and then
+searched for in the history."""
 
-_TRIES: Final = 1000
+_MAX_ATTEMPTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class JobId:
-    """Which commit this is: version ``version`` of an application's commits."""
+    """Identity of a commit: a version of an application."""
 
     application: str
     version: int = 0
@@ -54,14 +53,9 @@ class JobId:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that is in the history.
+    """A commit in the history: made now (``is_new``) or found.
 
-    Parameters
-    ----------
-    snapshot_id
-        Its snapshot; None if it is known to have been there and has expired since.
-    is_new
-        Whether it was made now, rather than found.
+    ``snapshot_id`` is None if the commit is known to have been made and has expired since.
     """
 
     snapshot_id: str | None
@@ -69,10 +63,10 @@ class Committed:
 
 
 def find_committed(repository: Repository, branch: str, job: JobId) -> Committed | None:
-    """Look whether a branch has a commit already, or one of a later version.
+    """Return the commit of a job, or of a later version, if the branch has one.
 
-    Ends at the first record that can tell; only if many applications committed, and not this one
-    of late, the whole history is gone through.
+    Stops at the first record that decides it. Walks the whole history only if very many applications
+    committed since this one did.
     """
     is_known = False
     for info in repository.ancestry(branch=branch):
@@ -84,9 +78,9 @@ def find_committed(repository: Repository, branch: str, job: JobId) -> Committed
             continue
         last = applications.get(job.application)
         if last is not None and last >= job.version:
-            is_known = True  # somewhere below; only for its id
+            is_known = True  # walk on to find its id
         elif last is not None or len(applications) < _MAX_APPLICATIONS:
-            return None  # nothing fell out of this record: what it does not tell is not there
+            return None  # the record is complete
     return Committed(None, is_new=False) if is_known else None
 
 
@@ -105,21 +99,17 @@ def commit_once(
 
     Parameters
     ----------
-    repository, session
-        The session's branch gets the commit; what others committed since is rebased over.
-    message, metadata
-        As for every commit.
     job
-        Which commit it is. Without it a commit whose answer is lost cannot be recognised.
+        Identity of the commit. Without one, a commit whose response is lost is not recognised.
     about
-        What the pipeline says of it: the kind of job, its sources, what was left out.
+        Record of the pipeline: the kind of job, its sources, what was left out.
     solver
-        Who decides about conflicts; any conflict fails if not given.
+        Resolves conflicts with commits made since; every conflict fails if None.
 
     Raises
     ------
     RebaseFailedError
-        If others changed the same chunks or nodes. Nothing was committed.
+        If other commits changed the same chunks or nodes. Nothing was committed.
     """
     branch = session.branch
     if branch is None:
@@ -127,19 +117,19 @@ def commit_once(
             "only a writable session commits: take repository.writable_session(branch)",
             kind=ErrorKind.READ_ONLY_SESSION,
         )
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_ATTEMPTS):
         if job is not None:
             found = find_committed(repository, branch, job)
             if found is not None:
                 return found
-        record = {**(about or {}), **_carried(repository, session.snapshot_id, job)}
+        record = {**(about or {}), **_build_record(repository, session.snapshot_id, job)}
         try:
             recorded = {**(metadata or {}), METADATA_KEY: record}
             made = session.commit(message, recorded, policy=policy)
         except RebaseFailedError:
             raise
         except ConflictError:
-            if attempt + 1 == _TRIES:
+            if attempt + 1 == _MAX_ATTEMPTS:
                 raise
         else:
             return Committed(made, is_new=True)
@@ -148,22 +138,23 @@ def commit_once(
         try:
             session.rebase(solver or ConflictDetector(), policy=policy)
         except ConflictError:
-            # Perhaps with the same commit, made by another attempt: then all is well.
+            # The conflict may be with this very commit, made by another attempt.
             found = None if job is None else find_committed(repository, branch, job)
             if found is None:
                 raise
             return found
-    raise AssertionError("the last try raises or returns")
+    raise AssertionError("the last attempt raises or returns")
 
 
-def _carried(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
-    """Tell what a commit records of its own job and of those before it."""
-    told = (_applications(_record(info.metadata)) for info in repository.ancestry(snapshot_id=base))
-    applications = dict(next((one for one in told if one is not None), {}))
+def _build_record(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
+    """Return the versions that a commit records: its own, and those carried forward."""
+    history = repository.ancestry(snapshot_id=base)
+    records = (_applications(_record(info.metadata)) for info in history)
+    applications = dict(next((record for record in records if record is not None), {}))
     own: dict[str, Any] = {}
     if job is not None:
         own = {"application": job.application, "version": job.version}
-        applications.pop(job.application, None)  # the last to commit goes to the end
+        applications.pop(job.application, None)  # the most recent comes last
         applications[job.application] = job.version
     kept = list(applications.items())[-_MAX_APPLICATIONS:]
     return {**own, "applications": dict(kept)}
@@ -175,9 +166,9 @@ def _record(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _applications(record: Mapping[str, Any]) -> dict[str, int] | None:
-    """Return the last version of each application that a record carries; None if it has no such."""
+    """Return the last version of each application in a record; None if it has none."""
     applications = record.get("applications")
     if not isinstance(applications, dict):
         return None
-    is_ours = all(type(version) is int for version in applications.values())
-    return applications if is_ours else None
+    is_valid = all(type(version) is int for version in applications.values())
+    return applications if is_valid else None

@@ -1,10 +1,9 @@
-"""Manifests that are too many: which belong together, and what they become.
+"""Merges the many small manifests that appends and small commits leave.
 
-Every append gives an array one manifest more, and every commit of a small array a file of its own.
-Neighbours of one array are joined up to the size that `virtualize` makes them, within the cells of
-the repository's rules; manifests of that size stay. Small arrays share files, as they do after a
-usual commit: with others of as many dimensions, so that coordinates are read without the rest.
-Pure but for fetching small manifests, and those that go.
+Neighbouring manifests of an array are merged up to the size that `virtualize` writes, within the
+cells of the splitting configuration. Small arrays with the same number of dimensions share a file,
+as after any commit, so that coordinates are read without the rest. Pure except for fetching
+manifests.
 """
 
 from __future__ import annotations
@@ -37,15 +36,11 @@ _FEW: Final = _SHARED_BYTES // _BYTES_PER_REF
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some manifests of an array that are one afterwards, in the array's order.
+class MergedManifest:
+    """Manifests of an array that become one, in the array's order.
 
-    Parameters
-    ----------
-    number
-        Which of the array's parts it is.
-    count, size_bytes
-        How many references it has, and about how large they are.
+    ``number`` is its position among those of the array, ``count`` and ``size_bytes`` are the number
+    and the approximate size of its references.
     """
 
     node: NodeSnapshot
@@ -56,37 +51,24 @@ class Part:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions of the array."""
+        """Number of dimensions of the array."""
         data = self.node.node_data
         return len(data.shape) if isinstance(data, ArrayNodeData) else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Loose:
-    """What there is to do.
+class MergePlan:
+    """The content of each new file, and by how many files the repository shrinks."""
 
-    Parameters
-    ----------
-    files
-        For each new file, what goes into it.
-    fewer
-        How many files less there are afterwards.
-    """
-
-    files: tuple[tuple[Part, ...], ...] = ()
-    fewer: int = 0
+    files: tuple[tuple[MergedManifest, ...], ...] = ()
+    num_saved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MergeManifests:
-    """Puts manifests together, when the rest of a commit is known.
+    """Merges manifests while a commit is written.
 
-    Parameters
-    ----------
-    rules
-        How the grids of arrays are cut.
-    max_refs
-        How many references of an array go into one manifest at most.
+    ``max_refs`` is the maximum number of references of an array in one manifest.
     """
 
     rules: ManifestSplittingConfig
@@ -99,14 +81,14 @@ class MergeManifests:
         num_refs: Mapping[ManifestId, int],
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
     ) -> NewManifests:
-        """Make the manifests that take the place of loose ones."""
+        """Return the manifests of all arrays after merging."""
         gone: dict[NodeId, set[ManifestRef]] = {}
         new_refs: dict[NodeId, list[ManifestRef]] = {}
         made = []
-        for parts in self.find(nodes, manifests, num_refs, fetch).files:
+        for parts in self.plan(nodes, manifests, num_refs, fetch).files:
             ids = {ref.id for part in parts for ref in part.refs}
-            found = {one.id: one for one in fetch(ids)}
-            arrays = {part.node.id: _merged(part, found) for part in parts}
+            fetched = {manifest.id: manifest for manifest in fetch(ids)}
+            arrays = {part.node.id: _merge_refs(part, fetched) for part in parts}
             new = Manifest.of(
                 ManifestId.random(), {node: refs for node, refs in arrays.items() if len(refs)}
             )
@@ -123,17 +105,17 @@ class MergeManifests:
             refs[node_id] = (*stay, *new_refs.get(node_id, ()))
         return NewManifests(refs, made)
 
-    def find(
+    def plan(
         self,
         nodes: Iterable[NodeSnapshot],
         manifests: Mapping[NodeId, tuple[ManifestRef, ...]],
         num_refs: Mapping[ManifestId, int],
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
-    ) -> Loose:
-        """Say which manifests belong together; none, if there were not fewer files afterwards."""
-        arrays = sorted((node for node in nodes if node.is_array), key=lambda one: one.path)
+    ) -> MergePlan:
+        """Return which manifests to merge; an empty plan if that would not save files."""
+        arrays = sorted((node for node in nodes if node.is_array), key=lambda node: node.path)
         users = Counter(id_ for node in arrays for id_ in {ref.id for ref in manifests[node.id]})
-        # The others have one user and are large: what the snapshot says of them is enough.
+        # Large manifests of a single array need not be fetched: the snapshot has their counts.
         small = [id_ for id_, count in users.items() if count > 1 or num_refs[id_] < _FEW]
         sizes = {}
         for manifest in fetch(small):
@@ -141,7 +123,7 @@ class MergeManifests:
                 own = manifest.array(node_id)
                 if own is not None:
                     sizes[manifest.id, node_id] = len(own), _size_bytes(own)
-        parts = []
+        merged = []
         for node in arrays:
             refs = manifests[node.id]
             of_node = [
@@ -150,32 +132,34 @@ class MergeManifests:
                 else (num_refs[ref.id], num_refs[ref.id] * _BYTES_PER_REF)
                 for ref in refs
             ]
-            groups = self._neighbours(node, refs, [count for count, _ in of_node])
+            groups = self._group_neighbours(node, refs, [count for count, _ in of_node])
             for number, rows in enumerate(groups):
                 count, size = (sum(of_node[row][which] for row in rows) for which in (0, 1))
-                parts.append(Part(node, tuple(refs[row] for row in rows), number, count, size))
-        files = [own for own in _files(parts) if _is_loose(own)]
-        used = Counter(ref.id for own in files for part in own for ref in part.refs)
+                merged.append(
+                    MergedManifest(node, tuple(refs[row] for row in rows), number, count, size)
+                )
+        files = [parts for parts in _assign_files(merged) if _has_several(parts)]
+        used = Counter(ref.id for parts in files for part in parts for ref in part.refs)
         all_used = Counter(ref.id for node in arrays for ref in manifests[node.id])
-        fewer = sum(all_used[id_] == count for id_, count in used.items()) - len(files)
-        return Loose(tuple(files), fewer) if fewer > 0 else Loose()
+        num_saved = sum(all_used[id_] == count for id_, count in used.items()) - len(files)
+        return MergePlan(tuple(files), num_saved) if num_saved > 0 else MergePlan()
 
-    def _neighbours(
+    def _group_neighbours(
         self, node: NodeSnapshot, refs: Sequence[ManifestRef], counts: Sequence[int]
     ) -> list[list[int]]:
-        """Say which manifests of an array become one: neighbours in one cell, up to a size."""
-        alone = [[number] for number in range(len(refs))]
+        """Group the manifests of an array that become one: neighbours in one cell, up to a size."""
+        singles = [[number] for number in range(len(refs))]
         data = node.node_data
         if not isinstance(data, ArrayNodeData) or len(refs) < 2:
-            return alone
+            return singles
         ndim = len(data.shape)
         if not ndim or any(len(ref.extents.ranges) != ndim for ref in refs):
-            return alone
+            return singles
         grid = [dimension.num_chunks for dimension in data.shape]
         extents = [ref.extents for ref in refs]
         cells, ends = find_cell_boxes(extents, split_sizes(self.rules, node.path, data), grid)
         in_one_cell = np.all(ends - cells == 1, axis=1)
-        boxes = np.array([one.ranges for one in extents], np.int64)
+        boxes = np.array([extent.ranges for extent in extents], np.int64)
         lows, highs = boxes[:, :, 0], boxes[:, :, 1]
         runs: list[list[int]] = []
         total = 0
@@ -194,18 +178,18 @@ class MergeManifests:
                 found.append(run)
                 continue
             low, high = lows[run].min(axis=0), highs[run].max(axis=0)
-            # Readers look into the first manifest that fits: a box around these may have no others.
+            # Readers use the first manifest whose extents fit: no other may overlap the merged box.
             is_apart = int(np.all((lows < high) & (highs > low), axis=1).sum()) == len(run)
             found += [sorted(run)] if is_apart else [[row] for row in run]
         return found
 
 
-def _files(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
-    """Say what goes into one file: a large part, or small ones of arrays of as many dimensions.
+def _assign_files(parts: Iterable[MergedManifest]) -> Iterator[tuple[MergedManifest, ...]]:
+    """Yield the content of each file: a large part, or small parts of equal dimensionality.
 
-    Of arrays with several parts the first ones go together, the second ones, and so on.
+    The first parts of arrays share files, then the second ones, and so on.
     """
-    shared: dict[tuple[int, int], list[Part]] = {}
+    shared: dict[tuple[int, int], list[MergedManifest]] = {}
     sizes: Counter[tuple[int, int]] = Counter()
     for part in parts:
         if part.size_bytes >= _SHARED_BYTES:
@@ -220,7 +204,7 @@ def _files(parts: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
     yield from map(tuple, shared.values())
 
 
-def _is_loose(parts: Sequence[Part]) -> bool:
+def _has_several(parts: Sequence[MergedManifest]) -> bool:
     return len({ref.id for part in parts for ref in part.refs}) > 1
 
 
@@ -229,11 +213,11 @@ def _size_bytes(refs: ArrayManifest) -> int:
     return len(refs) * _BYTES_PER_REF + int(inline.sum())
 
 
-def _merged(part: Part, found: Mapping[ManifestId, Manifest]) -> ArrayManifest:
-    """Put references together; of two to one chunk the first manifest's counts."""
+def _merge_refs(part: MergedManifest, manifests: Mapping[ManifestId, Manifest]) -> ArrayManifest:
+    """Join references; of two to the same chunk, that of the first manifest counts."""
     own = []
     for ref in part.refs:
-        refs = found[ref.id].array(part.node.id)
+        refs = manifests[ref.id].array(part.node.id)
         if refs is None:
             continue
         if ref.extents.ranges:

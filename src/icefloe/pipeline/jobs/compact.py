@@ -24,7 +24,7 @@ from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import CommitPolicy
-from icefloe.session.manifest_merging import Loose, MergeManifests
+from icefloe.session.manifest_merging import MergeManifests, MergePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -220,7 +220,7 @@ def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) 
         if part.node.path.value not in moving:
             along += min(part.count, refs.others[part.node.path.value])
     require_chunk_limit(len(refs.object) + along, max_chunks, "")
-    return replace(work, loose_manifests=loose.fewer)
+    return replace(work, loose_manifests=loose.num_saved)
 
 
 def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
@@ -337,7 +337,7 @@ def _object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.array([listed.get(name, 0) for name in names], np.int64)
 
 
-def _loose_manifests(session: Session, snapshot: Snapshot, merge: MergeManifests) -> Loose:
+def _loose_manifests(session: Session, snapshot: Snapshot, merge: MergeManifests) -> MergePlan:
     """Find the manifests of a snapshot that are to be merged."""
     assets = session.connection.assets
     manifests = {
@@ -345,7 +345,7 @@ def _loose_manifests(session: Session, snapshot: Snapshot, merge: MergeManifests
         for node in snapshot.nodes
         if isinstance(node.node_data, ArrayNodeData)
     }
-    return merge.find(
+    return merge.plan(
         snapshot.nodes,
         manifests,
         {info.id: info.num_chunk_refs for info in snapshot.manifest_files},
