@@ -1,61 +1,45 @@
-"""The commands that start jobs of `icefloe.pipeline`: their options, their help, no logic."""
+"""The commands that run jobs of `icefloe.pipeline`: options and help, no logic."""
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icefloe.cli.arguments import (
-    WHERE_IT_RUNS,
-    AsJson,
-    Containers,
-    Group,
-    Master,
-    Ref,
-    Remote,
-    RepositoryPlace,
-    read_json,
-)
-from icefloe.cli.job_runner import Engine, run_job
+from icefloe.cli.arguments import Containers, Group, Ref, RepositoryPlace, read_json
+from icefloe.cli.job_options import JobOptions, commands, job_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from icefloe.repository import Repository
 
-Command = TypeVar("Command", bound="Callable[..., Any]")
-commands = typer.Typer(rich_markup_mode="rich")
-_PANEL = "Jobs on Spark"
-_COMMIT = "The commit"
+__all__ = ["commands"]
 
 
 class OnError(StrEnum):
-    """What becomes of sources in which something is wrong."""
+    """Handling of bad sources."""
 
     RAISE = "raise"
     SKIP = "skip"
 
 
 class Order(StrEnum):
-    """How files follow each other."""
+    """Order of files."""
 
     GIVEN = "given"
     COORDINATES = "coordinates"
 
 
 class Format(StrEnum):
-    """What exports are written in."""
+    """Export formats."""
 
     ZARR = "zarr"
     PARQUET = "parquet"
 
 
 class Method(StrEnum):
-    """How several items become one."""
+    """Aggregation methods."""
 
     MEAN = "mean"
     SUM = "sum"
@@ -66,40 +50,30 @@ class Method(StrEnum):
 
 
 class Layout(StrEnum):
-    """How levels are laid out."""
+    """Layouts of levels."""
 
     PLAIN = "plain"
     OME = "ome"
 
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
-    if found is None or found[2] not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is no size: give one such as 256MB")
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
-def _lengths(text: str) -> Any:
-    """Read ``time=365,lat=10`` as lengths by dimension, ``365,10`` as a shape, ``2`` as both."""
+def _parse_lengths(text: str) -> Any:
+    """Parse ``time=365,lat=10`` as lengths by dimension, and ``365,10`` or ``2`` as a tuple."""
     try:
         if "=" in text:
-            pairs = [one.split("=") for one in text.split(",")]
+            pairs = [item.split("=") for item in text.split(",")]
             return {name.strip(): int(length) for name, length in pairs}
-        return tuple(int(one) for one in text.split(","))
+        return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise typer.BadParameter(
             f"{text!r}: give lengths by dimension, as time=365,lat=10 (-1 is a whole dimension)"
         ) from error
 
 
-def _types(text: str) -> Any:
-    """Read ``float32`` as the data type of all, ``t2m=float32,rain=int16`` as those of some."""
+def _parse_types(text: str) -> Any:
+    """Parse ``float32`` as a data type for all, ``t2m=float32,rain=int16`` as one per variable."""
     if "=" not in text:
         return text.strip()
-    pairs = [one.partition("=") for one in text.split(",")]
+    pairs = [item.partition("=") for item in text.split(",")]
     return {name.strip(): dtype.strip() for name, _, dtype in pairs}
 
 
@@ -128,12 +102,6 @@ _Dims = Annotated[
     ),
 ]
 _Dim = Annotated[str, typer.Option("--dim", "-d", metavar="NAME", help="The dimension that grows.")]
-_Branch = Annotated[
-    str,
-    typer.Option(
-        "--branch", "-b", metavar="NAME", rich_help_panel=_COMMIT, help="The branch that gets it."
-    ),
-]
 _OrderOption = Annotated[
     Order | None,
     typer.Option("--order", help="By coordinates where files have them, or as given."),
@@ -157,13 +125,14 @@ _Chunks = Annotated[
     Any,
     typer.Option(
         "--chunks",
-        parser=_lengths,
+        parser=_parse_lengths,
         metavar="DIM=N,…",
         help="Lengths of chunks, as time=30,lat=-1; -1 is the whole dimension.",
     ),
 ]
 _Shards = Annotated[
-    Any, typer.Option("--shards", parser=_lengths, metavar="DIM=N,…", help="Lengths of shards.")
+    Any,
+    typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Lengths of shards."),
 ]
 _Codecs = Annotated[
     Any,
@@ -176,66 +145,18 @@ _DTypes = Annotated[
     Any,
     typer.Option(
         "--dtype",
-        parser=_types,
+        parser=_parse_types,
         metavar="[NAME=]TYPE,…",
         help="Another data type: float32, or by variable t2m=float32,rain=float64.",
     ),
 ]
-_TransactionId = Annotated[
-    str | None,
-    typer.Option(
-        "--transaction-id",
-        metavar="ID",
-        rich_help_panel=_COMMIT,
-        help="The name of this job: run twice with one name, it commits once.",
-    ),
-]
-_Message = Annotated[
-    str | None,
-    typer.Option(
-        "--message", "-m", metavar="TEXT", rich_help_panel=_COMMIT, help="What history shows."
-    ),
-]
-_MaxChunks = Annotated[
-    int,
-    typer.Option(
-        "--max-chunks",
-        min=1,
-        rich_help_panel=WHERE_IT_RUNS,
-        help="Refuse more than so many: this process holds a reference to each.",
-    ),
-]
-_DEFAULT_MAX_CHUNKS: Final = 10_000_000
-
-_TaskBytes = Annotated[
-    Any,
-    typer.Option(
-        "--task-bytes",
-        parser=_size,
-        metavar="SIZE",
-        rich_help_panel=WHERE_IT_RUNS,
-        help="What a task may hold in memory.",
-    ),
-]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and touch nothing.")]
-_Spark = Annotated[
-    bool,
-    typer.Option(
-        "--spark/--no-spark",
-        rich_help_panel=WHERE_IT_RUNS,
-        help="On Spark, or in this one process: quicker for small jobs.",
-    ),
-]
 
 
-def _job(epilog: str) -> Callable[[Command], Command]:
-    return commands.command(epilog=epilog, rich_help_panel=_PANEL)
-
-
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe virtualize weather 'archive/*.nc' --create --container archive\n\n"
-    "  icefloe virtualize s3://bucket/weather 's3://archive/2024/*.nc' --dim time --dry-run"
+    "  icefloe virtualize s3://bucket/weather 's3://archive/2024/*.nc' --dim time --dry-run",
+    omit=("max_chunks", "task_bytes"),
 )
 def virtualize(
     repository: RepositoryPlace,
@@ -244,56 +165,40 @@ def virtualize(
     table: _Table = None,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
     group: Group = "/",
-    branch: _Branch = "main",
     order: _OrderOption = None,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     create: _Create = False,
     spec_version: _SpecVersion = None,
     containers: Containers = None,
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Make one dataset of many files without copying them: chunks stay where they are."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    files = _listed(sources, table)
+    files = _list_sources(sources, table)
     opened = _open_or_create(
         repository,
         files,
         create=create,
         spec_version=spec_version,
-        dry_run=dry_run,
+        dry_run=job.dry_run,
         containers=containers or (),
         referred=files,
     )
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.virtualize(
-            session,
-            opened,
-            files,
-            dims=dims,
-            group=group,
-            branch=branch,
-            order=_value(order),
-            on_error=_value(on_error),
-            parse_options=_parse_options(drop),
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    job.run(
+        pipeline.virtualize,
+        opened,
+        files,
+        dims=dims,
+        group=group,
+        order=_value(order),
+        on_error=_value(on_error),
+        parse_options=_parse_options(drop),
     )
 
 
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe ingest weather 'archive/*.nc' --create --chunks time=30,lat=90,lon=90\n\n"
     "  icefloe ingest s3://bucket/weather 's3://archive/**/*.nc' --unpack --dtype float32"
@@ -305,7 +210,6 @@ def ingest(
     table: _Table = None,
     dims: _Dims = ["time"],  # noqa: B006 - typer reads it
     group: Group = "/",
-    branch: _Branch = "main",
     chunks: _Chunks = None,
     shards: _Shards = None,
     codecs: _Codecs = None,
@@ -327,56 +231,39 @@ def ingest(
     drop: _Drop = None,
     create: _Create = False,
     spec_version: _SpecVersion = None,
-    task_bytes: _TaskBytes = "256MB",
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Copy many files into the repository as one dataset, in chunks of your choice."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    files = _listed(sources, table)
+    files = _list_sources(sources, table)
     opened = _open_or_create(
         repository,
         files,
         create=create,
         spec_version=spec_version,
-        dry_run=dry_run,
+        dry_run=job.dry_run,
         sources=files,
     )
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.ingest(
-            session,
-            opened,
-            files,
-            dims=dims,
-            group=group,
-            branch=branch,
-            chunks=chunks,
-            shards=shards,
-            codecs=codecs,
-            unpack=unpack,
-            dtype=dtype,
-            pack=pack,
-            order=_value(order),
-            on_error=_value(on_error),
-            parse_options=_parse_options(drop),
-            task_bytes=task_bytes,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    job.run(
+        pipeline.ingest,
+        opened,
+        files,
+        dims=dims,
+        group=group,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        unpack=unpack,
+        dtype=dtype,
+        pack=pack,
+        order=_value(order),
+        on_error=_value(on_error),
+        parse_options=_parse_options(drop),
     )
 
 
-@_job(
+@job_command(
     "Example:  icefloe append weather 'archive/2025-*.nc'\n\n"
     "Files that were appended before are left alone, so that it can run every hour."
 )
@@ -387,7 +274,6 @@ def append(
     table: _Table = None,
     dim: _Dim = "time",
     group: Group = "/",
-    branch: _Branch = "main",
     virtual: Annotated[
         bool | None,
         typer.Option(
@@ -397,49 +283,32 @@ def append(
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     containers: Containers = None,
-    task_bytes: _TaskBytes = "256MB",
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Add new files along a dimension; those that are there already are left alone."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.jobs.append import holds_virtual_chunks  # noqa: PLC0415
 
-    files = _listed(sources, table)
+    files = _list_sources(sources, table)
     open_with = partial(
-        pipeline.open_repository, repository, containers=containers or (), dry_run=dry_run
+        pipeline.open_repository, repository, containers=containers or (), dry_run=job.dry_run
     )
     if virtual is None:
-        virtual = holds_virtual_chunks(open_with(), group, dim, branch=branch)
+        virtual = holds_virtual_chunks(open_with(), group, dim, branch=job.branch)
     opened = open_with(referred=files) if virtual else open_with(sources=files)
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.append(
-            session,
-            opened,
-            files,
-            dim=dim,
-            group=group,
-            branch=branch,
-            virtual=virtual,
-            on_error=_value(on_error),
-            parse_options=_parse_options(drop),
-            task_bytes=task_bytes,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    job.run(
+        pipeline.append,
+        opened,
+        files,
+        dim=dim,
+        group=group,
+        virtual=virtual,
+        on_error=_value(on_error),
+        parse_options=_parse_options(drop),
     )
 
 
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe rechunk weather t2m --chunks time=-1,lat=10,lon=10 --target series/t2m\n\n"
     "  icefloe rechunk s3://bucket/weather / --chunks time=1 --dry-run"
@@ -459,46 +328,29 @@ def rechunk(
         str | None,
         typer.Option("--target", metavar="PATH", help="Where it goes; in place if not given."),
     ] = None,
-    branch: _Branch = "main",
     containers: Containers = None,
-    task_bytes: _TaskBytes = "256MB",
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Cut arrays into other chunks."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=dry_run)
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.rechunk(
-            session,
-            opened,
-            arrays[0] if len(arrays) == 1 else arrays,
-            chunks,
-            shards=shards,
-            codecs=codecs,
-            dtype=dtype,
-            target=target,
-            branch=branch,
-            task_bytes=task_bytes,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
+    job.run(
+        pipeline.rechunk,
+        opened,
+        arrays[0] if len(arrays) == 1 else arrays,
+        chunks,
+        shards=shards,
+        codecs=codecs,
+        dtype=dtype,
+        target=target,
     )
 
 
-@_job(
+@job_command(
     "Example:  icefloe materialize weather t2m --container s3://archive/\n\n"
-    "Containers are named, because reading them is what you allow here."
+    "Containers are named, because reading them is what you allow here.",
+    omit=(),
 )
 def materialize(
     repository: RepositoryPlace,
@@ -510,44 +362,25 @@ def materialize(
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="URL", help="Only chunks in these files.")
     ] = None,
-    branch: _Branch = "main",
     containers: Containers = None,
     on_error: _OnErrorOption = OnError.RAISE,
-    task_bytes: _TaskBytes = "256MB",
-    max_chunks: _MaxChunks = _DEFAULT_MAX_CHUNKS,
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Copy virtual chunks into the repository, so that it needs the files no more."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=dry_run)
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.materialize(
-            session,
-            opened,
-            arrays or "/",
-            prefix=prefix,
-            branch=branch,
-            task_bytes=task_bytes,
-            max_chunks=max_chunks,
-            on_error=on_error.value,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
+    job.run(
+        pipeline.materialize,
+        opened,
+        arrays or "/",
+        prefix=prefix,
+        max_chunks=job.max_chunks,
+        on_error=on_error.value,
     )
 
 
-@_job("Example:  icefloe compact s3://bucket/weather --dry-run")
+@job_command("Example:  icefloe compact s3://bucket/weather --dry-run", omit=())
 def compact(
     repository: RepositoryPlace,
     *,
@@ -555,40 +388,21 @@ def compact(
         float,
         typer.Option("--min-live", min=0, max=1, help="Rewrite packs that are used less than so."),
     ] = 0.5,
-    branch: _Branch = "main",
-    task_bytes: _TaskBytes = "256MB",
-    max_chunks: _MaxChunks = _DEFAULT_MAX_CHUNKS,
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Put small objects and manifests together, and rewrite packs that are mostly dead."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository)
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.compact(
-            session,
-            opened,
-            min_live=min_live,
-            branch=branch,
-            task_bytes=task_bytes,
-            max_chunks=max_chunks,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    job.run(
+        pipeline.compact,
+        opened,
+        min_live=min_live,
+        max_chunks=job.max_chunks,
     )
 
 
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe pyramid weather t2m overview --factors lat=2,lon=2 --levels 4\n\n"
     "  icefloe pyramid cells image levels --layout ome --method nearest"
@@ -602,7 +416,7 @@ def pyramid(
         Any,
         typer.Option(
             "--factors",
-            parser=_lengths,
+            parser=_parse_lengths,
             metavar="DIM=N,…",
             help="How many items become one; a plain number is for the last two dimensions.",
         ),
@@ -612,47 +426,30 @@ def pyramid(
     ] = None,
     method: Annotated[Method, typer.Option("--method", help="How items become one.")] = Method.MEAN,
     layout: Annotated[Layout, typer.Option("--layout", help="For xarray, or OME.")] = Layout.PLAIN,
-    branch: _Branch = "main",
     containers: Containers = None,
-    task_bytes: _TaskBytes = "256MB",
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Make arrays at lower and lower resolutions, for maps that zoom."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=dry_run)
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.pyramid(
-            session,
-            opened,
-            source,
-            target,
-            factors=factors if isinstance(factors, dict) else factors[0],
-            levels=levels,
-            method=method.value,
-            layout=layout.value,
-            branch=branch,
-            task_bytes=task_bytes,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
+    job.run(
+        pipeline.pyramid,
+        opened,
+        source,
+        target,
+        factors=factors if isinstance(factors, dict) else factors[0],
+        levels=levels,
+        method=method.value,
+        layout=layout.value,
     )
 
 
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe export weather weather.zarr --ref v1.0 --chunks time=365\n\n"
-    "  icefloe export weather rows --format parquet --variable t2m --sel '{\"lat\": 52.5}'"
+    "  icefloe export weather rows --format parquet --variable t2m --sel '{\"lat\": 52.5}'",
+    omit=("max_chunks", "branch", "transaction_id", "message"),
 )
 def export(
     repository: RepositoryPlace,
@@ -681,45 +478,33 @@ def export(
         typer.Option("--partition-by", metavar="COLUMN", help="A folder per value (Parquet)."),
     ] = None,
     containers: Containers = None,
-    task_bytes: _TaskBytes = "256MB",
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Write a snapshot to a Zarr store, or as rows to Parquet."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
 
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=dry_run)
+    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.export(
-            session,
-            opened,
-            target,
-            format=format.value,
-            group=group,
-            snapshot_id=snapshot_id,
-            variables=variables or None,
-            chunks=chunks,
-            shards=shards,
-            codecs=codecs,
-            sel=sel,
-            isel=isel,
-            partition_by=partition_by or None,
-            task_bytes=task_bytes,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    job.run_export(
+        pipeline.export,
+        opened,
+        target,
+        format=format.value,
+        group=group,
+        snapshot_id=snapshot_id,
+        variables=variables or None,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        sel=sel,
+        isel=isel,
+        partition_by=partition_by or None,
     )
 
 
-@_job(
+@job_command(
     "Examples:\n\n"
     "  icefloe compute weather mymodule:celsius --input t2m --output t2m_celsius\n\n"
     "  icefloe compute weather mymodule:smooth -i air=t2m -o smooth --halo lat=1,lon=1"
@@ -744,7 +529,7 @@ def compute(
         Any,
         typer.Option(
             "--halo",
-            parser=_lengths,
+            parser=_parse_lengths,
             metavar="DIM=N,…",
             help="How many items of its neighbours a block gets.",
         ),
@@ -759,44 +544,26 @@ def compute(
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Try the function on a small block first.")
     ] = True,
-    branch: _Branch = "main",
     containers: Containers = None,
-    task_bytes: _TaskBytes = "256MB",
-    transaction_id: _TransactionId = None,
-    message: _Message = None,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
-    spark: _Spark = True,
+    job: JobOptions,
 ) -> None:
     """Make arrays from a Python function of blocks of other arrays."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.named_function import load_function  # noqa: PLC0415
 
     called = load_function(function)
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=dry_run)
-    named = [one.rpartition("=") for one in inputs]
-    run_job(
-        Engine(master, remote, spark),
-        lambda session, progress: pipeline.compute(
-            session,
-            opened,
-            called,
-            {name or path.rpartition("/")[2]: path for name, _, path in named},
-            {path: None if dtype is None else pipeline.Output(dtype) for path in outputs},
-            halo=halo if halo is None or isinstance(halo, dict) else halo[0],
-            boundary=boundary,
-            decode=decode,
-            probe=probe,
-            branch=branch,
-            task_bytes=task_bytes,
-            transaction_id=transaction_id,
-            message=message,
-            dry_run=dry_run,
-            progress=progress,
-        ),
-        as_json=as_json,
+    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
+    named = [item.rpartition("=") for item in inputs]
+    job.run(
+        pipeline.compute,
+        opened,
+        called,
+        {name or path.rpartition("/")[2]: path for name, _, path in named},
+        {path: None if dtype is None else pipeline.Output(dtype) for path in outputs},
+        halo=halo if halo is None or isinstance(halo, dict) else halo[0],
+        boundary=boundary,
+        decode=decode,
+        probe=probe,
     )
 
 
@@ -808,12 +575,12 @@ def _open_or_create(
 
     open_with = partial(pipeline.open_repository, place, create=create, **how)
     if create and not dry_run:
-        # Who mistypes a pattern learns it before a repository is made and Spark is started.
+        # A pattern without matches fails before the repository is created and Spark is started.
         find_sources(files, open_with(dry_run=True).readonly_session("main"))
     return open_with(dry_run=dry_run)
 
 
-def _listed(sources: list[str] | None, table: str | None) -> list[str]:
+def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:
     from icefloe.pipeline.files.source_files import read_source_table  # noqa: PLC0415 - brings zarr along
 
     if (table is None) == (not sources):

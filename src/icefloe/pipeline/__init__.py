@@ -1,8 +1,7 @@
-"""Jobs on Spark: virtualize, ingest, append, rechunk and the rest, each committed once.
+"""Jobs on Spark, each committed once: virtualize, ingest, append, rechunk and others.
 
-Each is a function of a Spark session, or None to work in this process alone, and a repository.
-PySpark is imported when a job meets a session, not before. The functions stand where modules of the
-same names would: ``from icefloe.pipeline.rechunk import …`` still finds what else is in those.
+Each job is a function of a Spark session, or None to run in this process, and a repository. PySpark
+is imported only if a session is given.
 """
 
 from icefloe.pipeline.jobs.append import append
@@ -15,15 +14,18 @@ from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.jobs.rechunk import rechunk
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import open_repository
+from icefloe.pipeline.options import CommitOptions, RunOptions
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 
 __all__ = [
+    "CommitOptions",
     "Failure",
     "JobFailedError",
     "Location",
     "Output",
     "Plan",
     "Report",
+    "RunOptions",
     "append",
     "compact",
     "compute",

@@ -1,24 +1,20 @@
-"""One run of a job: where it starts from, what Spark does for it, and its one commit.
+"""One run of a job: its base session, its Spark stages and its single commit.
 
-The driver opens a session at the branch's tip, makes nodes in it and forks it. Executors write
-chunks through copies of the fork and answer with change sets: references to what they wrote,
-never bytes, never a connection. The driver merges those and commits once. An attempt that is
-repeated, or that nobody waits for any more, leaves objects under names that nothing refers to.
+The driver opens a session at the tip of the branch, creates nodes in it and forks it. Executors
+write chunks through copies of the fork and return change sets: references to what they wrote,
+never bytes or connections. The driver merges these and commits once. Objects of repeated or
+abandoned attempts have names that nothing refers to.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from icefloe.errors import (
-    ErrorKind,
-    InvalidInputError,
-    RebaseFailedError,
-    SessionStateError,
-)
+from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import Session, contents
@@ -36,62 +32,61 @@ if TYPE_CHECKING:
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.model.ids import SnapshotId
+    from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
     from icefloe.session import ForkSession
     from icefloe.session.commit_policy import CommitPolicy
     from icefloe.session.exactly_once import Committed
     from icefloe.session.parallel_write import ChangeSet
-    from icefloe.spark.engine.progress import Progress
     from icefloe.spark.engine.tasks import Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-TASK_BYTES: Final = 256_000_000
-"""How much of an array a task holds in memory, unless somebody says otherwise."""
+_log = logging.getLogger(__name__)
 
 _MIN_TASK_BYTES: Final = 8_000_000
-"""Less work than this is not worth a Spark task of its own."""
+"""Less work does not justify a Spark task."""
 
 _WAVES: Final = 3
-"""Into how many tasks per core work is cut where there is enough of it."""
+"""Desired tasks per core."""
 
 _MAX_FAILURES: Final = 100
-"""A task that failed with so many pieces does not try the rest."""
+"""A task stops after this many failed units."""
 
 _MAX_SHOWN: Final = 5
-"""So many conflicts are told of one by one."""
+"""Conflicts listed in a message."""
 
-_REMEDY: Final = "see to the cause and start the job again"
+REMEDY: Final = "fix the cause and run the job again"
 _REMEDY_FOR_SPARK: Final = (
-    "see to the cause and start the job again; if workers were killed, they may have lacked "
-    "memory: lower task_bytes"
+    f"{REMEDY}; if workers were killed, they may have run out of memory: lower task_bytes"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some work that is done at a time; a task does several, one after the other.
+class WorkUnit:
+    """The smallest part of a job that can fail by itself; a task runs several in sequence.
 
     Parameters
     ----------
-    what
-        Which array and which block, for whoever reads that it failed.
+    label
+        Names the part in failures, as an array and a box.
     size_bytes
-        How much memory it takes.
+        The memory that it needs.
     value
-        What the function of the job gets; pickles, and holds no secrets.
+        The argument of the work function; pickles, and holds no secrets.
     """
 
-    what: str
+    label: str
     size_bytes: int
     value: Any
 
 
-class Bench:
-    """What one task works with: the fork that it writes through, and arrays opened once.
+class TaskWriter:
+    """The fork that a task writes through, with a cache of open arrays.
 
-    ``left_out`` takes what a task could not do and went on without, and a reason for each.
+    ``left_out`` collects sources that could not be read, with the reason, where the job decides
+    whether to continue without them.
     """
 
     def __init__(self, fork: ForkSession) -> None:
@@ -99,12 +94,12 @@ class Bench:
         self.left_out: dict[str, str] = {}
         self._arrays: dict[tuple[int, str], zarr.Array[Any]] = {}
 
-    def target(self, path: str) -> zarr.Array[Any]:
-        """Open an array to write to."""
-        return self.source(self.fork, path)
+    def open_target(self, path: str) -> zarr.Array[Any]:
+        """Open an array of the fork for writing."""
+        return self.open_source(self.fork, path)
 
-    def source(self, session: Session, path: str) -> zarr.Array[Any]:
-        """Open an array of a session that lives as long as the task."""
+    def open_source(self, session: Session, path: str) -> zarr.Array[Any]:
+        """Open an array of a session that outlives the task."""
         key = (id(session), path)
         if key not in self._arrays:
             self._arrays[key] = open_array(
@@ -113,319 +108,299 @@ class Bench:
         return self._arrays[key]
 
 
-class Failed(NamedTuple):
-    """What a task answers that could not do all of its pieces."""
+class FailedUnits(NamedTuple):
+    """The result of a task with failed units."""
 
     failures: tuple[Failure, ...]
 
 
-class _Written(NamedTuple):
-    """What a task answers: references to what it wrote, and what it went on without."""
-
+class _TaskResult(NamedTuple):
     changes: ChangeSet
     left_out: dict[str, str]
 
 
 @dataclass(slots=True)
 class JobRun:
-    """A job under way.
+    """A running job.
 
     Parameters
     ----------
-    name
-        The kind of job.
     spark
-        A classic session or one of Spark Connect; without one this process does all tasks, one
-        after the other, to the same result.
+        A classic or Spark Connect session; None runs all tasks in this process.
     repository
-        As it is open for this job: small chunks are packed.
-    branch
-        Gets the commit.
+        Opened with packing of small chunks.
     session
-        What the commit is made from.
+        The session of the commit.
     identity
-        Which commit it is, if it is to be made only once.
-    task_bytes
-        What a task may hold in memory.
-    progress
-        Hears how far Spark is.
+        Makes the commit idempotent; None without a transaction id.
     """
 
     name: str
     spark: SparkSession | None
     repository: Repository
-    branch: str
     session: Session
-    identity: JobId | None
-    task_bytes: int
-    progress: Progress | None
+    options: JobOptions
+    identity: JobId | None = None
     started: float = field(default_factory=time.monotonic)
     chunks: int = 0
     bytes_written: int = 0
 
-    def __post_init__(self) -> None:
-        if self.task_bytes < 1:
-            raise InvalidInputError(
-                f"task_bytes is what a task may hold in memory, not {self.task_bytes}",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
-
     @classmethod
     def start(
-        cls,
-        name: str,
-        spark: SparkSession | None,
-        repository: Repository,
-        *,
-        branch: str,
-        transaction_id: str | None,
-        task_bytes: int,
-        progress: Progress | None,
+        cls, name: str, spark: SparkSession | None, repository: Repository, options: JobOptions
     ) -> JobRun:
-        """Open a session at the tip of a branch; nothing is written."""
-        if transaction_id == "":
-            raise InvalidInputError(
-                "the transaction_id is empty, and would stand for every job without one: name this "
-                "job, or leave it out",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
+        """Open a session at the tip of the branch; nothing is written."""
         if repository.config.packing is None:
             repository = repository.reopen(RepositoryConfig(packing=PackingConfig()))
-        session = repository.writable_session(branch)
-        identity = None if transaction_id is None else JobId(transaction_id)
-        return cls(name, spark, repository, branch, session, identity, int(task_bytes), progress)
+        commit = options.commit
+        session = repository.writable_session(commit.branch)
+        identity = None if commit.transaction_id is None else JobId(commit.transaction_id)
+        run = cls(name, spark, repository, session, options, identity)
+        where = "in this process" if spark is None else "on Spark"
+        _log.info("%s: started %s, branch %s at %s", name, where, commit.branch, run.base_id)
+        return run
 
     @property
     def base_id(self) -> SnapshotId:
-        """The snapshot that everything is read from."""
+        """The snapshot that the job reads."""
         return contents.base_id(self.session)
 
-    def reader(self) -> Session:
-        """Return a session at the snapshot that the job started from; it goes to executors."""
+    @property
+    def dry_run(self) -> bool:
+        """Whether only the plan is requested."""
+        return self.options.run.dry_run
+
+    @property
+    def task_bytes(self) -> int:
+        """The memory limit of a task."""
+        return self.options.run.task_bytes
+
+    def open_reader(self) -> Session:
+        """Return a read-only session at the base snapshot; it is sent to executors."""
         return Session(self.session.connection, self.base_id)
 
-    def scratch(self) -> ForkSession:
-        """Return a session for what is needed between two passes, and never committed."""
+    def fork_scratch(self) -> ForkSession:
+        """Return a session for intermediate data, which is never committed."""
         return scratch_fork(self.session)
 
     # -- planning
 
-    def earlier(self, *, dry_run: bool) -> Plan | Report | None:
-        """Tell that there is nothing to do, because this very job was committed before."""
+    def find_earlier(self) -> Plan | Report | None:
+        """Return the result of an earlier run with the same transaction id, or None."""
         if self.identity is None:
             return None
-        found = find_committed(self.repository, self.branch, self.identity)
+        found = find_committed(self.repository, self.options.commit.branch, self.identity)
         if found is None:
             return None
-        if dry_run:
-            where = found.snapshot_id or "a snapshot that has expired"
-            return self.plan(
-                [f"nothing: {self.identity.application!r} was committed as {where}"], 0
-            )
+        if self.dry_run:
+            snapshot = found.snapshot_id or "a snapshot that has expired"
+            step = f"nothing: {self.identity.application!r} was committed as {snapshot}"
+            return self.plan([step], 0)
         return self._report(found)
 
     def plan(
         self, steps: Iterable[str], tasks: int, *, is_estimate: bool = False, **sizes: int
     ) -> Plan:
-        """Describe what would be done."""
-        target = f"{self.repository.storage.url}, branch {self.branch}"
+        """Return a plan of this job."""
+        target = f"{self.repository.storage.url}, branch {self.options.commit.branch}"
         return Plan(self.name, target, tuple(steps), tasks, is_estimate=is_estimate, **sizes)
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
+        """The number of tasks that run concurrently."""
         return parallelism(self.spark)
 
     def min_boxes(self, total_bytes: int) -> int:
-        """Say into how many pieces work should be cut, so that all cores have some."""
+        """Return the number of units that keeps all cores busy."""
         return max(1, min(self.slots * _WAVES, total_bytes // _MIN_TASK_BYTES))
 
-    def grouped(self, pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
-        """Put pieces that follow each other together into tasks."""
-        goal = self._task_goal(sum(piece.size_bytes for piece in pieces))
-        tasks: list[tuple[Piece, ...]] = []
-        open_task: list[Piece] = []
+    def group_units(self, units: Sequence[WorkUnit]) -> list[tuple[WorkUnit, ...]]:
+        """Group consecutive units into tasks."""
+        goal = self._task_goal(sum(unit.size_bytes for unit in units))
+        tasks: list[tuple[WorkUnit, ...]] = []
+        task: list[WorkUnit] = []
         size = 0
-        for piece in pieces:
-            if open_task and size + piece.size_bytes > goal:
-                tasks.append(tuple(open_task))
-                open_task, size = [], 0
-            open_task.append(piece)
-            size += piece.size_bytes
-        if open_task:
-            tasks.append(tuple(open_task))
+        for unit in units:
+            if task and size + unit.size_bytes > goal:
+                tasks.append(tuple(task))
+                task, size = [], 0
+            task.append(unit)
+            size += unit.size_bytes
+        if task:
+            tasks.append(tuple(task))
         return tasks
 
     def count_tasks(self, total_bytes: int) -> int:
-        """Say into about how many tasks so much work is cut."""
+        """Estimate the number of tasks."""
         return -(-total_bytes // self._task_goal(total_bytes))
 
     def _task_goal(self, total_bytes: int) -> int:
         each = max(total_bytes // self.min_boxes(total_bytes), _MIN_TASK_BYTES)
         return min(self.task_bytes, each)
 
-    # -- working
+    # -- work
 
-    def write(
-        self, into: Session, pieces: Sequence[Piece], work: Callable[[Bench, Any], None]
+    def write_units(
+        self, into: Session, units: Sequence[WorkUnit], work: Callable[[TaskWriter, Any], None]
     ) -> list[Failure]:
-        """Let executors write pieces, and take over what they wrote; returns what they left out.
+        """Write units on executors and merge the changes; return the sources that were left out.
 
         Parameters
         ----------
         into
-            The session that the executors' forks are of, and are merged into.
-        pieces
-            No two of them write to one chunk.
+            Forked for the executors; their changes are merged into it.
+        units
+            No two of them write the same chunk.
         work
-            Writes one piece through the bench of its task; pickles, with what it reads from.
+            Writes one unit; pickles, with what it reads from.
 
         Raises
         ------
         JobFailedError
-            With all pieces that failed.
+            With all units that failed.
         """
-        tasks = self.grouped(pieces)
+        tasks = self.group_units(units)
         if not tasks:
             return []
         point = ForkPoint.of(into)
-        answers: list[_Written] = self.run(tasks, _write_through(point, work))
-        point.merge(into, (answer.changes for answer in answers))
+        results: list[_TaskResult] = self.run_tasks(tasks, _write_through(point, work))
+        point.merge(into, (result.changes for result in results))
         left_out: dict[str, str] = {}
-        for answer in answers:
-            left_out.update(answer.left_out)
+        for result in results:
+            left_out.update(result.left_out)
         return [Failure(source, left_out[source]) for source in sorted(left_out)]
 
-    def run(
-        self, tasks: Sequence[tuple[Piece, ...]], work: Callable[[tuple[Piece, ...]], Any]
+    def run_tasks(
+        self, tasks: Sequence[tuple[WorkUnit, ...]], work: Callable[[tuple[WorkUnit, ...]], Any]
     ) -> list[Any]:
-        """Let executors do tasks, and return their answers; one `Failed` fails the job."""
-        answers: list[Any] = []
+        """Run tasks on executors and return their results; `FailedUnits` fail the job."""
+        results: list[Any] = []
         failures: list[Failure] = []
-        outcomes = self.outcomes(tasks, work)
-        for task, outcome in zip(tasks, outcomes, strict=True):
+        for task, outcome in zip(tasks, self.run_stage(tasks, work), strict=True):
             if outcome.error is not None:
-                failures.append(Failure(_between(task), outcome.error))
-            elif isinstance(outcome.result, Failed):
+                failures.append(Failure(_format_range(task), outcome.error))
+            elif isinstance(outcome.result, FailedUnits):
                 failures += outcome.result.failures
             else:
-                answers.append(outcome.result)
+                results.append(outcome.result)
         if failures:
-            raise JobFailedError(self.name, failures, remedy=_REMEDY)
-        return answers
+            raise JobFailedError(self.name, failures, remedy=REMEDY)
+        return results
 
-    def outcomes(self, tasks: Sequence[T], work: Callable[[T], R]) -> list[Outcome[R]]:
-        """Let executors do tasks, and return what became of each."""
+    def run_stage(self, tasks: Sequence[T], work: Callable[[T], R]) -> list[Outcome[R]]:
+        """Run tasks on executors and return their outcomes."""
+        started = time.monotonic()
         try:
-            return run_tasks(self.spark, tasks, work, progress=self.progress)
+            outcomes = run_tasks(self.spark, tasks, work, progress=self.options.run.progress)
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
-            # Not a task that raised, which is an answer, but a worker that died again and again.
+            # A task that raises has an outcome; here a worker died repeatedly.
             reason = Failure("Spark", str(error).strip())
             raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
+        seconds = time.monotonic() - started
+        _log.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
+        return outcomes
 
-    def count(self, session: Session) -> None:
-        """Count what a session is about to commit."""
-        for columns in contents.changed_chunks(session):
-            self.chunks += len(columns)
-            self.bytes_written += int(columns.payloads.length.sum())
-
-    # -- the end
+    # -- commit
 
     def commit(
         self,
-        message: str,
+        summary: str,
         *,
         about: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None,
         solver: ConflictSolver | None = None,
         policy: CommitPolicy = NO_POLICY,
     ) -> Report:
-        """Commit the session, once."""
-        self.count(self.session)
-        record = {"job": self.name, "base": str(self.base_id), **about}
+        """Commit the session once; ``summary`` is the default message."""
+        for columns in contents.changed_chunks(self.session):
+            self.chunks += len(columns)
+            self.bytes_written += int(columns.payloads.length.sum())
         try:
             made = commit_once(
                 self.repository,
                 self.session,
-                message,
+                self.options.commit.message or summary,
                 self.identity,
-                about=record,
-                metadata=metadata,
+                about={"job": self.name, "base": str(self.base_id), **about},
+                metadata=self.options.commit.metadata,
                 solver=solver,
                 policy=policy,
             )
         except SessionStateError as error:
             if error.kind is not ErrorKind.NO_CHANGES_TO_COMMIT:
                 raise
-            return self.nothing()  # others did all of it meanwhile, and the solver took theirs
+            return self.report_nothing()  # concurrent commits superseded all changes
         except RebaseFailedError as error:
             shown = "; ".join(str(conflict) for conflict in error.conflicts[:_MAX_SHOWN])
             raise RebaseFailedError(
-                f"{self.name}: nothing was committed, because others changed the same meanwhile, "
-                f"up to commit {error.snapshot}: {shown}; look at it, and start the job again",
+                f"{self.name}: nothing was committed, because of conflicts with concurrent "
+                f"commits up to {error.snapshot}: {shown}; check them, and run the job again",
                 snapshot=error.snapshot,
                 conflicts=error.conflicts,
             ) from error
         return self._report(made)
 
-    def nothing(self) -> Report:
+    def report_nothing(self) -> Report:
         """Report that there was nothing to do."""
-        return Report(self.name, None, is_new=False, seconds=self._seconds)
+        _log.info("%s: nothing to do", self.name)
+        return Report(self.name, None, is_new=False, seconds=self.seconds)
 
     def _report(self, made: Committed) -> Report:
+        verb = "committed" if made.is_new else "found the earlier commit"
+        _log.info("%s: %s %s after %.1f s", self.name, verb, made.snapshot_id, self.seconds)
         return Report(
             self.name,
             made.snapshot_id,
             is_new=made.is_new,
             chunks=self.chunks if made.is_new else 0,
             bytes_written=self.bytes_written if made.is_new else 0,
-            seconds=self._seconds,
+            seconds=self.seconds,
         )
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
+        """The time since the start."""
         return time.monotonic() - self.started
 
 
-def doing(task: tuple[Piece, ...], work: Callable[[Any], None]) -> Failed | None:
-    """Do the pieces of a task one after the other; tells of all that fail, not of the first."""
+def run_units(task: tuple[WorkUnit, ...], work: Callable[[Any], None]) -> FailedUnits | None:
+    """Run the units of a task in sequence; return all failures, not only the first."""
     import zarr  # noqa: PLC0415 - in the worker
     from zarr.errors import ZarrUserWarning  # noqa: PLC0415 - in the worker
 
-    # What was never written stays so, also where the caller has Zarr set to write everything.
+    # Missing chunks stay missing, even if the caller configured Zarr to write empty chunks.
     sparse = zarr.config.set({"array.write_empty_chunks": False})
     with warnings.catch_warnings(), sparse:
-        # About codecs and types outside of Zarr's specification: files have what they have.
+        # Codecs and types outside the Zarr specification cannot be avoided in source files.
         warnings.simplefilter("ignore", ZarrUserWarning)
         failures: list[Failure] = []
-        for number, piece in enumerate(task):
+        for number, unit in enumerate(task):
             if len(failures) == _MAX_FAILURES:
                 reason = f"not tried, because {_MAX_FAILURES} before it failed"
-                failures.append(Failure(_between(task[number:]), reason))
+                failures.append(Failure(_format_range(task[number:]), reason))
                 break
             try:
-                work(piece.value)
-            except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
-                failures.append(Failure(piece.what, format_error(problem)))
-    return Failed(tuple(failures)) if failures else None
+                work(unit.value)
+            except Exception as problem:  # noqa: BLE001 - reported with all others
+                failures.append(Failure(unit.label, format_error(problem)))
+    return FailedUnits(tuple(failures)) if failures else None
 
 
 def _write_through(
-    point: ForkPoint, work: Callable[[Bench, Any], None]
-) -> Callable[[tuple[Piece, ...]], _Written | Failed]:
-    def write(task: tuple[Piece, ...]) -> _Written | Failed:
+    point: ForkPoint, work: Callable[[TaskWriter, Any], None]
+) -> Callable[[tuple[WorkUnit, ...]], _TaskResult | FailedUnits]:
+    def write(task: tuple[WorkUnit, ...]) -> _TaskResult | FailedUnits:
         # A worker runs several tasks with one copy of this function: each needs its own changes.
-        bench = Bench(point.fork())
-        failed = doing(task, lambda value: work(bench, value))
+        writer = TaskWriter(point.fork())
+        failed = run_units(task, lambda value: work(writer, value))
         if failed is not None:
             return failed
-        return _Written(task_changes(bench.fork), bench.left_out)
+        return _TaskResult(task_changes(writer.fork), writer.left_out)
 
     return write
 
 
-def _between(task: tuple[Piece, ...]) -> str:
-    first, last = task[0].what, task[-1].what
+def _format_range(task: tuple[WorkUnit, ...]) -> str:
+    first, last = task[0].label, task[-1].label
     return first if first == last else f"{first} to {last}"

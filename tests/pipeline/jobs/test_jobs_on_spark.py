@@ -19,8 +19,9 @@ from icefloe.pipeline.jobs.export import export
 from icefloe.pipeline.jobs.materialize import materialize
 from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.jobs.rechunk import rechunk
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, Report
-from icefloe.pipeline.run import Bench, JobRun, Piece, _write_through
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, _write_through
 from icefloe.session.parallel_write import ForkPoint
 from support.array_repositories import (
     array,
@@ -267,21 +268,13 @@ def test_what_tasks_get_and_answer_holds_no_credentials(tmp_path: Path) -> None:
         icefloe.local_filesystem_storage(str(tmp_path / "repo")), config, {prefix: key}
     )
     write_weather(repository)
-    run = JobRun.start(
-        "test",
-        None,
-        repository,
-        branch="main",
-        transaction_id=None,
-        task_bytes=1000,
-        progress=None,
-    )
+    run = JobRun.start("test", None, repository, merge_options(None, None, {"task_bytes": 1000}))
 
-    def work(bench: Bench, value: int) -> None:
-        bench.target("air")[value] = 3
+    def work(writer: TaskWriter, value: int) -> None:
+        writer.open_target("air")[value] = 3
 
     point = ForkPoint.of(run.session)
     assert secret.encode() in pickle.dumps(point)  # which is what goes in the function
-    task = (Piece("air", 1, 0),)
+    task = (WorkUnit("air", 1, 0),)
     answer = pickle.dumps(_write_through(point, work)(task))
     assert secret.encode() not in answer + pickle.dumps(task)

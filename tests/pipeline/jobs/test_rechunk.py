@@ -10,8 +10,10 @@ import zarr
 from zarr.codecs import BytesCodec, GzipCodec
 
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
+from icefloe.pipeline.arrays.array_copy import plan_array_copy
 from icefloe.pipeline.arrays.nodes import require_array
-from icefloe.pipeline.jobs.rechunk import plan_array_copy, rechunk
+from icefloe.pipeline.jobs.rechunk import rechunk
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from icefloe.pipeline.run import JobRun
 from support.array_repositories import (
@@ -274,12 +276,11 @@ def test_one_box_for_many_cores_becomes_two_passes(repository: icefloe.Repositor
     session = repository.writable_session("main")
     source = require_array(session, "a")
     target = source.with_chunks((730, 20, 20))
+    options = merge_options(None, None, {"task_bytes": 10**9})
     plans = {
-        kind: plan_array_copy(
-            kind("rechunk", None, repository, "main", session, None, 10**9, None), source, target
-        )
+        kind: plan_array_copy(kind("rechunk", None, repository, session, options), source, target)
         for kind in (JobRun, WideRun)
     }
-    assert (len(plans[JobRun].last), plans[JobRun].first) == (1, [])
-    assert len(plans[WideRun].first) >= 16
-    assert len(plans[WideRun].last) >= 16
+    assert (len(plans[JobRun].last_boxes), plans[JobRun].first_boxes) == (1, [])
+    assert len(plans[WideRun].first_boxes) >= 16
+    assert len(plans[WideRun].last_boxes) >= 16

@@ -78,6 +78,27 @@ class ArrayDocument:
         return tuple(self.document.get("dimension_names") or (None,) * len(self.shape))
 
     @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The user attributes."""
+        return self.document.get("attributes") or {}
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether numbers are packed by ``scale_factor`` or ``add_offset``."""
+        return bool({"scale_factor", "add_offset"} & self.attributes.keys())
+
+    @property
+    def is_coordinate(self) -> bool:
+        """Whether the array holds the labels of its only dimension, which has its name."""
+        return self.dimension_names == (self.path.rpartition("/")[2],)
+
+    def select_lengths(self, spec: Any) -> Any:
+        """Return the lengths of the dimensions that the array has; a tuple stays as it is."""
+        if not isinstance(spec, Mapping):
+            return spec
+        return {name: spec[name] for name in self.dimension_names if name in spec}
+
+    @property
     def write_unit(self) -> Shape:
         """The shape of one stored object: a shard, or a chunk without sharding."""
         grid = self.document["chunk_grid"]
@@ -256,7 +277,7 @@ class ArrayDocument:
 
     def _retype_attributes(self, target: np.dtype[Any]) -> dict[str, Any]:
         """Return the attributes for another data type: missing values follow it."""
-        attributes = dict(self.document.get("attributes") or {})
+        attributes = dict(self.attributes)
         if "_Unsigned" in attributes:
             raise self._invalid(
                 "the attribute _Unsigned reinterprets its values: keep the data type, or ingest "

@@ -121,6 +121,16 @@ def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
         )
 
 
+def format_box(path: str, box: Box) -> str:
+    """Format a box of an array, for failures."""
+    return f"{path} [{', '.join(f'{part.start}:{part.stop}' for part in box)}]"
+
+
+def box_bytes(box: Box, item_bytes: int) -> int:
+    """Return the memory of a box."""
+    return int(prod(part.stop - part.start for part in box)) * item_bytes
+
+
 def _require_box_limit(shape: Shape, box: Shape) -> None:
     """Raise if there are too many boxes: a few bytes of metadata can claim any shape."""
     count = count_boxes(shape, box)
@@ -148,8 +158,8 @@ class _Limits:
 
     def allow(self, box: Sequence[int]) -> bool:
         clipped = _clip(box, self.full)
-        pieces = count_boxes(self.full, clipped)
-        return prod(clipped) * self.item_bytes <= self.max_bytes and pieces >= self.min_boxes
+        units = count_boxes(self.full, clipped)
+        return prod(clipped) * self.item_bytes <= self.max_bytes and units >= self.min_boxes
 
 
 def _grow_box(unit: Shape, towards: Shape, limits: _Limits) -> Shape:

@@ -13,7 +13,7 @@ from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from icefloe.model.zarr_keys import chunk_prefix
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import Piece
+from icefloe.pipeline.run import WorkUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def chunk_key(path: str, indices: Sequence[int]) -> str:
     return "/".join([chunk_prefix(path_of(path)), *map(str, indices)])
 
 
-def plan_pieces(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[Piece]:
+def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[WorkUnit]:
     """Split rows of an array's references, in the given order, into pieces of (path, coords)."""
     if not len(order):
         return []
@@ -89,12 +89,12 @@ def plan_pieces(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> lis
     by_bytes = np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1
     by_count = np.arange(_PIECE_CHUNKS, len(order), _PIECE_CHUNKS)
     borders = np.unique(np.concatenate([by_bytes, by_count]))
-    pieces = []
+    units = []
     for rows in np.split(np.arange(len(order)), borders):
         coords = refs.coords[order[rows]]
-        what = f"{path} chunks {_format_indices(coords[0])} to {_format_indices(coords[-1])}"
-        pieces.append(Piece(what, int(sizes[rows].sum()), (path, coords)))
-    return pieces
+        label = f"{path} chunks {_format_indices(coords[0])} to {_format_indices(coords[-1])}"
+        units.append(WorkUnit(label, int(sizes[rows].sum()), (path, coords)))
+    return units
 
 
 async def _fetch(session: Session, keys: Sequence[str]) -> list[memoryview | Exception | None]:

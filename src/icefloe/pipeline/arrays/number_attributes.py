@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 MISSING: Final = ("_FillValue", "missing_value")
@@ -39,7 +41,7 @@ def encode_float_fill(value: float) -> str:
 
 
 def read_missing_numbers(
-    attributes: dict[str, Any], stored: np.dtype[Any], packed: np.dtype[Any]
+    attributes: Mapping[str, Any], stored: np.dtype[Any], packed: np.dtype[Any]
 ) -> list[Any]:
     """Return the missing values, converted to the type they are read as.
 

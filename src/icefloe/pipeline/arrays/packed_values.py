@@ -10,8 +10,8 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import CODECS
+from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.number_attributes import read_missing_numbers, read_numbers
-from icefloe.pipeline.jobs.rechunk import fitting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class ValueDecoder:
         found += self.offset
         for number in self.missing:
             found[numbers == number] = np.nan
-        return np.asarray(fitting(found, np.dtype(self.dtype)))
+        return np.asarray(cast_values(found, np.dtype(self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,8 @@ def unpack_array(
     With ``always``, an array without packing attributes is decoded too, and missing values become
     NaN. Raises `InvalidInputError` if values cannot have ``dtype``.
     """
-    attributes = array.document.get("attributes", {})
-    is_packed = "scale_factor" in attributes or "add_offset" in attributes
-    if not (is_packed or always) or array.dtype.kind not in "iuf":
+    attributes = array.attributes
+    if not (array.is_packed or always) or array.dtype.kind not in "iuf":
         return array, None
     scale, offset = (
         _factor(array, name, usual) for name, usual in (("scale_factor", 1.0), ("add_offset", 0.0))
@@ -199,14 +198,13 @@ def unpack_array(
 
 def find_decoder(array: ArrayDocument) -> ValueDecoder | None:
     """Return the decoder that xarray would apply to an array; None if stored numbers are values."""
-    attributes = array.document.get("attributes", {})
-    is_packed = "scale_factor" in attributes or "add_offset" in attributes
+    attributes = array.attributes
     if array.dtype.kind not in "iuf" or not any(name in attributes for name in _PACKING):
         return None
     is_float = array.dtype.kind == "f"
-    wanted = np.float64 if is_packed else array.dtype if is_float else None
+    wanted = np.float64 if array.is_packed else array.dtype if is_float else None
     _, decoder = unpack_array(array, wanted, always=True)
-    if decoder is None or is_packed:
+    if decoder is None or array.is_packed:
         return decoder
     if not np.isnan(np.array(decoder.missing, np.float64)).all():
         return decoder
@@ -227,7 +225,7 @@ def _smallest(dtype: np.dtype[Any], scale: float, offset: float) -> str:
 
 
 def _factor(array: ArrayDocument, name: str, usual: float) -> float:
-    value = array.document.get("attributes", {}).get(name, usual)
+    value = array.attributes.get(name, usual)
     found = read_numbers(value)
     if not len(found):
         raise _invalid(array.path, f"attribute {name} = {value!r} is not a number")

@@ -92,7 +92,7 @@ class TypeOptions:
             return pack_array(array, self.encoders[name])
         is_target = is_data and array.dtype.kind in "iuf"
         dtype = self.dtypes.get(name, self.dtype if is_target else None)
-        if dtype is None or (self.unpack and _is_packed(array)):
+        if dtype is None or (self.unpack and array.is_packed):
             found, decoder = unpack_array(array, dtype) if self.unpack else (array, None)
             return found, () if decoder is None else (decoder.decode,)
         return convert_array(array, dtype)
@@ -103,7 +103,7 @@ def convert_array(array: ArrayDocument, dtype: np.dtype[Any]) -> ConvertedArray:
 
     Floating point means values: packed numbers are unpacked, and missing ones become NaN.
     """
-    if array.dtype == dtype and not _is_packed(array):
+    if array.dtype == dtype and not array.is_packed:
         return array, ()
     if array.dtype.kind not in "iuf":
         raise _invalid(
@@ -134,7 +134,7 @@ def convert_like(source: ArrayDocument, target: ArrayDocument) -> ConvertedArray
         return source, ()
     is_float = source.dtype.kind == "f"
     if target.dtype.kind in "iu":
-        if _is_packed(target) and (
+        if target.is_packed and (
             is_float or _packing_attributes(source) != _packing_attributes(target)
         ):
             return pack_array(source, ValueEncoder.like(target))
@@ -157,13 +157,8 @@ def find_auxiliary_variables(arrays: Mapping[str, Mapping[str, Any]]) -> set[str
     return found
 
 
-def _is_packed(array: ArrayDocument) -> bool:
-    return bool({"scale_factor", "add_offset"} & array.document.get("attributes", {}).keys())
-
-
 def _packing_attributes(array: ArrayDocument) -> list[Any]:
-    attributes = array.document.get("attributes", {})
-    return [attributes.get(name) for name in ("scale_factor", "add_offset", "_FillValue")]
+    return [array.attributes.get(name) for name in ("scale_factor", "add_offset", "_FillValue")]
 
 
 def _number_type(dtype: Any) -> np.dtype[Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from icefloe.pipeline.options import RunOptions
     from icefloe.session import Session
     from icefloe.spark.engine.progress import Progress
     from icefloe.spark.reading.rows import RowsPlan
@@ -46,8 +47,7 @@ def export_rows(
     *,
     select: Mapping[str, Any],
     partition_by: Sequence[str],
-    dry_run: bool,
-    progress: Progress | None,
+    options: RunOptions,
 ) -> Plan | Report:
     """Write a group as rows to a local directory, or with Spark to any URL that Spark can write to.
 
@@ -81,15 +81,20 @@ def export_rows(
         _require_free_here(target)
     else:
         _require_free(spark, target)
-    if dry_run:
+    if options.dry_run:
         return _plan_export(plan, target, partition_by)
     if spark is None:
         files, size_bytes = _write_here(
-            session, plan, _require_local(target), partition_by, progress
+            session, plan, _require_local(target), partition_by, options.progress
         )
     else:
         files, size_bytes = _write_on(
-            spark, session, target, select=select, partition_by=partition_by, progress=progress
+            spark,
+            session,
+            target,
+            select=select,
+            partition_by=partition_by,
+            progress=options.progress,
         )
     return Report(
         "export",

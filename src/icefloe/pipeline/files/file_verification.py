@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from zarr.errors import ZarrUserWarning
 
-from icefloe.pipeline.arrays.boxes import boxes
-from icefloe.pipeline.jobs.rechunk import shown
+from icefloe.pipeline.arrays.boxes import boxes, format_box
 from icefloe.pipeline.report import Failure
 from icefloe.session import ForkSession, contents
 from icefloe.spark.engine.tasks import format_error
@@ -42,8 +41,8 @@ def find_unreadable_files(
     options
         The options that they were parsed with.
     """
-    outcomes = run.outcomes(tasks, VerifyFiles(run.scratch(), dict(options)))
-    return [failure for outcome in outcomes for failure in outcome.result or ()]
+    run_stage = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
+    return [failure for outcome in run_stage for failure in outcome.result or ()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +94,5 @@ def _find_unreadable(session: ForkSession, group: str, path: str) -> Iterator[st
             try:
                 array[box]
             except Exception as error:  # noqa: BLE001 - reported with all others
-                yield f"{shown(path, box)}: {format_error(error)}"
+                yield f"{format_box(path, box)}: {format_error(error)}"
                 return

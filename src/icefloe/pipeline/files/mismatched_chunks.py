@@ -17,11 +17,10 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import ArrayDocument
-from icefloe.pipeline.arrays.boxes import largest_divisor, plan_copy
+from icefloe.pipeline.arrays.boxes import box_bytes, largest_divisor, plan_copy
 from icefloe.pipeline.arrays.nodes import path_of
 from icefloe.pipeline.files.staged_refs import load_staged
-from icefloe.pipeline.jobs.rechunk import box_bytes
-from icefloe.pipeline.run import Piece
+from icefloe.pipeline.run import WorkUnit
 from icefloe.session import ForkSession, contents
 from icefloe.store.open_array import open_array
 from icefloe.virtual.arrays import VirtualArray
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.files.file_job import CombinedFiles
     from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs
-    from icefloe.pipeline.run import Bench, JobRun
+    from icefloe.pipeline.run import JobRun, TaskWriter
 
 _CODECS: Final = (
     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -76,13 +75,13 @@ def copy_mismatched(
     places
         The first chunk of each file in each array.
     """
-    pieces = [
-        piece
+    units = [
+        unit
         for path, starts in places.items()
         for number, start in starts.items()
-        for piece in _pieces(run, found.files[number], path, f"{group}/{path}", start)
+        for unit in _plan_units(run, found.files[number], path, f"{group}/{path}", start)
     ]
-    run.write(scratch, pieces, _copy)
+    run.write_units(scratch, units, _copy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,9 @@ class _FilePart:
     write: Box
 
 
-def _pieces(
+def _plan_units(
     run: JobRun, file: ParsedFile, path: str, target: str, start: tuple[int, ...]
-) -> list[Piece]:
+) -> list[WorkUnit]:
     own = ArrayDocument(path, file.mismatched[path])
     stage = file.dataset.arrays[path].chunk_shape or ()
     plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
@@ -112,28 +111,28 @@ def _pieces(
             kind=ErrorKind.INVALID_ARRAY_METADATA,
         )
     staged, position = file.staged
-    pieces = []
+    units = []
     for read in plan.first_boxes:
         write = tuple(
             slice(part.start + first * length, part.stop + first * length)
             for part, first, length in zip(read, start, stage, strict=True)
         )
         part = _FilePart(staged, position, path, own.document, read, target, write)
-        pieces.append(Piece(file.url, box_bytes(read, own.item_bytes), part))
-    return pieces
+        units.append(WorkUnit(file.url, box_bytes(read, own.item_bytes), part))
+    return units
 
 
-def _copy(bench: Bench, part: _FilePart) -> None:
-    connection = bench.fork.connection
+def _copy(writer: TaskWriter, part: _FilePart) -> None:
+    connection = writer.fork.connection
     refs = load_staged(connection, part.staged)[part.position][part.path]
     # The file as an array in a private session.
-    own = ForkSession(connection, contents.base_id(bench.fork), origin=bench.fork.origin)
+    own = ForkSession(connection, contents.base_id(writer.fork), origin=writer.fork.origin)
     name = f"file-{uuid.uuid4().hex}"
     path = path_of(f"/{name}")
     contents.set_metadata(own, path, json.dumps(dict(part.document)).encode())
     contents.set_payloads(own, path, refs.coords, refs.payloads)
     values = open_array(own.store, name)[part.read]
-    bench.target(part.target)[part.write] = np.asarray(values)
+    writer.open_target(part.target)[part.write] = np.asarray(values)
 
 
 def _arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:

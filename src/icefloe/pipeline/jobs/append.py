@@ -1,8 +1,8 @@
-"""New files along a dimension of a group, in the way in which the group holds the others."""
+"""The append job: new files along a dimension of a group, virtual or copied like the others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.pipeline.arrays.nodes import arrays_below, path_of
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
-from icefloe.pipeline.run import TASK_BYTES
+from icefloe.pipeline.options import merge_options
 from icefloe.session import contents
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from icefloe.pipeline.jobs.virtualize import OnError
+    from icefloe.pipeline.files.file_job import OnError
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
-    from icefloe.spark.engine.progress import Progress
 
 
 def append(
@@ -32,112 +32,84 @@ def append(
     *,
     dim: str = "time",
     group: str = "/",
-    branch: str = "main",
     virtual: bool | None = None,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
-    task_bytes: int = TASK_BYTES,
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Go on where a group ends, with files that no earlier commit brought into it.
+    """Append files that are not yet in a group.
 
-    Safe to run twice: files that are there are left alone. Safe to run twice at once: who is
-    overtaken looks again at what the group has, and goes on with the files that are left.
+    Idempotent: files that are already there are skipped. Safe to run concurrently: after a conflict
+    the job continues with the files that are still missing.
 
     Parameters
     ----------
     spark, repository
-        Who works (this process alone, if None), and on what.
-    sources
-        Paths, URLs or patterns of them, or a table; see `virtualize`.
+        Spark session (None runs in-process) and repository.
     dim
         The dimension that grows.
     group
         A group that was virtualized or ingested.
     virtual
-        Whether chunks stay in the files and are referred to; if not given, as those that the group
-        has along ``dim``.
-    on_error, parse_options, task_bytes
-        As for `ingest`.
-    branch, transaction_id, message, metadata, dry_run, progress
+        Whether to refer to chunks in the files or to copy them; None does as the group does along
+        ``dim``.
+    sources, on_error, parse_options
         As for `virtualize`.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
     InvalidInputError, NodeNotFoundError
         If there is nothing to append to. Nothing was written.
     JobFailedError
-        If files are damaged, or do not fit together or what the group has: names all of them.
-        Nothing was committed.
+        If files are damaged, or do not match each other or the group; lists all of them. Nothing
+        was committed.
     FilesDisagreeError
-        If the group ends within a chunk, behind which no references go. Nothing was committed.
+        If the group ends within a chunk, so that references cannot be appended. Nothing was
+        committed.
     """
+    options = merge_options(run_options, commit_options, keywords)
     if virtual is None:
-        virtual = holds_virtual_chunks(repository, group, dim, branch=branch)
-    if virtual:
-        return virtualize(
-            spark,
-            repository,
-            sources,
-            dims=dim,
-            group=group,
-            branch=branch,
-            append=True,
-            on_error=on_error,
-            parse_options=parse_options,
-            transaction_id=transaction_id,
-            message=message,
-            metadata=metadata,
-            dry_run=dry_run,
-            progress=progress,
-        )
-    return ingest(
+        virtual = holds_virtual_chunks(repository, group, dim, branch=options.commit.branch)
+    job = virtualize if virtual else ingest
+    return job(
         spark,
         repository,
         sources,
         dims=dim,
         group=group,
-        branch=branch,
         append=True,
         on_error=on_error,
         parse_options=parse_options,
-        task_bytes=task_bytes,
-        transaction_id=transaction_id,
-        message=message,
-        metadata=metadata,
-        dry_run=dry_run,
-        progress=progress,
+        run_options=options.run,
+        commit_options=options.commit,
     )
 
 
 def holds_virtual_chunks(
     repository: Repository, group: str, dim: str, *, branch: str = "main"
 ) -> bool:
-    """Tell whether the arrays of a group that grow along a dimension have virtual chunks.
+    """Whether the arrays of a group that grow along a dimension have virtual chunks.
 
-    Costs a manifest for each array without any.
-
-    Raises
-    ------
-    InvalidInputError
-        If no array has that dimension.
+    Fetches a manifest of each array without any. Raises `InvalidInputError` if no array has the
+    dimension.
     """
     session = repository.readonly_session(branch)
     arrays = arrays_below(session, group)
-    growing = [one for one in arrays if dim in one.dimension_names]
+    growing = [array for array in arrays if dim in array.dimension_names]
     if not growing:
-        named = {str(name) for one in arrays for name in one.dimension_names if name is not None}
+        names = {str(name) for array in arrays for name in array.dimension_names if name}
         raise InvalidInputError(
             f"no array in {path_of(group)} has the dimension {dim!r} to append along; there are: "
-            f"{', '.join(sorted(named)) or 'no arrays at all, so virtualize or ingest first'}",
+            f"{', '.join(sorted(names)) or 'no arrays at all, so virtualize or ingest first'}",
             kind=ErrorKind.FILES_DISAGREE,
         )
     for array in growing:
-        # The first manifest tells: an array is written in one way, or materialized from its start.
+        # The first manifest is enough: arrays are written in one way, or materialized from the
+        # start.
         part = next(iter(contents.fetch_chunk_refs(session, path_of(array.path))), None)
         if part is not None and bool(np.any(part.payloads.kind == ChunkKind.VIRTUAL)):
             return True

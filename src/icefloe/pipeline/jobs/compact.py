@@ -7,7 +7,7 @@ to stay; garbage collection finds what none does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
@@ -19,25 +19,26 @@ from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import path_of
-from icefloe.pipeline.jobs.virtualize import REFS_PER_MANIFEST
+from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.pipeline.run import JobRun, WorkUnit
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import CommitPolicy
 from icefloe.session.manifest_merging import MergeManifests, MergePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.snapshot import Snapshot
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import Bench
+    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
-    from icefloe.spark.engine.progress import Progress
 
 _CHUNKS: Final = "chunks/"
 _PIECE_BYTES: Final = 32_000_000
@@ -72,7 +73,7 @@ class _Refs:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    pieces: list[Piece]
+    units: list[WorkUnit]
     small: int
     sparse: int
     dead_bytes: int
@@ -84,16 +85,12 @@ def compact(
     spark: SparkSession | None,
     repository: Repository,
     *,
-    branch: str = "main",
     min_live: float = 0.5,
-    task_bytes: int = TASK_BYTES,
     max_chunks: int = MAX_CHUNKS,
     refs_per_manifest: int = REFS_PER_MANIFEST,
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
     """Put small objects and manifests together, rewrite packs that are mostly dead; one commit.
 
@@ -113,8 +110,8 @@ def compact(
         anew.
     refs_per_manifest
         Manifests of an array are put together up to so many references; as for `virtualize`.
-    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
-        As for `rechunk`.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
@@ -130,27 +127,15 @@ def compact(
             f"min_live is a part of a pack, between 0 and 1, not {min_live}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
-    if refs_per_manifest < 1:
-        raise InvalidInputError(
-            f"refs_per_manifest is how many references a manifest has, not {refs_per_manifest}",
-            kind=ErrorKind.NOT_ALLOWED,
-        )
-    run = JobRun.start(
-        "compact",
-        spark,
-        repository,
-        branch=branch,
-        transaction_id=transaction_id,
-        task_bytes=task_bytes,
-        progress=progress,
-    )
-    before = run.earlier(dry_run=dry_run)
-    if before is not None:
-        return before
+    require_refs_per_manifest(refs_per_manifest)
+    options = merge_options(run_options, commit_options, keywords)
+    run = JobRun.start("compact", spark, repository, options)
+    if (earlier := run.find_earlier()) is not None:
+        return earlier
     rules = run.session.connection.config.effective_manifest.effective_splitting
     merge = MergeManifests(rules, refs_per_manifest)
     work = _find(run, min_live, max_chunks, merge)
-    if dry_run:
+    if run.dry_run:
         dead = format_bytes(work.dead_bytes)
         return run.plan(
             [
@@ -158,23 +143,22 @@ def compact(
                 f"{work.sparse:,} packs with {dead} of dead space are rewritten",
                 f"{work.loose_manifests:,} manifests too many are merged",
             ],
-            len(run.grouped(work.pieces)) + bool(work.loose_manifests),
+            len(run.group_units(work.units)) + bool(work.loose_manifests),
             bytes_read=work.live_bytes,
             bytes_written=work.live_bytes,
-            task_bytes=max((piece.size_bytes for piece in work.pieces), default=0),
+            task_bytes=max((unit.size_bytes for unit in work.units), default=0),
         )
-    if not work.pieces and not work.loose_manifests:
-        return run.nothing()
-    reader = run.reader()
+    if not work.units and not work.loose_manifests:
+        return run.report_nothing()
+    reader = run.open_reader()
 
-    def repack(bench: Bench, places: Sequence[tuple[str, NDArray[np.uint32]]]) -> None:
-        _repack(bench, reader, places)
+    def repack(writer: TaskWriter, places: Sequence[tuple[str, NDArray[np.uint32]]]) -> None:
+        _repack(writer, reader, places)
 
-    run.write(run.session, work.pieces, repack)
+    run.write_units(run.session, work.units, repack)
     return run.commit(
-        message or f"compacted {work.small + work.sparse:,} objects",
+        f"compacted {work.small + work.sparse:,} objects",
         about={"small": work.small, "sparse": work.sparse, "manifests": work.loose_manifests},
-        metadata=metadata,
         solver=BasicConflictSolver(
             on_chunk_conflict=VersionSelection.UseTheirs,
             fail_on_delete_of_updated_array=True,
@@ -188,10 +172,10 @@ def compact(
 
 
 def _repack(
-    bench: Bench, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
+    writer: TaskWriter, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
 ) -> None:
     """Write chunks anew; what several references shared, they share again."""
-    fork = bench.fork
+    fork = writer.fork
     known: dict[ChunkPayload, ChunkPayload] = {}
     for path, coords in places:
         place = path_of(path)
@@ -214,7 +198,7 @@ def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) 
     loose = _loose_manifests(run.session, contents.base_snapshot(run.session), merge)
     work = _find_objects(run, refs, min_live)
     # Arrays whose chunks move get manifests anew; of the others only those that are put together.
-    moving = {path for piece in work.pieces for path, _ in piece.value}
+    moving = {path for unit in work.units for path, _ in unit.value}
     along = sum(refs.others[path] for path in moving)
     for part in (part for parts in loose.files for part in parts):
         if part.node.path.value not in moving:
@@ -244,7 +228,7 @@ def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
         is_small[:] = False
     moving = is_sparse | is_small
     return _Work(
-        _pieces(refs, moving, live),
+        _plan_units(refs, moving, live),
         int(is_small.sum()),
         int(is_sparse.sum()),
         int((sizes - live)[is_sparse].sum()),
@@ -262,7 +246,7 @@ def _distinct(refs: _Refs) -> NDArray[np.int64]:
     return order[is_first]
 
 
-def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> list[Piece]:
+def _plan_units(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> list[WorkUnit]:
     """Cut work so that all references to an object are in one piece, neighbours together."""
     rows = np.flatnonzero(moving[refs.object])
     if not len(rows):
@@ -274,13 +258,13 @@ def _pieces(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> 
     numbers = number_of[refs.object[rows]]
     order = np.argsort(numbers, kind="stable")
     borders = np.flatnonzero(np.diff(numbers[order])) + 1
-    pieces = []
+    units = []
     for part in np.split(rows[order], borders):
         places = list(refs.places(np.sort(part)))
         what = ", ".join(path for path, _ in places[:3])
         size = int(live[np.unique(refs.object[part])].sum())
-        pieces.append(Piece(f"chunks of {what}", size, places))
-    return pieces
+        units.append(WorkUnit(f"chunks of {what}", size, places))
+    return units
 
 
 def _native_refs(session: Session, max_chunks: int) -> _Refs:

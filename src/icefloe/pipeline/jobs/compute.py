@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import zarr
@@ -19,12 +19,13 @@ import zarr
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import boxes, plan_copy
+from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, path_of, require_array, require_free
 from icefloe.pipeline.arrays.packed_values import find_decoder
-from icefloe.pipeline.jobs.rechunk import fitting
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.pipeline.run import JobRun, WorkUnit
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from icefloe.pipeline.arrays.array_document import ChunkSpec, Shape
     from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.arrays.packed_values import ValueDecoder
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import Bench
+    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
-    from icefloe.spark.engine.progress import Progress
 
 _PROBE_ITEMS: Final = 4
 _LOCATION: Final = "location"
@@ -196,14 +197,10 @@ def compute(
     boundary: Mapping[str, str] | str = "none",
     constant: float = 0,
     decode: bool = True,
-    branch: str = "main",
-    task_bytes: int = TASK_BYTES,
     probe: bool = True,
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
     """Make arrays from a function of blocks of other arrays, and commit them once.
 
@@ -234,8 +231,8 @@ def compute(
     probe
         Whether the function is tried on a small block first, here, before anything is written.
         Without it every output needs a dtype.
-    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
-        As for `rechunk`.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
@@ -244,18 +241,10 @@ def compute(
     JobFailedError
         If blocks failed: which, and why. Nothing was committed.
     """
-    run = JobRun.start(
-        "compute",
-        spark,
-        repository,
-        branch=branch,
-        transaction_id=transaction_id,
-        task_bytes=task_bytes,
-        progress=progress,
-    )
-    before = run.earlier(dry_run=dry_run)
-    if before is not None:
-        return before
+    options = merge_options(run_options, commit_options, keywords)
+    run = JobRun.start("compute", spark, repository, options)
+    if (earlier := run.find_earlier()) is not None:
+        return earlier
     grid = _grid(run, inputs, halo, boundary, constant, decode=decode)
     wanted = _wanted(outputs)
     for path in wanted:
@@ -263,11 +252,11 @@ def compute(
     targets = _targets(run, grid, function, wanted, probe=probe)
     documents = [_document(grid, target) for target in targets]
     box_shape = _box_shape(run, grid, targets)
-    pieces = [
-        Piece(_shown(targets, grid, box), _bytes_of(grid, targets, box), box)
+    units = [
+        WorkUnit(_shown(targets, grid, box), _bytes_of(grid, targets, box), box)
         for box in boxes(grid.shape, box_shape)
     ]
-    if dry_run:
+    if run.dry_run:
         total = sum(prod(target.shape) * _item_bytes(target.dtype) for target in targets)
         return run.plan(
             [
@@ -277,18 +266,18 @@ def compute(
                 for target in targets
             ]
             + [f"a block is {'x'.join(map(str, box_shape))}, {format_bytes(total)} in all"],
-            len(run.grouped(pieces)),
+            len(run.group_units(units)),
             bytes_read=sum(one.document.nbytes for one in grid.inputs),
             bytes_written=total,
-            task_bytes=max((piece.size_bytes for piece in pieces), default=0),
+            task_bytes=max((unit.size_bytes for unit in units), default=0),
         )
     for document in documents:
         create_array(run.session, document)
-    reader = run.reader()
+    reader = run.open_reader()
 
-    def work(bench: Bench, box: Box) -> None:
+    def work(writer: TaskWriter, box: Box) -> None:
         blocks = {
-            one.name: grid.read(one, bench.source(reader, one.document.path), box)
+            one.name: grid.read(one, writer.open_source(reader, one.document.path), box)
             for one in grid.inputs
         }
         for target, values in zip(
@@ -296,14 +285,13 @@ def compute(
         ):
             parts = dict(zip(grid.sizes, box, strict=True))
             place = tuple(parts.get(name, slice(None)) for name in target.dims)
-            bench.target(target.path)[place] = values
+            writer.open_target(target.path)[place] = values
 
-    run.write(run.session, pieces, work)
+    run.write_units(run.session, units, work)
     paths = [target.path for target in targets]
     return run.commit(
-        message or f"computed {', '.join(paths)}",
+        f"computed {', '.join(paths)}",
         about={"arrays": paths, "inputs": [one.document.path for one in grid.inputs]},
-        metadata=metadata,
     )
 
 
@@ -358,7 +346,7 @@ def _grid(
 
 def _require_constant(constant: float, one: _Input) -> None:
     try:
-        fitting(constant, one.dtype)
+        cast_values(constant, one.dtype)
     except (InvalidInputError, TypeError, ValueError) as error:
         raise _bad(
             f"the constant {constant!r} around {one.document.path} does not fit {one.dtype}"
@@ -520,7 +508,7 @@ def _call(
         casting: Any = "safe" if target.dtype.kind in "SU" else "same_kind"
         if not np.can_cast(found.dtype, target.dtype, casting):
             raise _bad(f"the function returned {found.dtype} for {target.path}, not {target.dtype}")
-        checked.append(fitting(found, target.dtype))
+        checked.append(cast_values(found, target.dtype))
     return checked
 
 

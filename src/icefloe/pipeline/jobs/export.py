@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 import numpy as np
 import zarr
@@ -22,20 +21,16 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_pieces
+from icefloe.pipeline.arrays.array_copy import plan_array_copy, stage_document
+from icefloe.pipeline.arrays.boxes import box_bytes, format_box
+from icefloe.pipeline.arrays.casting import cast_values
+from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
 from icefloe.pipeline.arrays.nodes import arrays_below, path_of
 from icefloe.pipeline.exports.parquet_export import export_rows
 from icefloe.pipeline.exports.plain_store import open_plain_store
-from icefloe.pipeline.jobs.rechunk import (
-    box_bytes,
-    fitting,
-    is_coordinate,
-    plan_array_copy,
-    shown,
-    stage_document,
-)
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
-from icefloe.pipeline.run import TASK_BYTES, Failed, JobRun, Piece, doing
+from icefloe.pipeline.run import FailedUnits, JobRun, WorkUnit, run_units
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
 
@@ -45,14 +40,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from zarr.abc.store import Store
 
+    from icefloe.pipeline.arrays.array_copy import ArrayCopy
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec
     from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.jobs.rechunk import ArrayCopy
+    from icefloe.pipeline.options import RunKeywords, RunOptions
     from icefloe.repository import Repository
     from icefloe.session import Session
-    from icefloe.spark.engine.progress import Progress
 
 _FORMATS: Final = ("zarr", "parquet")
+_Layout: TypeAlias = "tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None]"
+"""Chunks, shards and codecs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +89,8 @@ class _Work:
     """
 
     documents: dict[str, bytes] = field(default_factory=dict)
-    first: list[Piece] = field(default_factory=list)
-    last: list[Piece] = field(default_factory=list)
+    first: list[WorkUnit] = field(default_factory=list)
+    last: list[WorkUnit] = field(default_factory=list)
     folder: str = field(default_factory=lambda: f"stage-{uuid.uuid4().hex}")
     arrays: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -116,50 +113,51 @@ def export(
     sel: Mapping[str, Any] | None = None,
     isel: Mapping[str, Any] | None = None,
     partition_by: Sequence[str] | None = None,
-    task_bytes: int = TASK_BYTES,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    **keywords: Unpack[RunKeywords],
 ) -> Plan | Report:
-    """Write a group or an array of a snapshot to a place outside of repositories.
+    """Write a group or an array of a snapshot to a Zarr store or to Parquet files.
 
     Parameters
     ----------
     spark, repository
-        Who works, and on what.
+        Spark session (None runs in-process) and repository.
     target
-        A directory or a URL, or a Zarr store that pickles; it must be empty.
+        An empty directory or URL, or an empty Zarr store that pickles.
     format
-        ``zarr``: a Zarr version 3 store. ``parquet``: rows, with a column for each dimension, of
-        its coordinates, and one for each variable.
+        ``zarr``: a Zarr version 3 store. ``parquet``: rows, with a column for each dimension,
+        holding its coordinates, and one for each variable.
     group
-        What to export: a group, with all that is below it, or an array.
+        A group, with everything below it, or an array.
     branch, tag, snapshot_id
-        Which snapshot; the tip of main if none is given.
+        The snapshot; the tip of main if none is given.
     variables
-        The names of the arrays, all if not given; coordinates of their dimensions go along.
+        The names of arrays, all if None; coordinates of their dimensions are included.
     chunks, shards, codecs
         As for `rechunk`, for the arrays that have such a dimension (Zarr only).
     sel, isel
         Selections by label and by index (Parquet only).
     partition_by
-        Columns whose values become folders, as ``time=2020-01-01`` (Parquet only).
-    task_bytes, dry_run, progress
-        As for `rechunk`.
+        Columns whose values become directories, such as ``time=2020-01-01`` (Parquet only).
+    run_options, keywords
+        `RunOptions`, or its fields as keywords.
 
     Returns
     -------
-        A report whose snapshot is the one that was exported.
+        A report whose snapshot is the exported one.
 
     Raises
     ------
     AlreadyExistsError
-        If there is something at the target.
+        If the target is not empty.
     JobFailedError
-        If blocks failed. What was written is deleted again, where the store can.
+        If boxes failed. What was written is deleted, if the store supports it.
     """
+    options = merge_options(run_options, None, keywords)
     if format not in _FORMATS:
         raise InvalidInputError(
-            f"format is one of {', '.join(_FORMATS)}, not {format!r}", kind=ErrorKind.STORAGE_CONFIG
+            f"format must be one of {', '.join(_FORMATS)}, not {format!r}",
+            kind=ErrorKind.STORAGE_CONFIG,
         )
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
@@ -169,7 +167,7 @@ def export(
     if format == "parquet":
         if chunks is not None or shards is not None or codecs is not None:
             raise InvalidInputError(
-                "chunks, shards and codecs are for Zarr: Parquet has rows",
+                "chunks, shards and codecs do not apply to Parquet",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
         return export_rows(
@@ -178,35 +176,42 @@ def export(
             target,
             select={"group": group, "variables": variables, "sel": sel, "isel": isel},
             partition_by=partition_by or (),
-            dry_run=dry_run,
-            progress=progress,
+            options=options.run,
         )
     if sel is not None or isel is not None or partition_by is not None:
         raise InvalidInputError(
-            "sel and isel are for Parquet, as is partition_by: Zarr is exported in whole arrays",
+            "sel, isel and partition_by apply to Parquet only: Zarr arrays are exported whole",
             kind=ErrorKind.STORAGE_CONFIG,
         )
-    run = JobRun(
-        "export", spark, repository, branch or "", session, None, int(task_bytes), progress
+    return _export_zarr(
+        JobRun("export", spark, repository, session, options),
+        open_plain_store(target),
+        group,
+        variables,
+        (chunks, shards, codecs),
     )
-    store = open_plain_store(target)
+
+
+def _export_zarr(
+    run: JobRun, store: Store, group: str, variables: Sequence[str] | None, layout: _Layout
+) -> Plan | Report:
     sync(_require_empty(store))
-    work = _find(run, group, variables, (chunks, shards, codecs), can_stage=store.supports_deletes)
-    if dry_run:
-        first, last = (sum(piece.size_bytes for piece in own) for own in (work.first, work.last))
+    work = _plan(run, group, variables, layout, can_stage=store.supports_deletes)
+    if run.dry_run:
+        first, last = (sum(unit.size_bytes for unit in own) for own in (work.first, work.last))
         return Plan(
             "export",
             str(store),
             tuple(work.steps),
-            len(run.grouped(work.first)) + len(run.grouped(work.last)),
+            len(run.group_units(work.first)) + len(run.group_units(work.last)),
             bytes_read=first + last,
             bytes_written=first + last,
-            task_bytes=max((piece.size_bytes for piece in work.first + work.last), default=0),
+            task_bytes=max((unit.size_bytes for unit in work.first + work.last), default=0),
         )
-    do = _exported_by(run.reader(), store)
+    export_task = _exporter(run.open_reader(), store)
     try:
-        run.run(run.grouped(work.first), do)
-        counts = run.run(run.grouped(work.last), do)
+        run.run_tasks(run.group_units(work.first), export_task)
+        counts = run.run_tasks(run.group_units(work.last), export_task)
     except JobFailedError:
         if store.supports_deletes:
             sync(_delete(store, [*work.arrays, work.folder]))
@@ -216,47 +221,47 @@ def export(
     sync(_write_metadata(store, work.documents))
     return Report(
         "export",
-        session.snapshot_id,
+        run.session.snapshot_id,
         is_new=True,
         chunks=sum(count for count, _ in counts),
         bytes_written=sum(written for _, written in counts),
-        seconds=time.monotonic() - run.started,
+        seconds=run.seconds,
     )
 
 
-def _find(
+def _plan(
     run: JobRun,
     group: str,
     variables: Sequence[str] | None,
-    layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
+    layout: _Layout,
     *,
     can_stage: bool,
 ) -> _Work:
     session, root = run.session, path_of(group)
     work = _Work()
-    chosen = _chosen(arrays_below(session, group), variables, group)
+    chosen = _select(arrays_below(session, group), variables, group)
     _require_dimensions(chosen, layout[:2], group)
     for source in chosen:
         place = source.path[len(root.value.rstrip("/")) :] or "/"
-        changed = _relaid(source, layout).at(place)
+        changed = _change_layout(source, layout).at(place)
         work.documents[_metadata_key(place)] = changed.to_bytes()
         work.arrays.append(place.strip("/"))
         if changed.document == source.document:
             how = "byte for byte"
             for part in contents.fetch_chunk_refs(session, path_of(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
-                for piece in plan_pieces(source.path, part, rows):
-                    value = _Chunks(source.path, changed, piece.value[1])
-                    work.last.append(Piece(piece.what, piece.size_bytes, value))
+                for unit in plan_units(source.path, part, rows):
+                    value = _Chunks(source.path, changed, unit.value[1])
+                    work.last.append(WorkUnit(unit.label, unit.size_bytes, value))
         else:
             copy = plan_array_copy(run, source, changed)
             in_two = copy.stage is not None and can_stage
             how = f"in chunks of {'x'.join(map(str, changed.chunks))}"
             how += ", in two passes" if in_two else ""
-            _cut(work, copy, is_staged=in_two)
+            _split(work, copy, is_staged=in_two)
         work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")
     groups = [node for node in contents.iter_nodes_below(session, root) if not node.is_array]
-    for node in sorted(groups, key=lambda one: one.path, reverse=True):
+    for node in sorted(groups, key=lambda node: node.path, reverse=True):
         place = node.path.value[len(root.value.rstrip("/")) :]
         if variables is None or any(key.startswith(f"{place[1:]}/") for key in work.documents):
             work.documents[_metadata_key(place)] = node.user_data
@@ -267,39 +272,41 @@ def _find(
     return work
 
 
-def _cut(work: _Work, copy: ArrayCopy, *, is_staged: bool) -> None:
+def _split(work: _Work, copy: ArrayCopy, *, is_staged: bool) -> None:
     """Cut the copy of one array into pieces, of two passes if there is a stage between them."""
     origin: str | ArrayDocument = copy.source.path
     if is_staged:
         stage = stage_document(copy).at(f"{work.folder}/{len(work.documents)}")
-        work.first += [_piece(copy, copy.source.path, stage, box) for box in copy.first]
+        work.first += [_unit_of(copy, copy.source.path, stage, box) for box in copy.first_boxes]
         origin = stage
-    work.last += [_piece(copy, origin, copy.target, box) for box in copy.last]
+    work.last += [_unit_of(copy, origin, copy.target, box) for _, box in copy.last_boxes]
 
 
-def _piece(copy: ArrayCopy, source: str | ArrayDocument, target: ArrayDocument, box: Box) -> Piece:
+def _unit_of(
+    copy: ArrayCopy, source: str | ArrayDocument, target: ArrayDocument, box: Box
+) -> WorkUnit:
     size = box_bytes(box, copy.source.item_bytes)
-    return Piece(shown(copy.source.path, box), size, _Blocks(source, target, box))
+    return WorkUnit(format_box(copy.source.path, box), size, _Blocks(source, target, box))
 
 
-def _chosen(
+def _select(
     arrays: Sequence[ArrayDocument], variables: Sequence[str] | None, group: str
 ) -> list[ArrayDocument]:
     if variables is None:
         return list(arrays)
-    names = {path_of(one.path).name for one in arrays}
-    for wanted in variables:
-        if wanted not in names:
+    names = {path_of(array.path).name for array in arrays}
+    for name in variables:
+        if name not in names:
             raise InvalidInputError(
-                f"{group} has no array {wanted!r}; it has {', '.join(sorted(names)) or 'none'}",
+                f"{group} has no array {name!r}; it has {', '.join(sorted(names)) or 'none'}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
-    data = [one for one in arrays if path_of(one.path).name in variables]
-    dimensions = {name for one in data for name in one.dimension_names}
+    data = [array for array in arrays if path_of(array.path).name in variables]
+    dimensions = {name for array in data for name in array.dimension_names}
     return [
-        one
-        for one in arrays
-        if one in data or (is_coordinate(one) and one.dimension_names[0] in dimensions)
+        array
+        for array in arrays
+        if array in data or (array.is_coordinate and array.dimension_names[0] in dimensions)
     ]
 
 
@@ -307,36 +314,28 @@ def _require_dimensions(
     arrays: Sequence[ArrayDocument], specs: Sequence[ChunkSpec | bool | None], group: str
 ) -> None:
     for spec in specs:
-        for wanted in spec if isinstance(spec, Mapping) else ():
-            if not any(wanted in one.dimension_names for one in arrays):
+        for name in spec if isinstance(spec, Mapping) else ():
+            if not any(name in array.dimension_names for array in arrays):
                 raise InvalidInputError(
-                    f"no array in {group} has the dimension {wanted!r}",
+                    f"no array in {group} has the dimension {name!r}",
                     kind=ErrorKind.INVALID_ARRAY_METADATA,
                 )
 
 
-def _relaid(
+def _change_layout(
     source: ArrayDocument,
-    layout: tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None],
+    layout: _Layout,
 ) -> ArrayDocument:
     chunks, shards, codecs = layout
-    if chunks is None and shards is None and codecs is None:
+    if source.is_coordinate or (chunks is None and shards is None and codecs is None):
         return source
-    if is_coordinate(source):
-        return source
-
-    def own(spec: Any) -> Any:
-        if isinstance(spec, Mapping):
-            return {name: spec[name] for name in source.dimension_names if name in spec}
-        return spec
-
-    return source.with_chunks(own(chunks), own(shards), codecs)
+    return source.with_chunks(source.select_lengths(chunks), source.select_lengths(shards), codecs)
 
 
-def _exported_by(
+def _exporter(
     reader: Session, store: Store
-) -> Callable[[tuple[Piece, ...]], tuple[int, int] | Failed]:
-    def write(task: tuple[Piece, ...]) -> tuple[int, int] | Failed:
+) -> Callable[[tuple[WorkUnit, ...]], tuple[int, int] | FailedUnits]:
+    def write(task: tuple[WorkUnit, ...]) -> tuple[int, int] | FailedUnits:
         counts: list[tuple[int, int]] = []
 
         def copy(value: _Blocks | _Chunks) -> None:
@@ -345,7 +344,7 @@ def _exported_by(
             else:
                 counts.append(_copy_chunks(reader, store, value))
 
-        failed = doing(task, copy)
+        failed = run_units(task, copy)
         if failed is not None:
             return failed
         return sum(count for count, _ in counts), sum(written for _, written in counts)
@@ -359,7 +358,7 @@ def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int
     else:
         source = _without_metadata(store, value.source)
     target = _without_metadata(store, value.target)
-    data = fitting(source[value.box], target.dtype)
+    data = cast_values(source[value.box], target.dtype)
     target[value.box] = data
     unit = value.target.write_unit
     written = [
@@ -384,12 +383,12 @@ def _copy_chunks(reader: Session, store: Store, value: _Chunks) -> tuple[int, in
         for indices, data in fetch_chunks(reader, value.source, value.coords)
     }
 
-    async def put_all() -> None:
+    async def set_all() -> None:
         await asyncio.gather(
             *(store.set(key, buffer.from_bytes(data)) for key, data in found.items())
         )
 
-    sync(put_all())
+    sync(set_all())
     return len(found), sum(map(len, found.values()))
 
 
@@ -397,8 +396,8 @@ async def _require_empty(store: Store) -> None:
     try:
         async for key in store.list_prefix(""):
             raise AlreadyExistsError(
-                f"{store} is not empty (there is {key!r}): choose another place, or delete what is "
-                "there",
+                f"{store} is not empty (it has {key!r}): choose another target, or delete its "
+                "content",
                 kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
     except FileNotFoundError:

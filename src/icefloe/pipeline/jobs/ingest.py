@@ -1,8 +1,7 @@
-"""Files copied into a repository: parsed, combined, and written in chunks of one's own choice.
+"""The ingest job: files copied into a repository as one dataset, in chunks of the user's choice.
 
-First the files become a virtual dataset, as `virtualize` makes it, in a snapshot that no branch
-shows. Then its arrays are copied as `rechunk` copies arrays: whole source chunks are read, once,
-and whole target chunks written.
+The files first become a virtual dataset, as `virtualize` creates it, in a snapshot that no branch
+refers to. Its arrays are then copied as `rechunk` copies arrays: each source chunk is read once.
 """
 
 from __future__ import annotations
@@ -10,32 +9,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
-from icefloe.pipeline.arrays.boxes import boxes
 from icefloe.pipeline.arrays.nodes import arrays_below, create_array, path_of
 from icefloe.pipeline.arrays.number_attributes import MISSING
 from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
 from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
-from icefloe.pipeline.files.file_job import FileJob, OnError, Order
+from icefloe.pipeline.files.file_job import FileJob, FileOptions
 from icefloe.pipeline.files.file_verification import find_unreadable_files
+from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
-from icefloe.pipeline.jobs.rechunk import (
-    ArrayCopy,
-    box_bytes,
-    fitting,
-    plan_array_copy,
-    shown,
-    stage_arrays,
-)
-from icefloe.pipeline.jobs.virtualize import build_manifests, take_markers
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError
-from icefloe.pipeline.run import TASK_BYTES, Piece
 from icefloe.session import contents
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
@@ -49,63 +38,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from icefloe.pipeline.arrays.array_copy import ArrayCopy
     from icefloe.pipeline.arrays.array_document import ChunkSpec
-    from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.arrays.stored_types import ConvertedArray, ValueTransform
-    from icefloe.pipeline.files.file_job import CombinedFiles
+    from icefloe.pipeline.files.file_job import CombinedFiles, OnError, Order
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import Bench, JobRun
+    from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.session.commit_policy import CommitPolicy
-    from icefloe.spark.engine.progress import Progress
     from icefloe.virtual.arrays import AnyArray
 
 _CONVERTED: Final = "_nc_icefloe_converted"
-"""Attribute of a group: its arrays that have other data types than their files, or are packed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """One array on its way into the repository.
-
-    Parameters
-    ----------
-    copy
-        From the snapshot of references to the array as it will be.
-    axis, start, pad
-        Where it goes: from step ``start`` along ``axis``. Boxes are laid out as if there were
-        ``pad`` steps before the first, so that they begin and end with target chunks.
-    steps
-        What becomes of values between reading and writing.
-    """
-
-    copy: ArrayCopy
-    axis: int
-    start: int
-    pad: int
-    steps: tuple[ValueTransform, ...]
-
-    def boxes(self) -> list[tuple[Box, Box]]:
-        """Return what to read, and where to write it."""
-        plan = self.copy.copy
-        if plan is None:
-            return []
-        if not self.copy.source.shape:
-            return [((), ())]
-        shape = list(self.copy.source.shape)
-        shape[self.axis] += self.pad
-        found = []
-        for box in boxes(shape, plan.write):
-            along = box[self.axis]
-            read = slice(max(0, along.start - self.pad), along.stop - self.pad)
-            if read.start < read.stop:
-                write = slice(read.start + self.start, read.stop + self.start)
-                found.append((self._with(box, read), self._with(box, write)))
-        return found
-
-    def _with(self, box: Box, along: slice) -> Box:
-        return (*box[: self.axis], along, *box[self.axis + 1 :])
+"""Attribute of a group: its arrays with another data type than their files, or packed."""
 
 
 def ingest(
@@ -115,7 +61,6 @@ def ingest(
     *,
     dims: str | Sequence[str] = "time",
     group: str = "/",
-    branch: str = "main",
     append: bool = False,
     chunks: ChunkSpec | None = None,
     shards: ChunkSpec | None = None,
@@ -126,136 +71,96 @@ def ingest(
     order: Order | None = None,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
-    task_bytes: int = TASK_BYTES,
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Copy files into a repository as one dataset, and commit it once.
+    """Copy files into a repository as one dataset, and commit once.
 
     Parameters
     ----------
     spark, repository
-        Who works (this process alone, if None), and on what. The repository has containers that
-        cover the files.
-    sources
-        Paths, URLs or patterns of them, or a table; see `find_sources`.
-    dims, order
-        The dimensions along which files are combined, and in which order; see `virtualize`.
-    group
-        The group that gets the arrays; a new one, or with ``append`` one that has them.
-    branch
-        Gets the commit.
-    append
-        Whether to go on where the group ends, along the first of ``dims``; chunks, codecs and
-        data types are then those that it has. Files that earlier commits brought into the group
-        are left alone.
-    chunks, shards
-        The shapes of chunks and shards, by dimension name; chunks are the files' own if not given,
-        and -1 is a whole dimension.
-    codecs
-        The chain of codecs of a chunk; Zstandard if not given.
-    unpack
-        Whether numbers that stand for values by ``scale_factor`` and ``add_offset`` are stored as
-        those values, missing ones as NaN; else they stay as they are, with their attributes.
-    dtype
-        The data type of all variables of numbers but those that describe others (bounds, times),
-        or data types by the names of variables. Values that do not fit fail the job. Floating point
-        is for values: packed numbers are unpacked for it, and missing ones are NaN. If not given,
-        unpacked values have the smallest that fits, and others what files have.
-    pack
-        How values are packed, by the names of variables, in the words of xarray's encoding, as
-        ``{"t2m": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 273.15}}``; NaN becomes
-        ``_FillValue``, which is the smallest number (of unsigned ones the largest) if not given.
-        Values that are out of range, or would become that number, fail the job.
-    on_error, parse_options
+        Spark session (None runs in-process) and repository, whose containers cover the files.
+    sources, dims, group, order, on_error, parse_options
         As for `virtualize`.
-    task_bytes
-        What a task may hold in memory.
-    transaction_id
-        The name of this job: if it is on the branch already, nothing is done.
-    message, metadata
-        What the commit records besides.
-    dry_run
-        Whether to return the plan, and touch nothing.
-    progress
-        Hears how far Spark is.
+    append
+        Whether to extend the group along the first of ``dims``, with its chunks, codecs and data
+        types. Files that are already in the group are skipped.
+    chunks, shards
+        Chunk and shard lengths by dimension name, -1 for a whole dimension; the chunks of the files
+        if None.
+    codecs
+        The codecs of a chunk; Zstandard if None.
+    unpack
+        Whether to store values packed by ``scale_factor`` and ``add_offset`` as floating point,
+        with NaN for missing ones; otherwise packed numbers and their attributes are kept.
+    dtype
+        The data type of all numeric data variables, except auxiliary ones (bounds, times), or data
+        types by variable name. The job fails if values do not fit. Floating point implies
+        unpacking. If None, unpacked values have the smallest type that fits, others that of files.
+    pack
+        Packing by variable name, with the keys of xarray's encoding, such as
+        ``{"t2m": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 273.15}}``. NaN becomes
+        ``_FillValue``, by default the smallest integer (the largest unsigned one). The job fails if
+        values are out of range, or would become ``_FillValue``.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
     InvalidInputError, AlreadyExistsError, NodeNotFoundError
         If the arguments do not fit the repository. Nothing was written.
     JobFailedError
-        If files are damaged, or do not fit together or what they are appended to: names all of
-        them. Nothing was committed.
+        If files are damaged, or do not match each other or the group; lists all of them. Nothing
+        was committed.
     """
-    names = (dims,) if isinstance(dims, str) else tuple(dims)
-    wanted = _Wanted(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
-    if append and wanted.types.is_set:
+    layout = _Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
+    if append and layout.types.is_set:
         raise InvalidInputError(
-            "what is appended is stored as the group has it: leave dtype and pack out",
+            "appended files are stored as the group stores them: omit dtype and pack",
             kind=ErrorKind.NOT_ALLOWED,
         )
-    job = FileJob(
-        name="ingest",
-        copies=True,
-        spark=spark,
-        repository=repository,
-        sources=sources,
-        dims=names,
-        group=group,
-        branch=branch,
-        append=append,
-        order=order,
-        on_error=on_error,
-        parse_options=parse_options,
-        task_bytes=task_bytes,
-        transaction_id=transaction_id,
-        message=message,
-        metadata=metadata,
-        progress=progress,
-    )
+    files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
+    options = merge_options(run_options, commit_options, keywords)
+    job = FileJob("ingest", spark, repository, sources, files, options, copies=True)
 
     def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
         source = f"/source-{uuid.uuid4().hex}"
-        copied = _create(run, found, wanted, source, group=group, dim=names[0], append=append)
-        scratch = run.scratch()
+        copies = _create_targets(run, found, layout, source, files)
+        scratch = run.fork_scratch()
         write_dataset(found.dataset, scratch, group=source, validate_containers=False)
         _, mismatched = take_markers(scratch, found, source, found.mismatched)
-        build_manifests(run, scratch, found, source, names[0])
+        build_manifests(run, scratch, found, source, files.dim)
         copy_mismatched(run, scratch, found, source, mismatched)
-        run.chunks = run.bytes_written = 0  # those were references
+        run.chunks = run.bytes_written = 0  # discard the counts of references
         try:
-            _fill(run, scratch.fork(), copied)
+            copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
-                raise  # Spark itself failed, and would again
-            files = job.grouped(run, [one.url for one in found.files])
-            damaged = find_unreadable_files(run, files, parse_options or {})
-            if not damaged:
+                raise  # Spark itself failed, and would fail again
+            tasks = job.group_files(run, [file.url for file in found.files])
+            unreadable = find_unreadable_files(run, tasks, parse_options or {})
+            if not unreadable:
                 raise
-            raise JobFailedError(run.name, damaged) from error
+            raise JobFailedError(run.name, unreadable) from error
         return NO_POLICY
 
-    def misfits(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
-        return _differences(session, dataset, group=group, dim=names[0])
+    def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
+        return _find_mismatches(session, dataset, group=group, dim=files.dim)
 
-    how = "as they are" if chunks is None else f"into chunks of {_spec_shown(chunks)}"
-    step = f"copy their chunks {how} to {path_of(group)}"
-    return job.do(write, misfits=misfits, last_step=step, dry_run=dry_run)
+    how = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
+    return job.execute(write, find_mismatches, f"copy their chunks {how} to {path_of(group)}")
 
 
-def _spec_shown(chunks: ChunkSpec) -> str:
+def _format_spec(chunks: ChunkSpec) -> str:
     if isinstance(chunks, Mapping):
         return ", ".join(f"{name} {length}" for name, length in chunks.items())
     return " x ".join(map(str, chunks))
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """How arrays are to be stored."""
+class _Layout:
+    """The requested chunks, codecs and data types."""
 
     chunks: ChunkSpec | None
     shards: ChunkSpec | None
@@ -263,17 +168,18 @@ class _Wanted:
     types: TypeOptions
 
     def apply_to(self, name: str, source: ArrayDocument, *, is_data: bool) -> ConvertedArray:
-        """Return an array as it will be, and what becomes of its values."""
-        document, steps = self.types.apply_to(name, source, is_data=is_data)
+        """Return the metadata of the stored array, and the transforms of its values."""
+        document, transforms = self.types.apply_to(name, source, is_data=is_data)
         is_number = document.dtype.kind in "biufcmM"
         codecs = self.codecs or (CODECS if is_number else None)
-        return (
-            document.with_chunks(_named(self.chunks, source), _named(self.shards, source), codecs),
-            steps,
+        chunks, shards = (
+            source.select_lengths(spec) or None if isinstance(spec, Mapping) else spec
+            for spec in (self.chunks, self.shards)
         )
+        return document.with_chunks(chunks, shards, codecs), transforms
 
     def require_known(self, dataset: VirtualDataset, sources: Iterable[str]) -> None:
-        """Raise `InvalidInputError` where something is asked for what the files do not have."""
+        """Raise `InvalidInputError` if a dimension or variable is not in the files."""
         known = {str(name) for array in dataset.arrays.values() for name in array.dimension_names}
         for what, spec in (("chunks", self.chunks), ("shards", self.shards)):
             for name in spec if isinstance(spec, Mapping) else ():
@@ -287,27 +193,11 @@ class _Wanted:
         self.types.require_known(variables, dataset.arrays.keys() - variables)
 
 
-def _named(spec: ChunkSpec | None, source: ArrayDocument) -> ChunkSpec | None:
-    """Take what is about an array from lengths by dimension."""
-    if not isinstance(spec, Mapping):
-        return spec
-    found = {
-        name: spec[name] for name in source.dimension_names if name is not None and name in spec
-    }
-    return found or None
-
-
-def _create(
-    run: JobRun,
-    found: CombinedFiles,
-    wanted: _Wanted,
-    source_group: str,
-    *,
-    group: str,
-    dim: str,
-    append: bool,
-) -> list[_Copied]:
-    """Make the arrays in the session of the commit, or let them grow; coordinates get values."""
+def _create_targets(
+    run: JobRun, found: CombinedFiles, layout: _Layout, source_group: str, files: FileOptions
+) -> list[ArrayCopy]:
+    """Create or extend the arrays in the session of the commit; write loaded coordinates."""
+    group, dim = files.group, files.dim
     loaded: dict[str, AnyArray] = {}
     sources: dict[str, ArrayDocument] = {}
     for path, array in found.dataset.arrays.items():
@@ -317,57 +207,56 @@ def _create(
             loaded[path] = array
     coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
     base = path_of(group).value.rstrip("/")
-    wanted.require_known(found.dataset, sources)
-    if append:
-        stored = _stored(run.session, group)
-        like = _as_stored_in(run.session, group)
+    layout.require_known(found.dataset, sources)
+    if files.append:
+        stored = _read_arrays(run.session, group)
+        convert = _converter_of(run.session, group)
         if loaded:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
         return [
-            _grow(
+            _extend(
                 run,
                 source,
                 stored[path],
                 source.dimension_names.index(dim),
-                like(path, source, stored[path])[1],
+                convert(path, source, stored[path])[1],
             )
             for path, source in sources.items()
             if dim in source.dimension_names
         ]
     write_dataset(coordinates, run.session, group=group)
-    copied, other = [], []
-    describes = find_auxiliary_variables(
-        {path: one.metadata for path, one in found.dataset.arrays.items()}
+    copies, converted = [], []
+    auxiliary = find_auxiliary_variables(
+        {path: array.metadata for path, array in found.dataset.arrays.items()}
     )
     for path, source in sources.items():
         own = found.files[0].mismatched.get(path)
-        chunked = source if own is None else _in_chunks_of(own, source)
-        target, steps = wanted.apply_to(path, chunked.at(path), is_data=path not in describes)
-        if wanted.types.is_set and (steps or target.dtype != source.dtype):
-            other.append(path)
+        chunked = source if own is None else _with_chunks_of(own, source)
+        target, transforms = layout.apply_to(path, chunked.at(path), is_data=path not in auxiliary)
+        if layout.types.is_set and (transforms or target.dtype != source.dtype):
+            converted.append(path)
         target = target.at(f"{base}/{path}")
-        axis = source.dimension_names.index(dim) if dim in source.dimension_names else 0
         create_array(run.session, target)
-        copied.append(_Copied(plan_array_copy(run, source, target), axis, 0, 0, steps))
-    if other:
-        set_group_attribute(run.session, group, _CONVERTED, other)
-    return copied
+        copies.append(replace(plan_array_copy(run, source, target), transforms=transforms))
+    if converted:
+        set_group_attribute(run.session, group, _CONVERTED, converted)
+    return copies
 
 
-def _in_chunks_of(own: Mapping[str, Any], source: ArrayDocument) -> ArrayDocument:
-    """Take the chunks of the first file for those of all, where files differ."""
+def _with_chunks_of(own: Mapping[str, Any], source: ArrayDocument) -> ArrayDocument:
+    """Return the array with the chunks of the first file, where files differ."""
     chunks = ArrayDocument(source.path, own).chunks
     return source.with_chunks(tuple(map(min, chunks, source.shape)), None, None)
 
 
-def _grow(
+def _extend(
     run: JobRun,
     source: ArrayDocument,
     target: ArrayDocument,
     axis: int,
-    steps: tuple[ValueTransform, ...],
-) -> _Copied:
-    """Let an array grow for what comes behind it."""
+    transforms: tuple[ValueTransform, ...],
+) -> ArrayCopy:
+    """Resize an array, and plan the copy behind its present end."""
     start = target.shape[axis]
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
@@ -376,52 +265,58 @@ def _grow(
     pad = start % target.write_unit[axis]
     padded = list(source.shape)
     padded[axis] += pad
-    # Laid out by the grid of the target, in which the first step is `pad` steps into a chunk.
-    plan = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded)).copy
+    # Laid out on the target grid, in which the first step is `pad` steps into a chunk.
+    copy = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded))
+    plan = copy.plan
     if plan is not None:
         plan = replace(plan, shape=source.shape)
         if pad % source.chunks[axis] and plan.stage is None and plan.write[axis] < padded[axis]:
-            # Boxes end within source chunks, wherever they end with target chunks: only what is
-            # between two passes may be read twice.
+            # Boxes aligned with target chunks end within source chunks: stage these, because only
+            # the stage may be read twice.
             whole = tuple(map(min, source.chunks, source.shape))
             plan = replace(plan, read=whole, stage=whole)
-    return _Copied(ArrayCopy(source, grown, plan), axis, start, pad, steps)
+    return replace(
+        copy,
+        source=source,
+        target=grown,
+        plan=plan,
+        axis=axis,
+        start=start,
+        pad=pad,
+        transforms=transforms,
+    )
 
 
-def _as_stored_in(
+def _converter_of(
     session: Session, group: str
 ) -> Callable[[str, ArrayDocument, ArrayDocument], ConvertedArray]:
-    """Return what does with an array what was done with the one in the group that it goes to."""
-    kept = get_group_attribute(session, group, _CONVERTED)
-    converted = kept if isinstance(kept, list) else []
+    """Return a function that converts an array like the stored array of the same path."""
+    attribute = get_group_attribute(session, group, _CONVERTED)
+    converted = attribute if isinstance(attribute, list) else []
 
-    def as_stored(path: str, source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
+    def convert(path: str, source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
         if path in converted:
             return convert_like(source, target)
-        has = [
-            {"scale_factor", "add_offset"} & one.document.get("attributes", {}).keys()
-            for one in (source, target)
-        ]
-        if not has[0] or has[1]:
+        if not source.is_packed or target.is_packed:
             return source, ()
         found, decoder = unpack_array(source, target.dtype)
         return found, () if decoder is None else (decoder.decode,)
 
-    return as_stored
+    return convert
 
 
-def _stored(session: Session, group: str) -> dict[str, ArrayDocument]:
+def _read_arrays(session: Session, group: str) -> dict[str, ArrayDocument]:
     """Return the arrays of a group by their paths in it."""
     base = path_of(group).value.rstrip("/")
-    return {one.path.removeprefix(f"{base}/"): one for one in arrays_below(session, group)}
+    return {array.path.removeprefix(f"{base}/"): array for array in arrays_below(session, group)}
 
 
-def _differences(
+def _find_mismatches(
     session: Session, dataset: VirtualDataset, *, group: str, dim: str
 ) -> Iterator[Disagreement]:
-    """Find what keeps a file from being appended: all arrays along a dimension grow, or none."""
-    stored = _stored(session, group)
-    like = _as_stored_in(session, group)
+    """Find why a file cannot be appended: all arrays along a dimension must grow."""
+    stored = _read_arrays(session, group)
+    convert = _converter_of(session, group)
     missing = [
         path
         for path, array in stored.items()
@@ -438,70 +333,36 @@ def _differences(
         if path not in stored or not isinstance(array, VirtualArray):
             continue
         source = ArrayDocument(path, array.metadata)
-        if not _is_alike(like(path, source, stored[path])[0], stored[path], dim):
-            text = f"is {_told(source)}, but {_told(stored[path])} in the repository"
+        if not _is_compatible(convert(path, source, stored[path])[0], stored[path], dim):
+            text = f"is {_describe(source)}, but {_describe(stored[path])} in the repository"
             yield Disagreement(dataset.shown, path, "dtype", text)
 
 
-def _is_alike(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
+def _is_compatible(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
     lengths = [
-        [size for name, size in zip(one.dimension_names, one.shape, strict=True) if name != dim]
-        for one in (expected, target)
+        [size for name, size in zip(array.dimension_names, array.shape, strict=True) if name != dim]
+        for array in (expected, target)
     ]
     return (
         expected.dimension_names == target.dimension_names
         and lengths[0] == lengths[1]
         and expected.dtype == target.dtype
-        and _meaning(expected) == _meaning(target)
+        and _select_encoding(expected) == _select_encoding(target)
     )
 
 
-def _meaning(array: ArrayDocument) -> dict[str, Any]:
-    """Return the attributes that say what numbers mean; NaN stands for nothing, said or not."""
-    attributes = array.document.get("attributes", {})
+def _select_encoding(array: ArrayDocument) -> dict[str, Any]:
+    """Return the attributes that affect decoding; a missing value of NaN is the default."""
     return {
         name: value
-        for name, value in attributes.items()
+        for name, value in array.attributes.items()
         if name in SEMANTIC_ATTRIBUTES and not (name in MISSING and is_nan(value))
     }
 
 
-def _told(array: ArrayDocument) -> str:
+def _describe(array: ArrayDocument) -> str:
     dims = ", ".join(
         f"{name}: {size}" for name, size in zip(array.dimension_names, array.shape, strict=True)
     )
-    meaning = "".join(f", {name} {value}" for name, value in _meaning(array).items())
-    return f"{array.dtype} ({dims}){meaning}"
-
-
-def _fill(run: JobRun, reader: Session, copied: Sequence[_Copied]) -> None:
-    staged, stages = stage_arrays(run, [one.copy for one in copied], reader)
-
-    def copy(
-        bench: Bench, value: tuple[str, str, Box, Box, bool, tuple[ValueTransform, ...]]
-    ) -> None:
-        source, target, read, write, is_staged, steps = value
-        session = staged if is_staged and staged is not None else reader
-        values = np.asarray(bench.source(session, source)[read])
-        for step in steps:
-            values = step(values)
-        into = bench.target(target)
-        into[write] = fitting(values, into.dtype)
-
-    pieces = [
-        Piece(
-            shown(one.copy.target.path, write),
-            box_bytes(read, max(one.copy.source.item_bytes, one.copy.target.item_bytes)),
-            (
-                stages.get(one.copy.source.path, one.copy.source.path),
-                one.copy.target.path,
-                read,
-                write,
-                one.copy.source.path in stages,
-                one.steps,
-            ),
-        )
-        for one in copied
-        for read, write in one.boxes()
-    ]
-    run.write(run.session, pieces, copy)
+    encoding = "".join(f", {name} {value}" for name, value in _select_encoding(array).items())
+    return f"{array.dtype} ({dims}){encoding}"

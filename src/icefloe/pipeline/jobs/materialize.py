@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -13,36 +13,37 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.chunk_bytes import (
     MAX_CHUNKS,
-    plan_pieces,
+    plan_units,
     require_chunk_limit,
     try_fetch_chunks,
 )
 from icefloe.pipeline.arrays.nodes import path_of, select_arrays
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, format_bytes
-from icefloe.pipeline.run import TASK_BYTES, JobRun
+from icefloe.pipeline.run import JobRun
 from icefloe.session import contents
 from icefloe.spark.engine.tasks import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from icefloe.model.manifest import ChunkPayloads
     from icefloe.pipeline.files.file_job import OnError
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import Bench, Piece
+    from icefloe.pipeline.run import TaskWriter, WorkUnit
     from icefloe.repository import Repository
     from icefloe.session import Session
-    from icefloe.spark.engine.progress import Progress
 
 
 @dataclass(slots=True)
 class _Work:
     """What there is to copy."""
 
-    pieces: list[Piece]
+    units: list[WorkUnit]
     locations: set[str]
     chunks: int = 0
     size_bytes: int = 0
@@ -54,15 +55,11 @@ def materialize(
     arrays: str | Sequence[str] = "/",
     *,
     prefix: str | None = None,
-    branch: str = "main",
-    task_bytes: int = TASK_BYTES,
     max_chunks: int = MAX_CHUNKS,
     on_error: OnError = "raise",
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
     """Copy virtual chunks into the repository, and commit them once.
 
@@ -84,8 +81,8 @@ def materialize(
     on_error
         ``raise`` fails the job and tells of all files that could not be read; ``skip`` lets their
         chunks stay virtual, and lists the files in the commit's metadata.
-    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
-        As for `rechunk`.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Returns
     -------
@@ -105,31 +102,23 @@ def materialize(
         raise InvalidInputError(
             f"on_error is raise or skip, not {on_error!r}", kind=ErrorKind.NOT_ALLOWED
         )
-    run = JobRun.start(
-        "materialize",
-        spark,
-        repository,
-        branch=branch,
-        transaction_id=transaction_id,
-        task_bytes=task_bytes,
-        progress=progress,
-    )
-    before = run.earlier(dry_run=dry_run)
-    if before is not None:
-        return before
+    options = merge_options(run_options, commit_options, keywords)
+    run = JobRun.start("materialize", spark, repository, options)
+    if (earlier := run.find_earlier()) is not None:
+        return earlier
     work = _find(run.session, arrays, prefix, max_chunks)
-    if dry_run:
+    if run.dry_run:
         step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
         return run.plan(
             [f"{step}, {format_bytes(work.size_bytes)}"],
-            len(run.grouped(work.pieces)),
+            len(run.group_units(work.units)),
             bytes_read=work.size_bytes,
             bytes_written=work.size_bytes,
-            task_bytes=max((piece.size_bytes for piece in work.pieces), default=0),
+            task_bytes=max((unit.size_bytes for unit in work.units), default=0),
         )
-    if not work.pieces:
-        return run.nothing()
-    left_out = run.write(run.session, work.pieces, _copied_from(run.reader()))
+    if not work.units:
+        return run.report_nothing()
+    left_out = run.write_units(run.session, work.units, _copied_from(run.open_reader()))
     chunks = sum(map(len, contents.changed_chunks(run.session)))
     if left_out and (on_error == "raise" or not chunks):
         raise JobFailedError(run.name, left_out)
@@ -138,9 +127,8 @@ def materialize(
     if left_out:
         about["left_out"] = [[one.source, one.reason] for one in left_out]
     report = run.commit(
-        message or f"materialized {chunks:,} chunks of {files:,} files",
+        f"materialized {chunks:,} chunks of {files:,} files",
         about=about,
-        metadata=metadata,
         solver=BasicConflictSolver(
             on_chunk_conflict=VersionSelection.UseTheirs,
             fail_on_delete_of_updated_array=True,
@@ -158,17 +146,17 @@ def materialize(
     )
 
 
-def _copied_from(reader: Session) -> Callable[[Bench, tuple[str, NDArray[np.uint32]]], None]:
-    def copy(bench: Bench, value: tuple[str, NDArray[np.uint32]]) -> None:
+def _copied_from(reader: Session) -> Callable[[TaskWriter, tuple[str, NDArray[np.uint32]]], None]:
+    def copy(writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]) -> None:
         path, coords = value
         place = path_of(path)
         for indices, data in try_fetch_chunks(reader, path, coords):
             if isinstance(data, Exception):
                 payload = contents.get_payload(reader, place, indices)
                 location = getattr(payload, "location", path)
-                bench.left_out.setdefault(location, format_error(data))
+                writer.left_out.setdefault(location, format_error(data))
             else:
-                contents.set_chunk(bench.fork, place, indices, data)
+                contents.set_chunk(writer.fork, place, indices, data)
 
     return copy
 
@@ -186,7 +174,7 @@ def _find(
             payloads = part.payloads
             # File by file and front to back: neighbours then share requests.
             order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
-            work.pieces += plan_pieces(array.path, part, order)
+            work.units += plan_units(array.path, part, order)
             used = np.unique(payloads.location[rows])
             work.locations.update(payloads.locations[code] for code in used.tolist())
             work.chunks += len(rows)

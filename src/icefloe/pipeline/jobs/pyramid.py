@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.arrays.boxes import boxes, plan_copy
+from icefloe.pipeline.arrays.boxes import boxes, format_box, plan_copy
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
     arrays_below,
@@ -25,9 +25,9 @@ from icefloe.pipeline.arrays.nodes import (
     require_free,
     share_array,
 )
-from icefloe.pipeline.jobs.rechunk import is_coordinate, shown
+from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import TASK_BYTES, JobRun, Piece
+from icefloe.pipeline.run import JobRun, WorkUnit
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
     from icefloe.pipeline.arrays.boxes import Box
+    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import Bench
+    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
-    from icefloe.spark.engine.progress import Progress
 
 _LAYOUTS: Final = ("plain", "ome")
 _MAX_LEVELS: Final = 32
@@ -125,13 +125,13 @@ class _Level:
             ) from error
         return plan.write
 
-    def pieces(self, run: JobRun) -> list[Piece]:
+    def units(self, run: JobRun) -> list[WorkUnit]:
         """Cut the work."""
         if not self.target.nbytes:
             return []
         return [
-            Piece(
-                shown(self.target.path, box),
+            WorkUnit(
+                format_box(self.target.path, box),
                 prod(part.stop - part.start for part in box) * self.item_bytes,
                 (self, box),
             )
@@ -150,13 +150,9 @@ def pyramid(
     levels: int | None = None,
     method: str = "mean",
     layout: str = "plain",
-    branch: str = "main",
-    task_bytes: int = TASK_BYTES,
-    transaction_id: str | None = None,
-    message: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    run_options: RunOptions | None = None,
+    commit_options: CommitOptions | None = None,
+    **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
     """Make an array, or the arrays of a group, at lower and lower resolutions; commit them once.
 
@@ -183,8 +179,8 @@ def pyramid(
     layout
         ``plain``: each level is a group with arrays and their coordinates, as xarray opens them.
         ``ome``: each level of one array is an array, as OME-NGFF 0.5 has them.
-    branch, transaction_id, message, metadata, task_bytes, dry_run, progress
-        As for `rechunk`.
+    run_options, commit_options, keywords
+        `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
@@ -193,18 +189,10 @@ def pyramid(
     JobFailedError
         If blocks failed. Nothing was committed.
     """
-    run = JobRun.start(
-        "pyramid",
-        spark,
-        repository,
-        branch=branch,
-        transaction_id=transaction_id,
-        task_bytes=task_bytes,
-        progress=progress,
-    )
-    before = run.earlier(dry_run=dry_run)
-    if before is not None:
-        return before
+    options = merge_options(run_options, commit_options, keywords)
+    run = JobRun.start("pyramid", spark, repository, options)
+    if (earlier := run.find_earlier()) is not None:
+        return earlier
     for what, value, known in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
         if value not in known:
             raise _bad(f"the {what} {value!r} is none of {', '.join(known)}")
@@ -215,11 +203,11 @@ def pyramid(
     made = [_levels(recipe, one) for one in data]
     steps = [step for chain in made for step in chain]
     # Cut before anything is written: a chunk that is too large for a task shows here.
-    pieces = [
-        [piece for chain in made if chain for piece in chain[number].pieces(run)]
+    units = [
+        [unit for chain in made if chain for unit in chain[number].units(run)]
         for number in range(recipe.count)
     ]
-    if dry_run:
+    if run.dry_run:
         return run.plan(
             [f"{folder}/0 shares the chunks of {', '.join(one.path for one in data)}"]
             + [
@@ -227,38 +215,37 @@ def pyramid(
                 f"{'x'.join(map(str, step.target.shape))}, {format_bytes(step.target.nbytes)}"
                 for step in steps
             ],
-            sum(len(run.grouped(found)) for found in pieces),
+            sum(len(run.group_units(found)) for found in units),
             bytes_read=sum(step.source.nbytes for step in steps),
             bytes_written=sum(step.target.nbytes for step in steps),
-            task_bytes=max((one.size_bytes for found in pieces for one in found), default=0),
+            task_bytes=max((one.size_bytes for found in units for one in found), default=0),
         )
     _create(run, recipe, data, made)
     if layout == "plain":
         _create_coordinates(run, recipe, coordinates)
     _describe(run, recipe, data)
-    for level in pieces:
+    for level in units:
         _make(run, level, method)
     return run.commit(
-        message or f"pyramid of {source} in {folder}",
+        f"pyramid of {source} in {folder}",
         about={"source": path_of(source).value, "target": folder, "levels": recipe.count},
-        metadata=metadata,
     )
 
 
-def _make(run: JobRun, pieces: Sequence[Piece], method: str) -> None:
+def _make(run: JobRun, units: Sequence[WorkUnit], method: str) -> None:
     """Make one level from the one before it, which forks of the session see by now."""
 
-    def work(bench: Bench, value: tuple[_Level, Box]) -> None:
+    def work(writer: TaskWriter, value: tuple[_Level, Box]) -> None:
         step, box = value
         whole = tuple(
             slice(part.start * factor, min(part.stop * factor, size))
             for part, factor, size in zip(box, step.factors, step.source.shape, strict=True)
         )
-        values = np.asarray(bench.target(step.source.path)[whole])
+        values = np.asarray(writer.open_target(step.source.path)[whole])
         found = coarsen(values, step.factors, method, missing=step.missing)
-        bench.target(step.target.path)[box] = found
+        writer.open_target(step.target.path)[box] = found
 
-    run.write(run.session, pieces, work)
+    run.write_units(run.session, units, work)
 
 
 def _sources(
@@ -273,14 +260,14 @@ def _sources(
     data = [
         one
         for one in beside
-        if (one.path == node.path.value if node.is_array else not is_coordinate(one))
+        if (one.path == node.path.value if node.is_array else not one.is_coordinate)
     ]
     if not data:
         raise _bad(f"{source} has no arrays, besides coordinates, that a pyramid could be made of")
     if layout == "ome" and len(data) > 1:
         raise _bad(f"{source} has {len(data)} arrays, and the layout 'ome' is for one: name it")
     used = {name for one in data for name in one.dimension_names}
-    labels = [one for one in beside if is_coordinate(one) and one.dimension_names[0] in used]
+    labels = [one for one in beside if one.is_coordinate and one.dimension_names[0] in used]
     return data, [one for one in labels if one not in data]
 
 

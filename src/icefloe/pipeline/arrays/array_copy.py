@@ -1,0 +1,216 @@
+"""Copying of arrays into other chunks on executors, in one pass or in two.
+
+With two passes the intermediate array is in a snapshot that no branch refers to. Like objects of a
+failed attempt, it is left to garbage collection.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from icefloe.errors import InvalidInputError
+from icefloe.pipeline.arrays.boxes import (
+    CopyPlan,
+    box_bytes,
+    boxes,
+    count_boxes,
+    format_box,
+    plan_copy,
+)
+from icefloe.pipeline.arrays.casting import cast_values
+from icefloe.pipeline.arrays.nodes import create_array
+from icefloe.pipeline.run import WorkUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
+    from icefloe.pipeline.arrays.boxes import Box
+    from icefloe.pipeline.arrays.stored_types import ValueTransform
+    from icefloe.pipeline.run import JobRun, TaskWriter
+    from icefloe.session import Session
+
+_STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
+
+_MIN_CORES_PER_BOX: Final = 4
+"""With this many cores per box of a single pass, two passes are faster."""
+
+_MIN_STAGED_BYTES: Final = 128_000_000
+"""Smaller arrays are copied in one pass if possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayCopy:
+    """The copy of an array into other chunks.
+
+    Parameters
+    ----------
+    plan
+        None if the array is empty.
+    axis, start, pad
+        The target position: from step ``start`` along ``axis``. Boxes are laid out as if the source
+        had ``pad`` more steps in front, so that they align with target chunks.
+    transforms
+        Applied to values between reading and writing.
+    """
+
+    source: ArrayDocument
+    target: ArrayDocument
+    plan: CopyPlan | None
+    axis: int = 0
+    start: int = 0
+    pad: int = 0
+    transforms: tuple[ValueTransform, ...] = ()
+
+    @property
+    def stage(self) -> Shape | None:
+        """The intermediate chunk shape, None with one pass."""
+        return None if self.plan is None else self.plan.stage
+
+    @property
+    def item_bytes(self) -> int:
+        """The in-memory size of an item, before or after the copy."""
+        return max(self.source.item_bytes, self.target.item_bytes)
+
+    @property
+    def max_box_bytes(self) -> int:
+        """The memory of the largest box."""
+        if self.plan is None:
+            return 0
+        return max(prod(self.plan.read), prod(self.plan.write)) * self.item_bytes
+
+    @property
+    def first_boxes(self) -> list[Box]:
+        """The boxes of the first of two passes; empty with one pass."""
+        return [] if self.plan is None or self.plan.stage is None else list(self.plan.first_boxes)
+
+    @property
+    def last_boxes(self) -> list[tuple[Box, Box]]:
+        """The boxes of the last pass: what to read, and where to write it."""
+        if self.plan is None:
+            return []
+        if not self.start and not self.pad:
+            return [(box, box) for box in self.plan.second_boxes]
+        shape = list(self.source.shape)
+        shape[self.axis] += self.pad
+        found = []
+        for box in boxes(shape, self.plan.write):
+            along = box[self.axis]
+            read = slice(max(0, along.start - self.pad), along.stop - self.pad)
+            if read.start < read.stop:
+                write = slice(read.start + self.start, read.stop + self.start)
+                found.append((self._replace(box, read), self._replace(box, write)))
+        return found
+
+    def _replace(self, box: Box, along: slice) -> Box:
+        return (*box[: self.axis], along, *box[self.axis + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class _BoxCopy:
+    source: str
+    is_staged: bool
+    target: str
+    read: Box
+    write: Box
+    transforms: tuple[ValueTransform, ...] = ()
+
+
+def plan_array_copy(run: JobRun, source: ArrayDocument, target: ArrayDocument) -> ArrayCopy:
+    """Plan the copy of an array; raise `InvalidInputError` if a chunk exceeds the task memory."""
+    if not source.nbytes:
+        return ArrayCopy(source, target, None)
+    item = max(source.item_bytes, target.item_bytes)
+
+    def plan(max_bytes: int) -> CopyPlan:
+        return plan_copy(
+            source.shape,
+            item,
+            source.chunks,
+            target.write_unit,
+            max_bytes=max_bytes,
+            min_boxes=run.min_boxes(source.nbytes),
+        )
+
+    try:
+        found = plan(run.task_bytes)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{source.path}: {error.message} (task_bytes)", kind=error.kind
+        ) from error
+    is_idle = count_boxes(found.shape, found.read) * _MIN_CORES_PER_BOX <= run.slots
+    if is_idle and source.nbytes > _MIN_STAGED_BYTES:
+        # One pass would leave most cores idle: two passes on all cores are faster.
+        unit = item * max(prod(source.chunks), prod(target.write_unit))
+        found = plan(min(run.task_bytes, max(unit, source.nbytes // run.slots)))
+    return ArrayCopy(source, target, found)
+
+
+def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy], reader: Session) -> None:
+    """Copy values from the arrays of ``reader`` into those of the job's session, which exist."""
+    staged, stages = _stage_arrays(run, copies, reader)
+
+    def copy_box(writer: TaskWriter, box: _BoxCopy) -> None:
+        session = staged if box.is_staged and staged is not None else reader
+        values = np.asarray(writer.open_source(session, box.source)[box.read])
+        for transform in box.transforms:
+            values = transform(values)
+        target = writer.open_target(box.target)
+        target[box.write] = cast_values(values, target.dtype)
+
+    units = []
+    for copy in copies:
+        path, target = copy.source.path, copy.target.path
+        for read, write in copy.last_boxes:
+            value = _BoxCopy(
+                stages.get(path, path), path in stages, target, read, write, copy.transforms
+            )
+            size = box_bytes(read, copy.item_bytes)
+            units.append(WorkUnit(format_box(target, write), size, value))
+    run.write_units(run.session, units, copy_box)
+
+
+def stage_document(copy: ArrayCopy) -> ArrayDocument:
+    """Return the metadata of the intermediate array.
+
+    It keeps the serializer and compresses fast; filters, which may be lossy, are dropped.
+    """
+    chain = copy.source.with_chunks(shards=False).document["codecs"]
+    serializers = [
+        codec for codec in chain if codec["name"] in {"bytes", "vlen-utf8", "vlen-bytes"}
+    ]
+    codecs = [*serializers, *_STAGE_CODECS] if serializers else list(chain)
+    return copy.source.with_chunks(copy.stage, shards=False, codecs=codecs)
+
+
+def _stage_arrays(
+    run: JobRun, copies: Sequence[ArrayCopy], reader: Session
+) -> tuple[Session | None, dict[str, str]]:
+    """Run the first of two passes; return a session with the stages, and their paths by source."""
+    needed = [copy for copy in copies if copy.stage is not None]
+    if not needed:
+        return None, {}
+    scratch = run.fork_scratch()
+    folder = f"/stage-{uuid.uuid4().hex}"
+    stages: dict[str, str] = {}
+    units = []
+    for number, copy in enumerate(needed):
+        path = copy.source.path
+        stages[path] = f"{folder}/{number}"
+        create_array(scratch, stage_document(copy).at(stages[path]))
+        for box in copy.first_boxes:
+            value = (path, stages[path], box)
+            size = box_bytes(box, copy.source.item_bytes)
+            units.append(WorkUnit(format_box(path, box), size, value))
+
+    def stage(writer: TaskWriter, value: tuple[str, str, Box]) -> None:
+        source, target, box = value
+        writer.open_target(target)[box] = writer.open_source(reader, source)[box]
+
+    run.write_units(scratch, units, stage)
+    return scratch.fork(), stages
