@@ -14,6 +14,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
@@ -56,6 +57,13 @@ _MAX_FAILURES: Final = 100
 
 _MAX_SHOWN: Final = 5
 """Conflicts listed in a message."""
+
+KEEP_CONCURRENT_CHUNKS: Final = BasicConflictSolver(
+    on_chunk_conflict=VersionSelection.UseTheirs,
+    fail_on_delete_of_updated_array=True,
+    fail_on_delete_of_updated_group=True,
+)
+"""For jobs that move chunks without changing their values: newer chunks win."""
 
 REMEDY: Final = "fix the cause and run the job again"
 _REMEDY_FOR_SPARK: Final = (

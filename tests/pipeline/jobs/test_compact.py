@@ -159,7 +159,7 @@ def test_manifests_of_appends_become_those_of_one_commit(
     times = chunk_bytes(daily, "time")
     tip_before = daily.lookup_branch("main")
     assert len(manifest_files(daily)) == 7
-    assert "3 manifests too many" in str(compact(None, daily, dry_run=True))
+    assert "saves 3 manifests" in str(compact(None, daily, dry_run=True))
     compact(None, daily)
     # One for each number of dimensions, so that coordinates are read without the rest.
     assert len(manifest_files(daily)) == 4
@@ -235,7 +235,7 @@ def test_a_dry_run_writes_nothing(
 ) -> None:
     write_small(repository)
     before = files()
-    assert "20 small objects are put together" in str(compact(None, repository, dry_run=True))
+    assert "20 small objects are packed" in str(compact(None, repository, dry_run=True))
     assert files() == before
 
 

@@ -296,7 +296,7 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
     [
         ({"inputs": "none"}, NodeNotFoundError, "no group or array at /none"),
         ({"inputs": "/"}, InvalidInputError, "is a group"),
-        ({"outputs": "mask"}, AlreadyExistsError, "/mask is there already"),
+        ({"outputs": "mask"}, AlreadyExistsError, "/mask already exists"),
         ({"outputs": "air/x"}, InvalidInputError, "inside the array /air"),
         ({"function": lambda air: air[0]}, InvalidInputError, "block of 4x4 for /x, where 4x4x4"),
         ({"function": lambda air: air / "a"}, InvalidInputError, "fails on the first 4 items"),
@@ -314,8 +314,8 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
         ({"inputs": ["air", "time"], "probe": False}, InvalidInputError, "dtype must be given"),
         ({"inputs": ["air", "/air"]}, InvalidInputError, "two inputs are called 'air'"),
         ({"outputs": ["x", "/x"]}, InvalidInputError, "/x is named twice"),
-        ({"outputs": ["x", "x/y"]}, InvalidInputError, "/x/y would lie inside the array /x"),
-        ({"outputs": {"x": Output("nonsense")}}, InvalidInputError, "/x: 'nonsense' is no data"),
+        ({"outputs": ["x", "x/y"]}, InvalidInputError, "/x/y would be inside the array /x"),
+        ({"outputs": {"x": Output("nonsense")}}, InvalidInputError, "/x: 'nonsense' is not a data"),
         ({"outputs": {"x": Output(fill_value="a")}}, InvalidInputError, "/x: Cannot convert"),
         ({"outputs": {"x": Output(codecs={"filters": 3})}}, InvalidInputError, "/x: "),
         (
@@ -349,6 +349,6 @@ def test_a_dry_run_tells_what_would_be_made(
         None, repository, lambda air: air > 1, "air", "x", dry_run=True, task_bytes=SMALL
     )
     assert isinstance(plan, Plan)
-    assert "/x is made of /air: 20x13x17 bool in chunks of 5x4x6" in str(plan)
+    assert "/x is computed from /air: 20x13x17 bool in chunks of 5x4x6" in str(plan)
     assert plan.tasks > 1
     assert files() == before

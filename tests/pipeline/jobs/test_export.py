@@ -194,15 +194,15 @@ def test_a_dry_run_writes_nothing(
 @pytest.mark.parametrize(
     "arguments, error, says",
     [
-        ({"format": "csv"}, InvalidInputError, "format is one of zarr, parquet"),
+        ({"format": "csv"}, InvalidInputError, "format must be one of zarr, parquet"),
         ({"group": "none"}, NodeNotFoundError, "no group or array at /none"),
         ({"variables": ["depth"]}, InvalidInputError, "has no array 'depth'; it has air"),
         ({"chunks": {"time": 0}}, InvalidInputError, "must be positive"),
         ({"chunks": {"depth": 2}}, InvalidInputError, "no array in / has the dimension 'depth'"),
-        ({"partition_by": ["time"]}, InvalidInputError, "partition_by: Zarr"),
+        ({"partition_by": ["time"]}, InvalidInputError, "partition_by apply"),
         ({"task_bytes": 0}, InvalidInputError, "task_bytes is"),
-        ({"sel": {"time": 1}}, InvalidInputError, "sel and isel are for Parquet"),
-        ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "are for Zarr"),
+        ({"sel": {"time": 1}}, InvalidInputError, "apply to Parquet only"),
+        ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "do not apply to Parquet"),
         ({"format": "parquet", "partition_by": ["no"]}, InvalidInputError, "no column 'no'"),
     ],
 )

@@ -299,7 +299,7 @@ def test_bad_arguments_are_refused_and_nothing_is_committed(
         ({"dtype": {"snow": "f4"}}, "dtype names the variable 'snow'; the files have"),
         ({"dtype": {"time": "f4"}}, "'time', a coordinate"),
         ({"dtype": "i4"}, "height|rain: cannot convert float32 to int32; pack="),
-        ({"dtype": "f4", "append": True}, "stored as the group has it"),
+        ({"dtype": "f4", "append": True}, "stored as the group stores them"),
         ({"pack": {"snow": {"dtype": "i2"}}}, "pack names the variable 'snow'"),
         ({"pack": {"rain": {"scale_factor": 2}}}, "rain: .* requires dtype"),
         ({"pack": {"rain": {"dtype": "f4"}}}, "integers of up to 32 bits, not float32"),

@@ -136,7 +136,7 @@ def test_in_place_a_change_of_theirs_fails_the_job(repository: icefloe.Repositor
     for change in [*OF_NODES, *OF_CHUNKS]:
         before = repository.lookup_branch("main")
         meanwhile = Meanwhile(partial(committed, repository, change))
-        with pytest.raises(RebaseFailedError, match=r"/air; look at it, and start the job again"):
+        with pytest.raises(RebaseFailedError, match=r"/air; check them, and run the job again"):
             run(IN_PLACE, repository, progress=meanwhile)
         assert repository.lookup_branch("main") == meanwhile.answer, change
         repository.reset_branch("main", before)
@@ -213,7 +213,7 @@ def test_chunks_that_move_never_come_back_with_their_array(
     for change in OF_NODES[:-1]:
         theirs: Change = partial(change, name=path)
         meanwhile = Meanwhile(partial(committed, repository, theirs))
-        with pytest.raises(RebaseFailedError, match=f"/{path}; look at it"):
+        with pytest.raises(RebaseFailedError, match=f"/{path}; check them"):
             run(job, repository, progress=meanwhile)
         assert repository.lookup_branch("main") == meanwhile.answer
         repository.reset_branch("main", before)

@@ -114,7 +114,9 @@ def test_files_that_are_gone_fail_the_job_and_are_all_named(
 ) -> None:
     for name in ("one.bin", "two.bin"):
         (tmp_path / "data" / name).unlink()
-    with pytest.raises(InvalidInputError, match="on_error is raise or skip, not 'ignore'"):
+    with pytest.raises(
+        InvalidInputError, match="on_error must be one of 'raise', 'skip', not 'ignore'"
+    ):
         materialize(None, virtual, on_error="ignore")  # type: ignore[arg-type]
     for on_error in ("raise", "skip"):
         with pytest.raises(JobFailedError, match="2 of its sources failed") as failed:

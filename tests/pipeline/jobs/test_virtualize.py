@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import icefloe
 from icefloe.format.keys import chunk_key
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData
+from icefloe.pipeline.files import manifest_building
 from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, load_staged
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import JobFailedError, Plan, Report
@@ -200,7 +200,7 @@ def test_the_log_of_an_executor_is_that_of_the_driver(
 ) -> None:
     paths = write_files(folder, 3)
     virtualize(None, reference, paths)
-    monkeypatch.setattr(sys.modules[virtualize.__module__], "_MANY_REFS", 10)
+    monkeypatch.setattr(manifest_building, "_MANY_REFS", 10)
     virtualize(spark, repository, paths)
     logs = []
     for one in (repository, reference):

@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from icefloe.model.zarr_keys import chunk_prefix
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import WorkUnit
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from icefloe.model.manifest import ArrayManifest
     from icefloe.session import Session
 
-_PIECE_BYTES: Final = 16_000_000
+_UNIT_BYTES: Final = 16_000_000
 """Encoded bytes per piece."""
 
-_PIECE_CHUNKS: Final = 4096
+_UNIT_CHUNKS: Final = 4096
 """Chunks per piece."""
 
 
@@ -76,7 +76,7 @@ def try_fetch_chunks(
 
 def chunk_key(path: str, indices: Sequence[int]) -> str:
     """Return the Zarr key of a chunk."""
-    return "/".join([chunk_prefix(path_of(path)), *map(str, indices)])
+    return "/".join([chunk_prefix(parse_path(path)), *map(str, indices)])
 
 
 def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[WorkUnit]:
@@ -86,8 +86,8 @@ def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list
     sizes = refs.payloads.length[order].astype(np.int64)
     # A piece ends where the cumulated size crosses a boundary; a large chunk is its own piece.
     ends = np.cumsum(sizes)
-    by_bytes = np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1
-    by_count = np.arange(_PIECE_CHUNKS, len(order), _PIECE_CHUNKS)
+    by_bytes = np.flatnonzero(np.diff(ends // _UNIT_BYTES)) + 1
+    by_count = np.arange(_UNIT_CHUNKS, len(order), _UNIT_CHUNKS)
     borders = np.unique(np.concatenate([by_bytes, by_count]))
     units = []
     for rows in np.split(np.arange(len(order)), borders):

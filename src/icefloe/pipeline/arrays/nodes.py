@@ -1,4 +1,4 @@
-"""The nodes that a job reads and makes: found by path, created, or sharing another's chunks."""
+"""Nodes that jobs read and create, by path."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 
-def path_of(path: str) -> Path:
-    """Read the path of a node, with or without a slash in front."""
+def parse_path(path: str) -> Path:
+    """Parse a node path, with or without a leading slash."""
     return Path("/" + path.strip("/"))
 
 
 def require_array(session: Session, path: str) -> ArrayDocument:
     """Return the metadata of the array at a path, or raise."""
-    return ArrayDocument.of(contents.require_array(session, path_of(path)))
+    return ArrayDocument.of(contents.require_array(session, parse_path(path)))
 
 
-def arrays_below(session: Session, path: str) -> list[ArrayDocument]:
-    """Return the metadata of all arrays at or below a path, ordered by their paths."""
-    node = contents.require_node(session, path_of(path))
+def read_arrays(session: Session, path: str) -> list[ArrayDocument]:
+    """Return the metadata of all arrays at or below a path, ordered by path."""
+    node = contents.require_node(session, parse_path(path))
     if node.is_array:
         return [ArrayDocument.of(node)]
     below = contents.iter_nodes_below(session, node.path)
-    found = [ArrayDocument.of(one) for one in below if one.is_array]
-    return sorted(found, key=lambda one: one.path)
+    found = [ArrayDocument.of(child) for child in below if child.is_array]
+    return sorted(found, key=lambda array: array.path)
 
 
 def select_arrays(
     session: Session, arrays: str | list[str] | tuple[str, ...]
 ) -> list[ArrayDocument]:
-    """Return the metadata of all arrays at or below one path or several, each once."""
+    """Return the metadata of all arrays at or below some paths, without duplicates."""
     paths = [arrays] if isinstance(arrays, str) else list(arrays)
-    found = {one.path: one for path in paths for one in arrays_below(session, path)}
+    found = {array.path: array for path in paths for array in read_arrays(session, path)}
     return [found[path] for path in sorted(found)]
 
 
 def require_free(session: Session, path: str) -> Path:
-    """Return the path of a node that is to be made, or raise where something is."""
-    place = path_of(path)
+    """Return the path of a node to create; raise if it exists."""
+    place = parse_path(path)
     if contents.get_node(session, place) is not None or contents.has_children(session, place):
         raise AlreadyExistsError(
-            f"{place} is there already: choose another path, or delete it first",
+            f"{place} already exists: choose another path, or delete it first",
             kind=ErrorKind.NODE_ALREADY_EXISTS,
         )
     for above in place.ancestors():
         node = contents.get_node(session, above)
         if node is not None and node.is_array:
             raise InvalidInputError(
-                f"{place} would lie inside the array {above}", kind=ErrorKind.NOT_A_GROUP
+                f"{place} would be inside the array {above}", kind=ErrorKind.NOT_A_GROUP
             )
     return place
 
 
 def create_group(session: Session, path: str, attributes: Mapping[str, Any] | None = None) -> None:
-    """Create a group, and those above it that are missing; one that is there stays as it is."""
-    place = path_of(path)
-    for one in (*place.ancestors(), place):
-        if contents.get_node(session, one) is None:
-            own = dict(attributes or {}) if one == place else {}
+    """Create a group and its missing parents; an existing group is not changed."""
+    place = parse_path(path)
+    for group in (*place.ancestors(), place):
+        if contents.get_node(session, group) is None:
+            own = dict(attributes or {}) if group == place else {}
             document = {"zarr_format": 3, "node_type": "group", "attributes": own}
-            contents.set_metadata(session, one, json.dumps(document).encode())
+            contents.set_metadata(session, group, json.dumps(document).encode())
 
 
 def create_array(session: Session, document: ArrayDocument, *, replaced: bool = False) -> None:
-    """Create an array without any chunk, and the groups above it that are missing.
+    """Create an array without chunks, and its missing parent groups.
 
-    ``replaced`` says that another array may be at its path, which is deleted: history keeps it.
+    With ``replaced``, an array at the same path is deleted first.
     """
-    place = path_of(document.path)
+    place = parse_path(document.path)
     if replaced:
         contents.delete_node(session, place)
     if place.parent is not None:
@@ -87,19 +87,19 @@ def create_array(session: Session, document: ArrayDocument, *, replaced: bool = 
 
 
 def share_array(session: Session, source: ArrayDocument, path: str) -> None:
-    """Create an array of the same chunks at another path: references are copied, no bytes are."""
+    """Create an array with the same chunks at another path; only references are copied."""
     create_array(session, source.at(path))
-    place = path_of(path)
-    for part in contents.fetch_chunk_refs(session, path_of(source.path)):
+    place = parse_path(path)
+    for part in contents.fetch_chunk_refs(session, parse_path(source.path)):
         if len(part):
             contents.set_payloads(session, place, part.coords, part.payloads)
 
 
 def copy_group(session: Session, source: str, target: str) -> None:
-    """Create the group ``target``, and the groups in it, with the attributes of ``source``'s."""
-    root = path_of(source)
+    """Create the group ``target`` with the subgroups and attributes of ``source``."""
+    root = parse_path(source)
     for node in (contents.require_node(session, root), *_groups_below(session, root)):
-        place = path_of(target + "/" + node.path.value[len(root.value.rstrip("/")) :])
+        place = parse_path(target + "/" + node.path.value[len(root.value.rstrip("/")) :])
         if place.parent is not None:
             create_group(session, place.parent.value)
         if contents.get_node(session, place) is None:

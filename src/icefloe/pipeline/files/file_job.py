@@ -19,7 +19,7 @@ from icefloe.errors import (
     InvalidInputError,
     RebaseFailedError,
 )
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.file_checks import (
     exclude_files,
     find_append_mismatches,
@@ -240,7 +240,7 @@ class FileJob:
 
     def _require_group(self, session: Session) -> None:
         """Raise unless the group exists for an append, or is empty otherwise."""
-        path = path_of(self.files.group)
+        path = parse_path(self.files.group)
         if self.files.append:
             node = contents.require_node(session, path)
         else:
@@ -269,7 +269,7 @@ class FileJob:
     def _read_known(self, run: JobRun) -> set[str]:
         if not self.files.append:
             return set()
-        return read_known_sources(run.repository, run.session, path_of(self.files.group).value)
+        return read_known_sources(run.repository, run.session, parse_path(self.files.group).value)
 
     def _plan(self, run: JobRun, found: Mapping[str, int | None], last_step: str) -> Plan:
         """Estimate the work from the sizes of files, without reading them."""
@@ -344,7 +344,7 @@ class FileJob:
                 if self.files.append and len(dims) > 1:
                     raise_disagreements(
                         self._find_append_problems(run.session, dataset, find_mismatches),
-                        f"appending to {path_of(self.files.group)}",
+                        f"appending to {parse_path(self.files.group)}",
                     )
                 return CombinedFiles(files, dataset, left_out)
             except FilesDisagreeError as error:
@@ -413,7 +413,7 @@ class FileJob:
             store_digests(run.session, group, found.files[0], frozenset(self.files.dims))
         store_sources(run.session, group, [*self._read_known(run), *urls])
         about: dict[str, Any] = {
-            "group": path_of(group).value,
+            "group": parse_path(group).value,
             "sources": describe_sources(urls),
         }
         if found.left_out:

@@ -16,7 +16,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import file_number, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
 from icefloe.pipeline.run import REMEDY
@@ -116,7 +116,7 @@ def take_markers(
     targets: dict[str, tuple[Path, TargetArray]] = {}
     positions: Positions = {}
     for path in paths:
-        node_path = path_of(f"{group.strip('/')}/{path}")
+        node_path = parse_path(f"{group.strip('/')}/{path}")
         node = contents.require_array(session, node_path)
         columns = contents.take_changed_chunks(session, node)
         if columns is None:

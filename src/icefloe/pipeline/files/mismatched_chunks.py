@@ -18,7 +18,7 @@ import numpy as np
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import box_bytes, largest_divisor, plan_copy
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.pipeline.run import WorkUnit
 from icefloe.session import ForkSession, contents
@@ -128,7 +128,7 @@ def _copy(writer: TaskWriter, part: _FilePart) -> None:
     # The file as an array in a private session.
     own = ForkSession(connection, contents.base_id(writer.fork), origin=writer.fork.origin)
     name = f"file-{uuid.uuid4().hex}"
-    path = path_of(f"/{name}")
+    path = parse_path(f"/{name}")
     contents.set_metadata(own, path, json.dumps(dict(part.document)).encode())
     contents.set_payloads(own, path, refs.coords, refs.payloads)
     values = open_array(own.store, name)[part.read]

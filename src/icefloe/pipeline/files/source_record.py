@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import zstandard
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.session import contents
 from icefloe.session.exactly_once import METADATA_KEY
 
@@ -60,13 +60,13 @@ def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
 
 def get_group_attribute(session: Session, group: str, name: str) -> Any:
     """Return an attribute of a group, None if it does not exist."""
-    node = contents.get_node(session, path_of(group))
+    node = contents.get_node(session, parse_path(group))
     return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
 
 
 def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
     """Set an attribute of a group; other attributes stay."""
-    path = path_of(group)
+    path = parse_path(group)
     document = json.loads(contents.require_node(session, path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), name: value}
     contents.set_metadata(session, path, json.dumps(document, separators=(",", ":")).encode())

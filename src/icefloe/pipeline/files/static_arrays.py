@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from icefloe.errors import IcefloeError
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
@@ -134,8 +134,8 @@ def _read_stored_digest(
     file: ParsedFile, path: str, session: Session, group: str, dims: frozenset[str]
 ) -> bytes | None:
     """Return the digest of the stored array, or of the file's part; None if not comparable."""
-    place = f"{path_of(group).value.rstrip('/')}/{path}"
-    if contents.get_node(session, path_of(place)) is None:
+    place = f"{parse_path(group).value.rstrip('/')}/{path}"
+    if contents.get_node(session, parse_path(place)) is None:
         return None
     array = open_array(session.store, place)
     metadata = file.dataset.arrays[path].metadata
@@ -159,8 +159,8 @@ def _read_stored_digest(
 
 def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
     values = _coordinate(file, dim)
-    place = f"{path_of(group).value.rstrip('/')}/{dim}"
-    if values is None or not len(values) or contents.get_node(session, path_of(place)) is None:
+    place = f"{parse_path(group).value.rstrip('/')}/{dim}"
+    if values is None or not len(values) or contents.get_node(session, parse_path(place)) is None:
         return None
     found = np.flatnonzero(np.asarray(open_array(session.store, place)[...]) == values[0])
     return int(found[0]) if len(found) else None

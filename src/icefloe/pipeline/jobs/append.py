@@ -8,7 +8,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.pipeline.arrays.nodes import arrays_below, path_of
+from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.options import merge_options
@@ -98,19 +98,19 @@ def holds_virtual_chunks(
     dimension.
     """
     session = repository.readonly_session(branch)
-    arrays = arrays_below(session, group)
+    arrays = read_arrays(session, group)
     growing = [array for array in arrays if dim in array.dimension_names]
     if not growing:
         names = {str(name) for array in arrays for name in array.dimension_names if name}
         raise InvalidInputError(
-            f"no array in {path_of(group)} has the dimension {dim!r} to append along; there are: "
-            f"{', '.join(sorted(names)) or 'no arrays at all, so virtualize or ingest first'}",
+            f"no array in {parse_path(group)} has the dimension {dim!r} to append along; "
+            + (f"there are: {', '.join(sorted(names))}" if names else "virtualize or ingest first"),
             kind=ErrorKind.FILES_DISAGREE,
         )
     for array in growing:
         # The first manifest is enough: arrays are written in one way, or materialized from the
         # start.
-        part = next(iter(contents.fetch_chunk_refs(session, path_of(array.path))), None)
+        part = next(iter(contents.fetch_chunk_refs(session, parse_path(array.path))), None)
         if part is not None and bool(np.any(part.payloads.kind == ChunkKind.VIRTUAL)):
             return True
     return False

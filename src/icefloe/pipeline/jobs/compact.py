@@ -1,7 +1,7 @@
-"""Small objects together, packs without holes, and tiny manifests together.
+"""The compact job: packs small objects, rewrites sparse packs and merges small manifests.
 
-Everything is copied byte for byte, and only references change. Objects that older snapshots refer
-to stay; garbage collection finds what none does.
+Chunks are copied byte for byte, and only references change. Objects of older snapshots stay until
+garbage collection deletes them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
 from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import JobRun, WorkUnit
+from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, WorkUnit
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import CommitPolicy
 from icefloe.session.manifest_merging import MergeManifests, MergePlan
@@ -41,17 +40,17 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
 
 _CHUNKS: Final = "chunks/"
-_PIECE_BYTES: Final = 32_000_000
-_SMALL_PART: Final = 4
-"""An object is small below this part of what a pack should have."""
+_UNIT_BYTES: Final = 32_000_000
+_SMALL_FRACTION: Final = 4
+"""An object is small below this fraction of the target object size."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refs:
-    """The native references of a snapshot, in the order of arrays and chunks.
+    """The native references of a snapshot, ordered by array and chunk.
 
-    ``others`` counts the references of each array that are not native: they stay as they are, and
-    go along where a manifest is made anew.
+    ``others`` counts the references of each array that are not native: they do not change, but are
+    copied with a manifest that is rewritten.
     """
 
     paths: list[str]
@@ -65,7 +64,7 @@ class _Refs:
     others: dict[str, int]
 
     def places(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.uint32]]]:
-        """Yield the coordinates of some rows, array by array."""
+        """Yield the coordinates of some rows, by array."""
         for number in np.unique(self.array[rows]).tolist():
             own = rows[self.array[rows] == number]
             yield self.paths[number], self.coords[number][own - self.starts[number]]
@@ -78,7 +77,7 @@ class _Work:
     sparse: int
     dead_bytes: int
     live_bytes: int
-    loose_manifests: int = 0
+    saved_manifests: int = 0
 
 
 def compact(
@@ -92,39 +91,38 @@ def compact(
     commit_options: CommitOptions | None = None,
     **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Put small objects and manifests together, rewrite packs that are mostly dead; one commit.
+    """Pack small objects, rewrite sparse packs and merge small manifests; commit once.
 
-    Chunks that somebody else writes meanwhile stay as they wrote them. Run again, it finds
-    nothing to do. The objects that chunks lay in stay for the snapshots before this one.
+    Idempotent. Chunks that concurrent commits write are kept. The replaced objects stay for older
+    snapshots.
 
     Parameters
     ----------
     spark, repository
-        Who works, and on what. The repository's ``packing`` says what is small and how large an
-        object should be.
+        Spark session (None runs in-process) and repository, whose ``packing`` configures small
+        chunks and object sizes.
     min_live
-        A pack of whose bytes a smaller part than this is referred to is rewritten.
+        Packs with a smaller fraction of referenced bytes are rewritten.
     max_chunks
-        Of more than so many nothing is touched: the driver holds a reference to each until the
-        commit, of about 300 bytes. Native chunks count, and virtual ones whose manifests are made
-        anew.
+        The maximum number of chunks: the driver holds a reference of about 300 bytes to each until
+        the commit. Counts native chunks, and virtual ones in manifests that are rewritten.
     refs_per_manifest
-        Manifests of an array are put together up to so many references; as for `virtualize`.
+        Manifests of an array are merged up to this number of references; as for `virtualize`.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Raises
     ------
     InvalidInputError
-        If there are too many chunks for one run. Nothing was written.
+        If there are too many chunks. Nothing was written.
     JobFailedError
         If chunks could not be read. Nothing was committed.
     RebaseFailedError
-        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
+        If a concurrent commit deleted an array or changed its metadata. Nothing was committed.
     """
     if not 0 <= min_live <= 1:
         raise InvalidInputError(
-            f"min_live is a part of a pack, between 0 and 1, not {min_live}",
+            f"min_live must be between 0 and 1, not {min_live}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     require_refs_per_manifest(refs_per_manifest)
@@ -134,21 +132,21 @@ def compact(
         return earlier
     rules = run.session.connection.config.effective_manifest.effective_splitting
     merge = MergeManifests(rules, refs_per_manifest)
-    work = _find(run, min_live, max_chunks, merge)
+    work = _plan_work(run, min_live, max_chunks, merge)
     if run.dry_run:
         dead = format_bytes(work.dead_bytes)
         return run.plan(
             [
-                f"{work.small:,} small objects are put together",
+                f"{work.small:,} small objects are packed",
                 f"{work.sparse:,} packs with {dead} of dead space are rewritten",
-                f"{work.loose_manifests:,} manifests too many are merged",
+                f"merging saves {work.saved_manifests:,} manifests",
             ],
-            len(run.group_units(work.units)) + bool(work.loose_manifests),
+            len(run.group_units(work.units)) + bool(work.saved_manifests),
             bytes_read=work.live_bytes,
             bytes_written=work.live_bytes,
             task_bytes=max((unit.size_bytes for unit in work.units), default=0),
         )
-    if not work.units and not work.loose_manifests:
+    if not work.units and not work.saved_manifests:
         return run.report_nothing()
     reader = run.open_reader()
 
@@ -158,15 +156,11 @@ def compact(
     run.write_units(run.session, work.units, repack)
     return run.commit(
         f"compacted {work.small + work.sparse:,} objects",
-        about={"small": work.small, "sparse": work.sparse, "manifests": work.loose_manifests},
-        solver=BasicConflictSolver(
-            on_chunk_conflict=VersionSelection.UseTheirs,
-            fail_on_delete_of_updated_array=True,
-            fail_on_delete_of_updated_group=True,
-        ),
+        about={"small": work.small, "sparse": work.sparse, "manifests": work.saved_manifests},
+        solver=KEEP_CONCURRENT_CHUNKS,
         policy=CommitPolicy(
             merge_manifests=merge,
-            has_work=lambda base: bool(_loose_manifests(run.session, base.snapshot, merge).files),
+            has_work=lambda base: bool(_plan_merge(run.session, base.snapshot, merge).files),
         ),
     )
 
@@ -174,11 +168,11 @@ def compact(
 def _repack(
     writer: TaskWriter, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
 ) -> None:
-    """Write chunks anew; what several references shared, they share again."""
+    """Rewrite chunks; references that shared a payload share the new one."""
     fork = writer.fork
     known: dict[ChunkPayload, ChunkPayload] = {}
     for path, coords in places:
-        place = path_of(path)
+        place = parse_path(path)
         olds = [contents.get_payload(reader, place, tuple(row)) for row in coords.tolist()]
         is_new = np.array([old not in known for old in olds])
         for indices, data in fetch_chunks(reader, path, coords[is_new]):
@@ -193,36 +187,36 @@ def _repack(
                 contents.set_payload(fork, place, tuple(row), known[old])
 
 
-def _find(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
-    refs = _native_refs(run.session, max_chunks)
-    loose = _loose_manifests(run.session, contents.base_snapshot(run.session), merge)
-    work = _find_objects(run, refs, min_live)
-    # Arrays whose chunks move get manifests anew; of the others only those that are put together.
+def _plan_work(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
+    refs = _read_native_refs(run.session, max_chunks)
+    plan = _plan_merge(run.session, contents.base_snapshot(run.session), merge)
+    work = _plan_objects(run, refs, min_live)
+    # Manifests are rewritten for arrays whose chunks move, and for merges in other arrays.
     moving = {path for unit in work.units for path, _ in unit.value}
     along = sum(refs.others[path] for path in moving)
-    for part in (part for parts in loose.files for part in parts):
+    for part in (part for parts in plan.files for part in parts):
         if part.node.path.value not in moving:
             along += min(part.count, refs.others[part.node.path.value])
     require_chunk_limit(len(refs.object) + along, max_chunks, "")
-    return replace(work, loose_manifests=loose.num_saved)
+    return replace(work, saved_manifests=plan.num_saved)
 
 
-def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
+def _plan_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
     if not len(refs.object):
         return _Work([], 0, 0, 0, 0)
     packing = run.repository.config.packing
     target_bytes = 0 if packing is None else packing.effective_target_object_bytes
     chunk_bytes = 0 if packing is None else packing.effective_max_chunk_bytes
     count = len(refs.object_ids)
-    distinct = _distinct(refs)
+    distinct = _find_distinct(refs)
     owner, length = refs.object[distinct], refs.length[distinct]
     live = np.bincount(owner, length, count).astype(np.int64)
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, owner, length)
-    sizes = np.maximum(_object_sizes(run, refs.object_ids), live)
+    sizes = np.maximum(_fetch_object_sizes(run, refs.object_ids), live)
     is_sparse = live < sizes * min_live
-    is_small = ~is_sparse & (largest <= chunk_bytes) & (sizes < target_bytes // _SMALL_PART)
-    # What is left over by the tasks of one run is put together by the next; one alone stays.
+    is_small = ~is_sparse & (largest <= chunk_bytes) & (sizes < target_bytes // _SMALL_FRACTION)
+    # Each task may leave one small pack, which the next run merges; do not rewrite a single one.
     packs = max(1, -(-int(live[is_small].sum()) // max(1, run.task_bytes)))
     if is_small.sum() <= packs:
         is_small[:] = False
@@ -236,8 +230,8 @@ def _find_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
     )
 
 
-def _distinct(refs: _Refs) -> NDArray[np.int64]:
-    """Choose one reference to each place: it counts once, however many lead to it."""
+def _find_distinct(refs: _Refs) -> NDArray[np.int64]:
+    """Return one row per distinct payload, so that shared payloads count once."""
     order = np.lexsort((refs.length, refs.offset, refs.object))
     is_first = np.ones(len(order), bool)
     is_first[1:] = False
@@ -247,14 +241,14 @@ def _distinct(refs: _Refs) -> NDArray[np.int64]:
 
 
 def _plan_units(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64]) -> list[WorkUnit]:
-    """Cut work so that all references to an object are in one piece, neighbours together."""
+    """Split the work so that all references to an object are in one unit."""
     rows = np.flatnonzero(moving[refs.object])
     if not len(rows):
         return []
     objects, firsts = np.unique(refs.object[rows], return_index=True)
     objects = objects[np.argsort(firsts)]  # in the order of arrays and chunks
     number_of = np.zeros(len(refs.object_ids), np.int64)
-    number_of[objects] = np.cumsum(live[objects]) // _PIECE_BYTES
+    number_of[objects] = np.cumsum(live[objects]) // _UNIT_BYTES
     numbers = number_of[refs.object[rows]]
     order = np.argsort(numbers, kind="stable")
     borders = np.flatnonzero(np.diff(numbers[order])) + 1
@@ -267,14 +261,14 @@ def _plan_units(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64])
     return units
 
 
-def _native_refs(session: Session, max_chunks: int) -> _Refs:
+def _read_native_refs(session: Session, max_chunks: int) -> _Refs:
     count = 0
     others: dict[str, int] = {}
     paths: list[str] = []
     coords: list[NDArray[np.uint32]] = []
     columns: list[tuple[NDArray[Any], ...]] = []
     nodes = [node for node in contents.iter_nodes_below(session, Path("/")) if node.is_array]
-    for node in sorted(nodes, key=lambda one: one.path):
+    for node in sorted(nodes, key=lambda node: node.path):
         found = []
         others[node.path.value] = 0
         for part in contents.fetch_chunk_refs(session, node.path):
@@ -313,16 +307,16 @@ def _native_refs(session: Session, max_chunks: int) -> _Refs:
     )
 
 
-def _object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Fetch how large objects are: one listing, which tells of a thousand at a time."""
+def _fetch_object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Fetch object sizes with one listing, a thousand per request."""
     storage = run.repository.storage
     listed = {info.key[len(_CHUNKS) :]: info.size_bytes for info in storage.list(_CHUNKS)}
     names = [str(ChunkId(row.tobytes())) for row in ids]
     return np.array([listed.get(name, 0) for name in names], np.int64)
 
 
-def _loose_manifests(session: Session, snapshot: Snapshot, merge: MergeManifests) -> MergePlan:
-    """Find the manifests of a snapshot that are to be merged."""
+def _plan_merge(session: Session, snapshot: Snapshot, merge: MergeManifests) -> MergePlan:
+    """Plan which manifests of a snapshot to merge."""
     assets = session.connection.assets
     manifests = {
         node.id: node.node_data.manifests

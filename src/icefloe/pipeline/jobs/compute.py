@@ -1,8 +1,8 @@
-"""New arrays from a function of blocks of others.
+"""The compute job: new arrays from a function of blocks of other arrays.
 
 All arrays of a job lie in one *grid*: the dimensions of its inputs, by name. A block is a box of
-that grid. The function gets each input's part of it, with the axes in the order of the grid and
-length 1 where an input lacks a dimension, so that NumPy's broadcasting does the rest.
+the grid. The function gets each input's part of it, with axes in grid order and length 1 for
+dimensions that the input lacks, so that NumPy broadcasting applies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import boxes, plan_copy
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
-from icefloe.pipeline.arrays.nodes import create_array, path_of, require_array, require_free
+from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_array, require_free
 from icefloe.pipeline.arrays.packed_values import find_decoder
 from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import format_bytes
@@ -47,23 +47,21 @@ _LOCATION: Final = "location"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An array that a computation makes.
+    """An array that a computation creates.
 
     Parameters
     ----------
     dtype
-        Its data type; what the function returns for a small block, if not given.
+        Its data type; that of the result for a small block if None.
     dims
-        Its dimensions, those of the grid if not given. A dimension of the grid that is left out
-        is whole in every block, so that the function can reduce it.
+        Its dimensions, those of the grid if None. A grid dimension that is left out is whole in
+        every block, so that the function can reduce it.
     sizes
-        The lengths of dimensions that the grid does not have.
+        The lengths of dimensions that the grid lacks.
     chunks, shards
-        Lengths by dimension or a tuple; as the first input has them, if not given.
-    attributes
-        Its attributes.
+        Lengths by dimension or a tuple; the chunks of the first input if None.
     fill_value
-        What a chunk holds that is not stored; NaN for floating point if not given, else 0.
+        NaN for floating point if None, otherwise 0.
     codecs
         Arguments of ``zarr.create_array``: ``compressors``, ``filters``, ``serializer``.
     """
@@ -80,12 +78,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a block is.
+    """The position of a block.
 
     Parameters
     ----------
     start, stop
-        Its items along each dimension of the grid, without the halo.
+        Its range along each dimension of the grid, without the halo.
     """
 
     start: Mapping[str, int]
@@ -106,13 +104,13 @@ class _Input:
 
     @property
     def item_bytes(self) -> int:
-        """How large an item is, stored or decoded."""
+        """The size of an item, stored or decoded."""
         return max(self.document.item_bytes, _item_bytes(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """An output, worked out."""
+    """A resolved output."""
 
     path: str
     dims: tuple[str, ...]
@@ -124,13 +122,13 @@ class _Target:
 
     @property
     def unit(self) -> dict[str, int]:
-        """What no two blocks may share."""
+        """The shape of a stored object, which blocks must not share."""
         return dict(zip(self.dims, self.shards or self.chunks, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """What all blocks of a job have in common; goes to the executors."""
+    """What all blocks of a job have in common; sent to executors."""
 
     sizes: dict[str, int]
     inputs: tuple[_Input, ...]
@@ -148,21 +146,21 @@ class _Grid:
             {name: part.stop for name, part in parts.items()},
         )
 
-    def read(self, one: _Input, array: Any, box: Box) -> Any:
-        """Read an input's part of a block, in the order of the grid."""
+    def read(self, source: _Input, array: Any, box: Box) -> Any:
+        """Read an input's part of a block, in grid order."""
         parts = dict(zip(self.sizes, box, strict=True))
-        around = [self.margins.get(name, NO_MARGIN) for name in one.dims]
-        place = tuple(parts[name] for name in one.dims)
-        decode = None if one.decoder is None else one.decoder.decode
+        around = [self.margins.get(name, NO_MARGIN) for name in source.dims]
+        place = tuple(parts[name] for name in source.dims)
+        decode = None if source.decoder is None else source.decoder.decode
         block = np.asarray(read_with_margins(array, place, around, decode))
-        ordered = [name for name in self.sizes if name in one.dims]
-        block = block.transpose([one.dims.index(name) for name in ordered])
+        ordered = [name for name in self.sizes if name in source.dims]
+        block = block.transpose([source.dims.index(name) for name in ordered])
         return block.reshape(
             [block.shape[ordered.index(name)] if name in ordered else 1 for name in self.sizes]
         )
 
     def trim(self, values: Any, dims: Sequence[str], box: Box, shape: Shape) -> Any:
-        """Cut the halo off what a function returned, where it is still there."""
+        """Remove the halo from a result, if present."""
         if values.shape == shape or values.ndim != len(dims):
             return values
         parts = dict(zip(self.sizes, box, strict=True))
@@ -171,12 +169,12 @@ class _Grid:
             for name in dims
         )
         wide = tuple(
-            self._wide(name, parts[name]) if name in parts else length
+            self._padded_length(name, parts[name]) if name in parts else length
             for name, length in zip(dims, values.shape, strict=True)
         )
         return values[cuts] if values.shape == wide else values
 
-    def _wide(self, name: str, part: slice) -> int:
+    def _padded_length(self, name: str, part: slice) -> int:
         margin = self.margins.get(name, NO_MARGIN)
         if not self.sizes[name]:
             return 0
@@ -202,34 +200,33 @@ def compute(
     commit_options: CommitOptions | None = None,
     **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Make arrays from a function of blocks of other arrays, and commit them once.
+    """Create arrays from a function of blocks of other arrays, and commit once.
 
     Parameters
     ----------
     spark, repository
-        Who works, and on what.
+        Spark session (None runs in-process) and repository.
     function
-        Called with a block of every input by name, and with the block's `Location` if it has a
+        Called with a block of every input by name, and with the `Location` of the block if it has a
         parameter ``location``. Returns the block of the output, or of all outputs: a tuple in
-        their order, or a mapping of their paths. With a halo it returns blocks with or without
-        it. Pickles with cloudpickle; must give the same result when it is called again.
+        order, or a mapping by path; with or without the halo. Pickled with cloudpickle; must be
+        deterministic.
     inputs
-        Paths of arrays, by the names that the function knows them by; names are the last parts of
-        paths if only those are given. Arrays without dimension names are named by position.
+        Paths of arrays by argument name; the last path component if only paths are given.
+        Dimensions without names are named by position.
     outputs
-        Paths of new arrays, each with its `Output`, or None to find everything out.
+        Paths of new arrays, each with its `Output`, or None for the defaults.
     halo
-        How many items of its neighbours a block gets along a dimension, before and after.
+        The number of neighbouring items that a block gets along a dimension, before and after.
     boundary
-        What is beyond the edges of an array, for all dimensions or by dimension: ``none`` (the
-        halo ends there), or ``reflect``, ``symmetric``, ``nearest``, ``wrap``, ``constant`` (of
-        value ``constant``), as ``numpy.pad`` has them.
+        The halo at the array edges, for all dimensions or by dimension: ``none`` (clipped), or
+        ``reflect``, ``symmetric``, ``nearest``, ``wrap``, ``constant`` (with the value
+        ``constant``), as in ``numpy.pad``.
     decode
-        Whether the function gets values, as xarray reads them: packed numbers unpacked
-        (``scale_factor``, ``add_offset``), and NaN where they are missing (``_FillValue``); else
-        it gets numbers as they are stored.
+        Whether the function gets values as xarray decodes them (``scale_factor``, ``add_offset``,
+        NaN for ``_FillValue``), or stored numbers.
     probe
-        Whether the function is tried on a small block first, here, before anything is written.
+        Whether to call the function on a small block in this process before anything is written.
         Without it every output needs a dtype.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
@@ -239,35 +236,36 @@ def compute(
     InvalidInputError, NodeNotFoundError, AlreadyExistsError
         If arguments do not fit, or the function fails on a small block. Nothing was written.
     JobFailedError
-        If blocks failed: which, and why. Nothing was committed.
+        If blocks failed. Nothing was committed.
     """
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("compute", spark, repository, options)
     if (earlier := run.find_earlier()) is not None:
         return earlier
-    grid = _grid(run, inputs, halo, boundary, constant, decode=decode)
-    wanted = _wanted(outputs)
-    for path in wanted:
+    grid = _create_grid(run, inputs, halo, boundary, constant, decode=decode)
+    requested = _parse_outputs(outputs)
+    for path in requested:
         require_free(run.session, path)
-    targets = _targets(run, grid, function, wanted, probe=probe)
+    targets = _plan_targets(run, grid, function, requested, probe=probe)
     documents = [_document(grid, target) for target in targets]
     box_shape = _box_shape(run, grid, targets)
     units = [
-        WorkUnit(_shown(targets, grid, box), _bytes_of(grid, targets, box), box)
+        WorkUnit(_format_block(targets, grid, box), _count_bytes(grid, targets, box), box)
         for box in boxes(grid.shape, box_shape)
     ]
     if run.dry_run:
+        inputs_listed = ", ".join(source.document.path for source in grid.inputs)
         total = sum(prod(target.shape) * _item_bytes(target.dtype) for target in targets)
         return run.plan(
             [
-                f"{target.path} is made of {', '.join(one.document.path for one in grid.inputs)}: "
+                f"{target.path} is computed from {inputs_listed}: "
                 f"{'x'.join(map(str, target.shape)) or 'one item'} {target.dtype} in chunks of "
                 f"{'x'.join(map(str, target.chunks)) or 'one item'}"
                 for target in targets
             ]
             + [f"a block is {'x'.join(map(str, box_shape))}, {format_bytes(total)} in all"],
             len(run.group_units(units)),
-            bytes_read=sum(one.document.nbytes for one in grid.inputs),
+            bytes_read=sum(source.document.nbytes for source in grid.inputs),
             bytes_written=total,
             task_bytes=max((unit.size_bytes for unit in units), default=0),
         )
@@ -277,8 +275,8 @@ def compute(
 
     def work(writer: TaskWriter, box: Box) -> None:
         blocks = {
-            one.name: grid.read(one, writer.open_source(reader, one.document.path), box)
-            for one in grid.inputs
+            source.name: grid.read(source, writer.open_source(reader, source.document.path), box)
+            for source in grid.inputs
         }
         for target, values in zip(
             targets, _call(function, grid, blocks, box, targets), strict=True
@@ -291,11 +289,11 @@ def compute(
     paths = [target.path for target in targets]
     return run.commit(
         f"computed {', '.join(paths)}",
-        about={"arrays": paths, "inputs": [one.document.path for one in grid.inputs]},
+        about={"arrays": paths, "inputs": [source.document.path for source in grid.inputs]},
     )
 
 
-def _grid(
+def _create_grid(
     run: JobRun,
     inputs: str | Sequence[str] | Mapping[str, str],
     halo: Mapping[str, int | tuple[int, int]] | int | None,
@@ -309,86 +307,88 @@ def _grid(
     if not isinstance(inputs, Mapping):
         named: dict[str, str] = {}
         for path in inputs:
-            name = path_of(path).name
+            name = parse_path(path).name
             if name in named:
-                raise _bad(
-                    f"two inputs are called {name!r}, {named[name]} and {path}: say by which names "
-                    "the function knows them, with inputs={name: path}"
+                raise _invalid(
+                    f"two inputs are called {name!r}, {named[name]} and {path}: give "
+                    "argument names with inputs={name: path}"
                 )
             named[name] = path
         inputs = named
     if not inputs:
-        raise _bad("a computation needs an input")
+        raise _invalid("a computation needs an input")
     found = []
     sizes: dict[str, int] = {}
     unnamed: set[str] = set()
     for name, path in inputs.items():
         document = require_array(run.session, path)
         names = document.dimension_names
-        dims = tuple(f"dim_{axis}" if one is None else one for axis, one in enumerate(names))
-        unnamed.update(dim for dim, one in zip(dims, names, strict=True) if one is None)
+        dims = tuple(f"dim_{axis}" if name is None else name for axis, name in enumerate(names))
+        unnamed.update(dim for dim, given in zip(dims, names, strict=True) if given is None)
         if len(set(dims)) < len(dims):
-            raise _bad(f"{document.path} has two dimensions of one name: {', '.join(dims)}")
+            raise _invalid(
+                f"{document.path} has two dimensions of the same name: {', '.join(dims)}"
+            )
         for dimension, size in zip(dims, document.shape, strict=True):
             known = sizes.setdefault(dimension, size)
             if known != size:
-                raise _bad(
-                    f"{document.path} has {size} items along {dimension!r}, and an input before "
-                    f"it has {known}: arrays of one computation share their dimensions"
+                raise _invalid(
+                    f"{document.path} has {size} items along {dimension!r}, and another input "
+                    f"{known}: inputs must share their dimensions"
                 )
         found.append(_Input(name, document, dims, find_decoder(document) if decode else None))
     around = parse_margins(halo, boundary, sizes, constant=constant)
-    for one in found:
-        if any(name in around and around[name].boundary == "constant" for name in one.dims):
-            _require_constant(constant, one)
+    for source in found:
+        if any(name in around and around[name].boundary == "constant" for name in source.dims):
+            _require_constant(constant, source)
     return _Grid(sizes, tuple(found), around, frozenset(unnamed))
 
 
-def _require_constant(constant: float, one: _Input) -> None:
+def _require_constant(constant: float, source: _Input) -> None:
     try:
-        cast_values(constant, one.dtype)
+        cast_values(constant, source.dtype)
     except (InvalidInputError, TypeError, ValueError) as error:
-        raise _bad(
-            f"the constant {constant!r} around {one.document.path} does not fit {one.dtype}"
+        raise _invalid(
+            f"the constant {constant!r} around {source.document.path} does not fit {source.dtype}"
         ) from error
 
 
-def _wanted(
+def _parse_outputs(
     outputs: str | Sequence[str] | Mapping[str, Output | None],
 ) -> dict[str, Output]:
     if isinstance(outputs, str):
         outputs = [outputs]
-    given = outputs.items() if isinstance(outputs, Mapping) else [(one, None) for one in outputs]
-    wanted: dict[str, Output] = {}
-    for path, one in given:
-        place = path_of(path).value
-        if place in wanted:
-            raise _bad(f"{place} is named twice among the outputs")
-        wanted[place] = one or Output()
-    if not wanted:
-        raise _bad("a computation needs an output")
-    for above in wanted:
-        for below in wanted:
-            if path_of(below).is_below(path_of(above)):
-                raise _bad(f"{below} would lie inside the array {above}: choose another path")
-    return wanted
+    given = outputs.items() if isinstance(outputs, Mapping) else [(path, None) for path in outputs]
+    requested: dict[str, Output] = {}
+    for path, output in given:
+        place = parse_path(path).value
+        if place in requested:
+            raise _invalid(f"{place} is named twice among the outputs")
+        requested[place] = output or Output()
+    if not requested:
+        raise _invalid("a computation needs an output")
+    for above in requested:
+        for below in requested:
+            if parse_path(below).is_below(parse_path(above)):
+                raise _invalid(f"{below} would be inside the array {above}: choose another path")
+    return requested
 
 
-def _targets(
+def _plan_targets(
     run: JobRun,
     grid: _Grid,
     function: Callable[..., Any],
-    wanted: Mapping[str, Output],
+    requested: Mapping[str, Output],
     *,
     probe: bool,
 ) -> tuple[_Target, ...]:
     targets = []
-    for path, output in wanted.items():
+    for path, output in requested.items():
         dims = tuple(grid.sizes) if output.dims is None else tuple(output.dims)
         for name in dims:
             if name not in grid.sizes and name not in output.sizes:
-                raise _bad(
-                    f"{path}: the dimension {name!r} is in no input; say how long it is with "
+                raise _invalid(
+                    f"{path}: the dimension {name!r} is in no input; give its length with "
                     "Output(sizes=…)"
                 )
         shape = tuple(
@@ -397,7 +397,7 @@ def _targets(
         try:
             dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
         except TypeError as error:
-            raise _bad(f"{path}: {output.dtype!r} is no data type: {error}") from error
+            raise _invalid(f"{path}: {output.dtype!r} is not a data type: {error}") from error
         document = _chunk_document(grid, path, dims, shape).with_chunks(
             output.chunks, False if output.shards is None else output.shards
         )
@@ -405,16 +405,16 @@ def _targets(
     if not probe:
         for target in targets:
             if target.output.dtype is None:
-                raise _bad(f"{target.path}: without a probe its dtype must be given")
+                raise _invalid(f"{target.path}: without a probe, dtype must be given")
         return tuple(targets)
-    return _probed(run, grid, function, tuple(targets))
+    return _probe(run, grid, function, tuple(targets))
 
 
 def _chunk_document(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape) -> ArrayDocument:
-    """Cut an output as the first input that has a dimension is cut along it."""
+    """Return the chunks of an output: those of the first input that has each dimension."""
     lengths = []
     for name, size in zip(dims, shape, strict=True):
-        like = next((one for one in grid.inputs if name in one.dims), None)
+        like = next((source for source in grid.inputs if name in source.dims), None)
         length = size if like is None else like.document.chunks[like.dims.index(name)]
         lengths.append(max(1, length))
     model = {
@@ -432,33 +432,35 @@ def _chunk_document(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape)
     return ArrayDocument(path, model)
 
 
-def _probed(
+def _probe(
     run: JobRun, grid: _Grid, function: Callable[..., Any], targets: tuple[_Target, ...]
 ) -> tuple[_Target, ...]:
-    """Try the function on a corner of the arrays; find out data types, and what is wrong."""
+    """Call the function on a corner of the arrays, to determine data types and find errors."""
     box = tuple(slice(0, min(size, _PROBE_ITEMS)) for size in grid.shape)
     blocks = {}
-    for one in grid.inputs:
-        array = open_array(run.session.store, one.document.path)
-        blocks[one.name] = grid.read(one, array, box)
-    advice = "pass probe=False if it cannot work on a block as small as that"
+    for source in grid.inputs:
+        array = open_array(run.session.store, source.document.path)
+        blocks[source.name] = grid.read(source, array, box)
+    advice = "pass probe=False if it needs larger blocks"
     try:
         found = _call(function, grid, blocks, box, targets, is_probe=True)
     except InvalidInputError as error:
-        raise _bad(f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}") from error
+        raise _invalid(f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}") from error
     except Exception as error:
-        raise _bad(
+        raise _invalid(
             f"the function fails on the first {_PROBE_ITEMS} items along each dimension, with "
             f"{type(error).__name__}: {error}; {advice}"
         ) from error
     return tuple(
-        replace(target, dtype=_lasting(values.dtype)) if target.output.dtype is None else target
+        replace(target, dtype=_storage_dtype(values.dtype))
+        if target.output.dtype is None
+        else target
         for target, values in zip(targets, found, strict=True)
     )
 
 
-def _lasting(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a data type that also has place for what other blocks hold."""
+def _storage_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the data type to store: strings of other blocks may be longer."""
     return np.dtype(np.dtypes.StringDType()) if dtype.kind == "U" else dtype
 
 
@@ -471,23 +473,23 @@ def _call(
     *,
     is_probe: bool = False,
 ) -> list[Any]:
-    """Call the function for a block; returns the block of each output, checked."""
+    """Call the function for a block; return the checked block of each output."""
     arguments = dict(blocks)
     if _wants_location(function):
         arguments[_LOCATION] = grid.location(box)
     answer = function(**arguments)
     if isinstance(answer, Mapping):
-        named = {path_of(path).value: values for path, values in answer.items()}
+        named = {parse_path(path).value: values for path, values in answer.items()}
         if set(named) != {target.path for target in targets}:
-            raise _bad(
-                f"the function returned {', '.join(sorted(named))}, and not "
+            raise _invalid(
+                f"the function returned {', '.join(sorted(named))}, not "
                 f"{', '.join(target.path for target in targets)}"
             )
         answer = tuple(named[target.path] for target in targets)
     elif not isinstance(answer, tuple):
         answer = (answer,)
     if len(answer) != len(targets):
-        raise _bad(f"the function returned {len(answer)} arrays for {len(targets)} outputs")
+        raise _invalid(f"the function returned {len(answer)} arrays for {len(targets)} outputs")
     parts = dict(zip(grid.sizes, box, strict=True))
     checked = []
     for target, values in zip(targets, answer, strict=True):
@@ -495,30 +497,32 @@ def _call(
             parts[name].stop - parts[name].start if name in parts else target.output.sizes[name]
             for name in target.dims
         )
-        found = grid.trim(_array(values, target.path), target.dims, box, shape)
+        found = grid.trim(_as_array(values, target.path), target.dims, box, shape)
         if found.shape != shape:
-            raise _bad(
-                f"the function returned a block of {_by(found.shape)} for {target.path}, where "
-                f"{_by(shape)} ({', '.join(target.dims)}) is needed"
+            raise _invalid(
+                f"the function returned a block of {_format_shape(found.shape)} for "
+                f"{target.path}, where {_format_shape(shape)} ({', '.join(target.dims)}) is needed"
             )
         if is_probe and target.output.dtype is None:
             checked.append(found)
             continue
-        # Texts of a fixed length would be cut off otherwise.
+        # Fixed-length strings would be truncated otherwise.
         casting: Any = "safe" if target.dtype.kind in "SU" else "same_kind"
         if not np.can_cast(found.dtype, target.dtype, casting):
-            raise _bad(f"the function returned {found.dtype} for {target.path}, not {target.dtype}")
+            raise _invalid(
+                f"the function returned {found.dtype} for {target.path}, not {target.dtype}"
+            )
         checked.append(cast_values(found, target.dtype))
     return checked
 
 
-def _array(values: Any, path: str) -> Any:
-    """Take what a function returned as an array; texts may come as objects, anything else not."""
+def _as_array(values: Any, path: str) -> Any:
+    """Return a result as an array; object arrays must hold strings."""
     found = np.asarray(values)
     if found.dtype.kind != "O":
         return found
-    if not all(isinstance(one, str) for one in found.flat):
-        raise _bad(
+    if not all(isinstance(item, str) for item in found.flat):
+        raise _invalid(
             f"the function returned Python objects for {path}: return an array with a data type"
         )
     return found.astype(np.dtypes.StringDType())
@@ -532,7 +536,7 @@ def _wants_location(function: Callable[..., Any]) -> bool:
 
 
 def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
-    """Choose blocks of whole output chunks and, where memory allows it, of whole input chunks."""
+    """Return a block shape of whole output chunks and, if memory allows, whole input chunks."""
     unit, read = [], []
     for name, size in grid.sizes.items():
         if any(name not in target.dims for target in targets):
@@ -541,22 +545,24 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
             continue
         unit.append(lcm(*(target.unit[name] for target in targets)))
         lengths = [
-            one.document.chunks[one.dims.index(name)] for one in grid.inputs if name in one.dims
+            source.document.chunks[source.dims.index(name)]
+            for source in grid.inputs
+            if name in source.dims
         ]
         read.append(max(1, *lengths) if lengths else 1)
     full = [max(1, size) for size in grid.shape]
     if not all(grid.shape):
         return tuple(full)
     least = tuple(map(min, unit, full))
-    smallest = _bytes_of(grid, targets, tuple(slice(0, length) for length in least))
-    # What lacks some dimensions takes a smaller share of larger blocks: this is an upper bound.
+    smallest = _count_bytes(grid, targets, tuple(slice(0, length) for length in least))
+    # An upper bound: arrays that lack dimensions take less of larger blocks.
     item = -(-smallest // prod(least))
     total = prod(full) * item
     if smallest > run.task_bytes:
-        raise _bad(
-            f"one block of {_by(least)} takes {format_bytes(smallest)} in memory, and a task may "
-            f"take {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or choose "
-            "smaller output chunks or halos"
+        raise _invalid(
+            f"one block of {_format_shape(least)} takes {format_bytes(smallest)} in memory, and a "
+            f"task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or "
+            "choose smaller output chunks or halos"
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
         read = unit
@@ -566,18 +572,18 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
         )
     except InvalidInputError as error:
         paths = ", ".join(target.path for target in targets)
-        raise _bad(f"{paths}: {error.message} (task_bytes)") from error
+        raise _invalid(f"{paths}: {error.message} (task_bytes)") from error
     return plan.write
 
 
-def _bytes_of(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
+def _count_bytes(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     lengths: dict[str, int] = {
         name: part.stop - part.start for name, part in zip(grid.sizes, box, strict=True)
     }
-    around = {name: one.before + one.after for name, one in grid.margins.items()}
+    around = {name: margin.before + margin.after for name, margin in grid.margins.items()}
     read: int = sum(
-        prod(lengths[name] + around.get(name, 0) for name in one.dims) * one.item_bytes
-        for one in grid.inputs
+        prod(lengths[name] + around.get(name, 0) for name in source.dims) * source.item_bytes
+        for source in grid.inputs
     )
     written: int = sum(
         prod(lengths.get(name, target.output.sizes.get(name, 1)) for name in target.dims)
@@ -588,7 +594,7 @@ def _bytes_of(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
 
 
 def _document(grid: _Grid, target: _Target) -> ArrayDocument:
-    """Let Zarr say what the metadata of an output is; what it refuses is refused here."""
+    """Let Zarr create the metadata of an output; raise `InvalidInputError` if it refuses."""
     output = target.output
     fill = output.fill_value
     if fill is None and target.dtype.kind in "fc":
@@ -608,11 +614,11 @@ def _document(grid: _Grid, target: _Target) -> ArrayDocument:
             **output.codecs,
         )
     except (TypeError, ValueError) as error:
-        raise _bad(f"{target.path}: {error}") from error
+        raise _invalid(f"{target.path}: {error}") from error
     return ArrayDocument.from_zarr(target.path, model)
 
 
-def _shown(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:
+def _format_block(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:
     where = ", ".join(
         f"{name} {part.start}:{part.stop}" for name, part in zip(grid.sizes, box, strict=True)
     )
@@ -623,9 +629,9 @@ def _item_bytes(dtype: np.dtype[Any]) -> int:
     return 64 if dtype.kind in "OT" else max(1, dtype.itemsize)
 
 
-def _by(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "one item"
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _invalid(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

@@ -1,8 +1,8 @@
-"""What a snapshot holds, for those who do not read repositories: plain Zarr, or Parquet.
+"""The export job: a snapshot as a plain Zarr store or as Parquet files.
 
-Chunks that stay as they are go byte for byte; others block by block, in two passes where one would
-take too much memory, with what is between them in a folder of the target. Metadata is written
-last, so that a Zarr store that was left half done never looks like a whole one.
+Chunks whose layout does not change are copied byte for byte. Others are rewritten box by box, in
+two passes if one would exceed the memory of a task, with the intermediate array in a directory of
+the target. Metadata is written last, so that an incomplete Zarr store never looks complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from icefloe.pipeline.arrays.array_copy import plan_array_copy, stage_document
 from icefloe.pipeline.arrays.boxes import box_bytes, format_box
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
-from icefloe.pipeline.arrays.nodes import arrays_below, path_of
+from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.exports.parquet_export import export_rows
 from icefloe.pipeline.exports.plain_store import open_plain_store
 from icefloe.pipeline.options import merge_options
@@ -54,7 +54,7 @@ _Layout: TypeAlias = "tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A block that goes into other chunks: of an array of the repository, or of a stage."""
+    """A box that is rewritten in other chunks, from the repository or from a stage."""
 
     source: str | ArrayDocument
     target: ArrayDocument
@@ -63,7 +63,7 @@ class _Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """Chunks that go as they are."""
+    """Chunks that are copied byte for byte."""
 
     source: str
     target: ArrayDocument
@@ -72,20 +72,18 @@ class _Chunks:
 
 @dataclass(slots=True)
 class _Work:
-    """What there is to do.
+    """The planned work.
 
     Parameters
     ----------
     documents
-        Metadata by key, in the order in which it is written: the root's comes last.
+        Metadata by key, in writing order: the root is last.
     first, last
-        The pieces of the first pass, where two are needed, and all others.
+        The units of the first of two passes, and all others.
     folder
-        Where the target holds what lies between the two passes.
+        The target directory of stages.
     arrays
-        Where it holds arrays.
-    steps
-        What happens, in words.
+        The target paths of arrays.
     """
 
     documents: dict[str, bytes] = field(default_factory=dict)
@@ -237,9 +235,9 @@ def _plan(
     *,
     can_stage: bool,
 ) -> _Work:
-    session, root = run.session, path_of(group)
+    session, root = run.session, parse_path(group)
     work = _Work()
-    chosen = _select(arrays_below(session, group), variables, group)
+    chosen = _select(read_arrays(session, group), variables, group)
     _require_dimensions(chosen, layout[:2], group)
     for source in chosen:
         place = source.path[len(root.value.rstrip("/")) :] or "/"
@@ -248,7 +246,7 @@ def _plan(
         work.arrays.append(place.strip("/"))
         if changed.document == source.document:
             how = "byte for byte"
-            for part in contents.fetch_chunk_refs(session, path_of(source.path)):
+            for part in contents.fetch_chunk_refs(session, parse_path(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
                 for unit in plan_units(source.path, part, rows):
                     value = _Chunks(source.path, changed, unit.value[1])
@@ -273,7 +271,7 @@ def _plan(
 
 
 def _split(work: _Work, copy: ArrayCopy, *, is_staged: bool) -> None:
-    """Cut the copy of one array into pieces, of two passes if there is a stage between them."""
+    """Split the copy of an array into units, for one or two passes."""
     origin: str | ArrayDocument = copy.source.path
     if is_staged:
         stage = stage_document(copy).at(f"{work.folder}/{len(work.documents)}")
@@ -294,14 +292,14 @@ def _select(
 ) -> list[ArrayDocument]:
     if variables is None:
         return list(arrays)
-    names = {path_of(array.path).name for array in arrays}
+    names = {parse_path(array.path).name for array in arrays}
     for name in variables:
         if name not in names:
             raise InvalidInputError(
                 f"{group} has no array {name!r}; it has {', '.join(sorted(names)) or 'none'}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
-    data = [array for array in arrays if path_of(array.path).name in variables]
+    data = [array for array in arrays if parse_path(array.path).name in variables]
     dimensions = {name for array in data for name in array.dimension_names}
     return [
         array
@@ -369,7 +367,7 @@ def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int
 
 
 def _without_metadata(store: Store, document: ArrayDocument) -> zarr.Array[Any]:
-    """Open an array of the target, whose metadata is not there yet, or never will be."""
+    """Open an array of the target whose metadata is not written yet."""
     place = StorePath(store, document.path.strip("/"))
     return zarr.Array(zarr.AsyncArray(metadata=document.parse_metadata(), store_path=place))
 
@@ -411,7 +409,7 @@ async def _write_metadata(store: Store, documents: Mapping[str, bytes]) -> None:
 
 
 async def _delete(store: Store, places: Iterable[str]) -> None:
-    """Delete what this export wrote, and no more: somebody else may write there by now."""
+    """Delete only what this export wrote: another program may use the target by now."""
     for place in places:
         await store.delete_dir(place)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
-from icefloe.pipeline.arrays.nodes import arrays_below, create_array, path_of
+from icefloe.pipeline.arrays.nodes import create_array, parse_path, read_arrays
 from icefloe.pipeline.arrays.number_attributes import MISSING
 from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
 from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
@@ -149,7 +149,7 @@ def ingest(
         return _find_mismatches(session, dataset, group=group, dim=files.dim)
 
     how = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
-    return job.execute(write, find_mismatches, f"copy their chunks {how} to {path_of(group)}")
+    return job.execute(write, find_mismatches, f"copy their chunks {how} to {parse_path(group)}")
 
 
 def _format_spec(chunks: ChunkSpec) -> str:
@@ -206,10 +206,10 @@ def _create_targets(
         else:
             loaded[path] = array
     coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
-    base = path_of(group).value.rstrip("/")
+    base = parse_path(group).value.rstrip("/")
     layout.require_known(found.dataset, sources)
     if files.append:
-        stored = _read_arrays(run.session, group)
+        stored = _read_group(run.session, group)
         convert = _converter_of(run.session, group)
         if loaded:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
@@ -261,7 +261,7 @@ def _extend(
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
     grown = target.with_shape(shape)
-    contents.set_metadata(run.session, path_of(target.path), grown.to_bytes())
+    contents.set_metadata(run.session, parse_path(target.path), grown.to_bytes())
     pad = start % target.write_unit[axis]
     padded = list(source.shape)
     padded[axis] += pad
@@ -305,17 +305,17 @@ def _converter_of(
     return convert
 
 
-def _read_arrays(session: Session, group: str) -> dict[str, ArrayDocument]:
+def _read_group(session: Session, group: str) -> dict[str, ArrayDocument]:
     """Return the arrays of a group by their paths in it."""
-    base = path_of(group).value.rstrip("/")
-    return {array.path.removeprefix(f"{base}/"): array for array in arrays_below(session, group)}
+    base = parse_path(group).value.rstrip("/")
+    return {array.path.removeprefix(f"{base}/"): array for array in read_arrays(session, group)}
 
 
 def _find_mismatches(
     session: Session, dataset: VirtualDataset, *, group: str, dim: str
 ) -> Iterator[Disagreement]:
     """Find why a file cannot be appended: all arrays along a dimension must grow."""
-    stored = _read_arrays(session, group)
+    stored = _read_group(session, group)
     convert = _converter_of(session, group)
     missing = [
         path

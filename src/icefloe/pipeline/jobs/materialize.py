@@ -1,4 +1,4 @@
-"""Virtual chunks become native: their bytes are copied into the repository as they are."""
+"""The materialize job: virtual chunks become native, copied byte for byte."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from icefloe.conflicts import BasicConflictSolver, VersionSelection
-from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.chunk_bytes import (
@@ -17,10 +15,11 @@ from icefloe.pipeline.arrays.chunk_bytes import (
     require_chunk_limit,
     try_fetch_chunks,
 )
-from icefloe.pipeline.arrays.nodes import path_of, select_arrays
+from icefloe.pipeline.arrays.nodes import parse_path, select_arrays
+from icefloe.pipeline.files.file_job import require_one_of
 from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, format_bytes
-from icefloe.pipeline.run import JobRun
+from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun
 from icefloe.session import contents
 from icefloe.spark.engine.tasks import format_error
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Work:
-    """What there is to copy."""
+    """The chunks to copy."""
 
     units: list[WorkUnit]
     locations: set[str]
@@ -61,52 +60,49 @@ def materialize(
     commit_options: CommitOptions | None = None,
     **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Copy virtual chunks into the repository, and commit them once.
+    """Copy virtual chunks into the repository, and commit once.
 
-    Bytes are copied as they are, neither decoded nor encoded; small chunks are packed. Where
-    somebody else wrote one of the chunks meanwhile, that one stays: it is newer.
+    Bytes are copied without decoding; small chunks are packed. A chunk that a concurrent commit
+    wrote is kept, because it is newer.
 
     Parameters
     ----------
     spark, repository
-        Who works, and on what; the containers must be open for reading.
+        Spark session (None runs in-process) and repository, with access to the containers.
     arrays
         The path of an array or a group, or several.
     prefix
-        Only chunks whose location starts with this, as it is stored or as it is meant
-        (``vcc://name/`` stands for the container's own prefix); all if not given.
+        Only chunks whose location starts with this, as stored or expanded (``vcc://name/`` is the
+        prefix of a container); all if None.
     max_chunks
-        Of more than so many nothing is touched: the driver holds a reference to each until the
-        commit, of about 300 bytes.
+        The maximum number of chunks: the driver holds a reference of about 300 bytes to each until
+        the commit.
     on_error
-        ``raise`` fails the job and tells of all files that could not be read; ``skip`` lets their
-        chunks stay virtual, and lists the files in the commit's metadata.
+        ``raise`` fails the job and reports all unreadable files; ``skip`` keeps their chunks
+        virtual, and lists the files in the commit metadata.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
     Returns
     -------
-        A report whose ``released`` are the files that the new snapshot does not need any more;
-        older snapshots do.
+        A report whose ``released`` are the files that the new snapshot no longer needs; older
+        snapshots still do.
 
     Raises
     ------
     InvalidInputError
-        If there are too many chunks for one run. Nothing was written.
+        If there are too many chunks. Nothing was written.
     JobFailedError
-        If files could not be read, all of them with ``skip``. Nothing was committed.
+        If files could not be read; with ``skip``, if none could. Nothing was committed.
     RebaseFailedError
-        If somebody else deleted one of the arrays, or changed its metadata. Nothing was committed.
+        If a concurrent commit deleted an array or changed its metadata. Nothing was committed.
     """
-    if on_error not in {"raise", "skip"}:
-        raise InvalidInputError(
-            f"on_error is raise or skip, not {on_error!r}", kind=ErrorKind.NOT_ALLOWED
-        )
+    require_one_of("on_error", on_error, ("raise", "skip"))
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("materialize", spark, repository, options)
     if (earlier := run.find_earlier()) is not None:
         return earlier
-    work = _find(run.session, arrays, prefix, max_chunks)
+    work = _plan_work(run.session, arrays, prefix, max_chunks)
     if run.dry_run:
         step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
         return run.plan(
@@ -118,26 +114,22 @@ def materialize(
         )
     if not work.units:
         return run.report_nothing()
-    left_out = run.write_units(run.session, work.units, _copied_from(run.open_reader()))
+    left_out = run.write_units(run.session, work.units, _copier(run.open_reader()))
     chunks = sum(map(len, contents.changed_chunks(run.session)))
     if left_out and (on_error == "raise" or not chunks):
         raise JobFailedError(run.name, left_out)
     files = len(work.locations) - len(left_out)
     about: dict[str, Any] = {"chunks": chunks, "files": files}
     if left_out:
-        about["left_out"] = [[one.source, one.reason] for one in left_out]
+        about["left_out"] = [[failure.source, failure.reason] for failure in left_out]
     report = run.commit(
         f"materialized {chunks:,} chunks of {files:,} files",
         about=about,
-        solver=BasicConflictSolver(
-            on_chunk_conflict=VersionSelection.UseTheirs,
-            fail_on_delete_of_updated_array=True,
-            fail_on_delete_of_updated_group=True,
-        ),
+        solver=KEEP_CONCURRENT_CHUNKS,
     )
     if not report.is_new:
         return report
-    needed = _locations(run.session)
+    needed = _find_locations(run.session)
     return replace(
         report,
         files=files,
@@ -146,10 +138,10 @@ def materialize(
     )
 
 
-def _copied_from(reader: Session) -> Callable[[TaskWriter, tuple[str, NDArray[np.uint32]]], None]:
+def _copier(reader: Session) -> Callable[[TaskWriter, tuple[str, NDArray[np.uint32]]], None]:
     def copy(writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]) -> None:
         path, coords = value
-        place = path_of(path)
+        place = parse_path(path)
         for indices, data in try_fetch_chunks(reader, path, coords):
             if isinstance(data, Exception):
                 payload = contents.get_payload(reader, place, indices)
@@ -161,26 +153,24 @@ def _copied_from(reader: Session) -> Callable[[TaskWriter, tuple[str, NDArray[np
     return copy
 
 
-def _find(
+def _plan_work(
     session: Session, arrays: str | Sequence[str], prefix: str | None, max_chunks: int
 ) -> _Work:
     work = _Work([], set())
     chosen = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
     for array in chosen:
-        for part in contents.fetch_chunk_refs(session, path_of(array.path)):
+        for part in contents.fetch_chunk_refs(session, parse_path(array.path)):
             rows = _virtual_rows(session, part.payloads, prefix)
             if not len(rows):
                 continue
             payloads = part.payloads
-            # File by file and front to back: neighbours then share requests.
+            # By file and offset: adjacent chunks then share requests.
             order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
             work.units += plan_units(array.path, part, order)
             used = np.unique(payloads.location[rows])
             work.locations.update(payloads.locations[code] for code in used.tolist())
             work.chunks += len(rows)
-            require_chunk_limit(
-                work.chunks, max_chunks, "do some arrays or locations (prefix) a time, or "
-            )
+            require_chunk_limit(work.chunks, max_chunks, "select arrays or a prefix, or ")
             work.size_bytes += int(payloads.length[rows].sum())
     return work
 
@@ -193,16 +183,16 @@ def _virtual_rows(
         return rows
     codes = np.unique(payloads.location[rows])
     expand = session.connection.virtual.expand
-    wanted = [
+    matching = [
         code
         for code in codes.tolist()
         if payloads.locations[code].startswith(prefix)
         or expand(payloads.locations[code]).startswith(prefix)
     ]
-    return rows[np.isin(payloads.location[rows], wanted)]
+    return rows[np.isin(payloads.location[rows], matching)]
 
 
-def _locations(session: Session) -> set[str]:
+def _find_locations(session: Session) -> set[str]:
     """Return the locations of all virtual chunks that a session sees."""
     found: set[str] = set()
     for node in contents.iter_nodes_below(session, Path("/")):

@@ -1,7 +1,7 @@
-"""Arrays at several resolutions, for those who look at them from afar.
+"""The pyramid job: multiscale levels of arrays.
 
-Below the target group there is a group (``plain``) or an array (``ome``) for each level; level 0
-shares the chunks of the original, and each other level is made from the one before it.
+The target group has a group (``plain``) or an array (``ome``) for each level. Level 0 shares the
+chunks of the original; each further level is computed from the previous one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.arrays.boxes import boxes, format_box, plan_copy
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
-    arrays_below,
     create_array,
     create_group,
-    path_of,
+    parse_path,
+    read_arrays,
     require_free,
     share_array,
 )
@@ -47,23 +47,21 @@ if TYPE_CHECKING:
 _LAYOUTS: Final = ("plain", "ome")
 _MAX_LEVELS: Final = 32
 _COPIES: Final = 4
-"""Of a block as it is read: cut into windows, masked, and filled."""
+"""Copies of a block in memory: windows, mask and filled values."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """What a pyramid is to be.
+    """The parameters of a pyramid.
 
     Parameters
     ----------
     folder
         The path of its group.
     windows
-        How many items become one, by dimension.
+        Downsampling factors by dimension.
     count
-        How many levels there are besides the original.
-    method, layout
-        As the caller gave them.
+        The number of levels besides the original.
     """
 
     folder: str
@@ -75,21 +73,21 @@ class _Recipe:
     def place(self, level: int, source: ArrayDocument) -> str:
         """Return the path of an array at a level."""
         own = f"{self.folder}/{level}"
-        return own if self.layout == "ome" else f"{own}/{path_of(source.path).name}"
+        return own if self.layout == "ome" else f"{own}/{parse_path(source.path).name}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One array at one level, made from the one before it.
+    """One array at one level.
 
     Parameters
     ----------
-    source, target
-        The array before, and this one.
+    source
+        The array at the previous level.
     factors
         The window along each dimension.
     missing
-        What stands for missing items.
+        The missing value, or None.
     """
 
     source: ArrayDocument
@@ -99,14 +97,14 @@ class _Level:
 
     @property
     def item_bytes(self) -> int:
-        """How much memory it takes to make one item: its window, several times over."""
+        """The memory per target item: several copies of its window."""
         return self.source.item_bytes * prod(self.factors) * _COPIES + self.target.item_bytes
 
     def box(self, run: JobRun) -> Shape:
-        """Choose how much of the target is made at a time."""
+        """Return the box shape of a task."""
         item = self.item_bytes
         unit = self.target.write_unit
-        # Where the chunks before are whole in a block, each is decoded once.
+        # With whole source chunks in a box, each is decoded once.
         read = coarse_shape(self.source.chunks, self.factors)
         if prod(map(min, read, self.target.shape)) * item > run.task_bytes:
             read = unit
@@ -126,7 +124,7 @@ class _Level:
         return plan.write
 
     def units(self, run: JobRun) -> list[WorkUnit]:
-        """Cut the work."""
+        """Split the level into units."""
         if not self.target.nbytes:
             return []
         return [
@@ -154,31 +152,30 @@ def pyramid(
     commit_options: CommitOptions | None = None,
     **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Make an array, or the arrays of a group, at lower and lower resolutions; commit them once.
+    """Downsample an array, or the arrays of a group, to several levels; commit once.
 
     Parameters
     ----------
     spark, repository
-        Who works, and on what.
+        Spark session (None runs in-process) and repository.
     source
         An array, or a group whose arrays all become part of the pyramid.
     target
-        The new group. In it are levels ``0`` (the original: its chunks are shared, not copied),
-        ``1`` and so on, and the attribute ``multiscales`` that says what they are.
+        The new group, with levels ``0`` (shares the chunks of the original), ``1`` and so on, and
+        the attribute ``multiscales``.
     factors
-        How many items along a dimension become one at the next level, for all or by dimension.
+        Downsampling factors between levels, for all dimensions or by dimension.
     dims
-        Which dimensions become shorter; those that ``factors`` names or, if it is one number, the
-        last two.
+        The dimensions to downsample; those in ``factors``, or the last two if it is a number.
     levels
-        How many besides the original; as many as it takes for one chunk to hold a whole array
-        along these dimensions, if not given.
+        The number of levels besides the original; until one chunk holds a whole array along these
+        dimensions, if None.
     method
-        ``mean``, ``sum``, ``min``, ``max``, ``mode`` or ``nearest``; coordinates get the mean, or
-        the nearest. Missing items do not count.
+        ``mean``, ``sum``, ``min``, ``max``, ``mode`` or ``nearest``, ignoring missing items;
+        coordinates use ``mean`` or ``nearest``.
     layout
-        ``plain``: each level is a group with arrays and their coordinates, as xarray opens them.
-        ``ome``: each level of one array is an array, as OME-NGFF 0.5 has them.
+        ``plain``: each level is a group with arrays and coordinates, for xarray. ``ome``: each
+        level is an array, as in OME-NGFF 0.5.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
@@ -187,7 +184,7 @@ def pyramid(
     InvalidInputError, NodeNotFoundError, AlreadyExistsError
         If the arguments do not fit the repository. Nothing was written.
     JobFailedError
-        If blocks failed. Nothing was committed.
+        If boxes failed. Nothing was committed.
     """
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("pyramid", spark, repository, options)
@@ -195,45 +192,45 @@ def pyramid(
         return earlier
     for what, value, known in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
         if value not in known:
-            raise _bad(f"the {what} {value!r} is none of {', '.join(known)}")
+            raise _invalid(f"{what} must be one of {', '.join(known)}, not {value!r}")
     folder = require_free(run.session, target).value
-    data, coordinates = _sources(run, source, layout)
-    windows = _windows(data, factors, dims)
-    recipe = _Recipe(folder, windows, _level_count(data, windows, levels), method, layout)
-    made = [_levels(recipe, one) for one in data]
-    steps = [step for chain in made for step in chain]
-    # Cut before anything is written: a chunk that is too large for a task shows here.
+    data, coordinates = _select_sources(run, source, layout)
+    windows = _parse_factors(data, factors, dims)
+    recipe = _Recipe(folder, windows, _count_levels(data, windows, levels), method, layout)
+    chains = [_plan_levels(recipe, array) for array in data]
+    steps = [step for chain in chains for step in chain]
+    # Before anything is written: raises if a chunk exceeds the task memory.
     units = [
-        [unit for chain in made if chain for unit in chain[number].units(run)]
+        [unit for chain in chains if chain for unit in chain[number].units(run)]
         for number in range(recipe.count)
     ]
     if run.dry_run:
         return run.plan(
-            [f"{folder}/0 shares the chunks of {', '.join(one.path for one in data)}"]
+            [f"{folder}/0 shares the chunks of {', '.join(array.path for array in data)}"]
             + [
-                f"{step.target.path} is made of {step.source.path}: "
+                f"{step.target.path} is computed from {step.source.path}: "
                 f"{'x'.join(map(str, step.target.shape))}, {format_bytes(step.target.nbytes)}"
                 for step in steps
             ],
-            sum(len(run.group_units(found)) for found in units),
+            sum(len(run.group_units(level)) for level in units),
             bytes_read=sum(step.source.nbytes for step in steps),
             bytes_written=sum(step.target.nbytes for step in steps),
-            task_bytes=max((one.size_bytes for found in units for one in found), default=0),
+            task_bytes=max((unit.size_bytes for level in units for unit in level), default=0),
         )
-    _create(run, recipe, data, made)
+    _create_levels(run, recipe, data, chains)
     if layout == "plain":
         _create_coordinates(run, recipe, coordinates)
-    _describe(run, recipe, data)
+    _write_multiscales(run, recipe, data)
     for level in units:
-        _make(run, level, method)
+        _write_level(run, level, method)
     return run.commit(
         f"pyramid of {source} in {folder}",
-        about={"source": path_of(source).value, "target": folder, "levels": recipe.count},
+        about={"source": parse_path(source).value, "target": folder, "levels": recipe.count},
     )
 
 
-def _make(run: JobRun, units: Sequence[WorkUnit], method: str) -> None:
-    """Make one level from the one before it, which forks of the session see by now."""
+def _write_level(run: JobRun, units: Sequence[WorkUnit], method: str) -> None:
+    """Compute one level from the previous one, which forks of the session already see."""
 
     def work(writer: TaskWriter, value: tuple[_Level, Box]) -> None:
         step, box = value
@@ -248,109 +245,110 @@ def _make(run: JobRun, units: Sequence[WorkUnit], method: str) -> None:
     run.write_units(run.session, units, work)
 
 
-def _sources(
+def _select_sources(
     run: JobRun, source: str, layout: str
 ) -> tuple[list[ArrayDocument], list[ArrayDocument]]:
     """Return the arrays of the pyramid, and the coordinates of their dimensions."""
-    node = contents.require_node(run.session, path_of(source))
+    node = contents.require_node(run.session, parse_path(source))
     group = (node.path.parent or node.path) if node.is_array else node.path
-    beside = [
-        one for one in arrays_below(run.session, group.value) if path_of(one.path).parent == group
+    siblings = [
+        array
+        for array in read_arrays(run.session, group.value)
+        if parse_path(array.path).parent == group
     ]
     data = [
-        one
-        for one in beside
-        if (one.path == node.path.value if node.is_array else not one.is_coordinate)
+        array
+        for array in siblings
+        if (array.path == node.path.value if node.is_array else not array.is_coordinate)
     ]
     if not data:
-        raise _bad(f"{source} has no arrays, besides coordinates, that a pyramid could be made of")
+        raise _invalid(f"{source} has no arrays other than coordinates")
     if layout == "ome" and len(data) > 1:
-        raise _bad(f"{source} has {len(data)} arrays, and the layout 'ome' is for one: name it")
-    used = {name for one in data for name in one.dimension_names}
-    labels = [one for one in beside if one.is_coordinate and one.dimension_names[0] in used]
-    return data, [one for one in labels if one not in data]
+        raise _invalid(f"{source} has {len(data)} arrays, but the layout 'ome' takes one: name it")
+    used = {name for array in data for name in array.dimension_names}
+    labels = [
+        array for array in siblings if array.is_coordinate and array.dimension_names[0] in used
+    ]
+    return data, [array for array in labels if array not in data]
 
 
-def _windows(
+def _parse_factors(
     data: Sequence[ArrayDocument], factors: int | Mapping[str, int], dims: Sequence[str] | None
 ) -> dict[str, int]:
-    known = {name for one in data for name in _dims(one)}
+    known = {name for array in data for name in _dims(array)}
     if isinstance(factors, Mapping):
         windows = {name: factors[name] for name in (factors if dims is None else dims)}
     else:
-        last = max(data, key=lambda one: len(one.shape))
+        last = max(data, key=lambda array: len(array.shape))
         windows = dict.fromkeys(_dims(last)[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
         if name not in known:
-            raise _bad(
-                f"the dimension {name!r} is none of {', '.join(sorted(known)) or 'none at all'}"
+            raise _invalid(
+                f"the dimension {name!r} is not one of {', '.join(sorted(known)) or '(none)'}"
             )
         if type(factor) is not int or factor < 1:
-            raise _bad(f"the factor of {name!r} must be a positive whole number, not {factor!r}")
+            raise _invalid(f"the factor of {name!r} must be a positive integer, not {factor!r}")
     if all(factor == 1 for factor in windows.values()):
-        raise _bad("no dimension becomes shorter: give factors of 2 or more")
+        raise _invalid("no dimension is downsampled: give factors of 2 or more")
     return windows
 
 
-def _level_count(
+def _count_levels(
     data: Sequence[ArrayDocument], windows: Mapping[str, int], levels: int | None
 ) -> int:
     if levels is not None:
         if isinstance(levels, bool) or not 1 <= levels <= _MAX_LEVELS:
-            raise _bad(f"levels must lie between 1 and {_MAX_LEVELS}, not {levels!r}")
+            raise _invalid(f"levels must be between 1 and {_MAX_LEVELS}, not {levels!r}")
         return levels
     count = 1
-    for one in data:
-        sizes = list(one.shape)
+    for array in data:
+        sizes = list(array.shape)
         for number in range(1, _MAX_LEVELS):
             over = [
                 size > chunk and windows.get(name, 1) > 1
-                for size, chunk, name in zip(sizes, one.chunks, _dims(one), strict=True)
+                for size, chunk, name in zip(sizes, array.chunks, _dims(array), strict=True)
             ]
             if not any(over):
                 break
-            sizes = list(coarse_shape(sizes, [windows.get(name, 1) for name in _dims(one)]))
+            sizes = list(coarse_shape(sizes, [windows.get(name, 1) for name in _dims(array)]))
             count = max(count, number)
     return count
 
 
-def _levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
-    """Work out all levels of one array, level 0 being what the first is made from.
-
-    There are none to be made of an array that does not become shorter: a grid mapping, or a table.
-    """
+def _plan_levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
+    """Plan all levels of an array; empty if no dimension is downsampled, as for a grid mapping."""
     factors = tuple(recipe.windows.get(name, 1) for name in _dims(source))
     if all(factor == 1 for factor in factors):
         return []
-    missing = _missing(source)
+    missing = _read_missing(source)
     try:
         dtype = coarse_dtype(source.dtype, recipe.method)
     except InvalidInputError as error:
-        raise _bad(f"{source.path}: {error.message}") from error
+        raise _invalid(f"{source.path}: {error.message}") from error
     chain = []
     before = source.at(recipe.place(0, source))
     for number in range(1, recipe.count + 1):
         after = before.with_shape(coarse_shape(before.shape, factors))
         if after.dtype != dtype:
-            after = _summed(after, dtype)
+            after = _with_sum_dtype(after, dtype)
         after = after.at(recipe.place(number, source))
         chain.append(_Level(before, after, factors, missing))
         before = after
     return chain
 
 
-def _summed(document: ArrayDocument, dtype: np.dtype[Any]) -> ArrayDocument:
+def _with_sum_dtype(document: ArrayDocument, dtype: np.dtype[Any]) -> ArrayDocument:
     if document.dtype.kind == "b":
-        # Truth values have no kind that sums are of: take a number first.
+        # Booleans do not convert to a sum type directly: go through an unsigned integer.
         changed = {**document.document, "data_type": "uint8", "fill_value": 0}
         document = replace(document, document=changed)
         return document.with_dtype("u8").with_dtype(dtype)
     return document.with_dtype(dtype)
 
 
-def _missing(source: ArrayDocument) -> Any:
-    """Return what CF says stands for missing items, None if it says nothing."""
-    attributes = source.document.get("attributes") or {}
+def _read_missing(source: ArrayDocument) -> Any:
+    """Return the missing value by CF, None without one."""
+    attributes = source.attributes
     dtype = source.dtype
     found = attributes.get("_FillValue", attributes.get("missing_value"))
     if found is None or dtype.kind not in "iuf":
@@ -358,18 +356,18 @@ def _missing(source: ArrayDocument) -> Any:
     try:
         return np.dtype(dtype).type(found)
     except (TypeError, ValueError, OverflowError):
-        return None  # xarray writes floating point ones encoded, and NaN is missing anyway
+        return None  # xarray encodes floats, for which NaN is missing anyway
 
 
 def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[ArrayDocument]) -> None:
-    """Make the coordinates of all levels, which are small, here."""
+    """Create the coordinates of all levels in this process: they are small."""
     for source in coordinates:
         share_array(run.session, source, recipe.place(0, source))
         factor = recipe.windows.get(str(source.dimension_names[0]), 1)
         stored = open_array(run.session.store, source.path)
         values = np.asarray(stored[...])
         for number in range(1, recipe.count + 1):
-            values = _coarse_labels(values, factor, recipe.method)
+            values = _coarsen_labels(values, factor, recipe.method)
             document = source.with_shape(values.shape).at(recipe.place(number, source))
             if values.dtype != document.dtype:
                 document = document.with_dtype(values.dtype)
@@ -378,47 +376,47 @@ def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[Arra
             array[...] = values
 
 
-def _coarse_labels(values: NDArray[Any], factor: int, method: str) -> NDArray[Any]:
+def _coarsen_labels(values: NDArray[Any], factor: int, method: str) -> NDArray[Any]:
     if factor == 1:
         return values
     if method == "nearest" or values.dtype.kind not in "iufmM":
         return values[::factor]
     if values.dtype.kind in "iu":
-        # Between two whole numbers there may be none.
+        # The mean of integers may not be an integer.
         found = coarsen(values.astype("f8"), [factor], "mean")
         return found.astype(values.dtype) if np.array_equal(found, np.rint(found)) else found
     return coarsen(values, [factor], "mean")
 
 
-def _create(
+def _create_levels(
     run: JobRun,
     recipe: _Recipe,
     data: Sequence[ArrayDocument],
-    made: Sequence[Sequence[_Level]],
+    chains: Sequence[Sequence[_Level]],
 ) -> None:
-    for source, chain in zip(data, made, strict=True):
+    for source, chain in zip(data, chains, strict=True):
         for number in range(1 if chain else recipe.count + 1):
             share_array(run.session, source, recipe.place(number, source))
         for step in chain:
             create_array(run.session, step.target)
 
 
-def _describe(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> None:
-    """Say in the attributes of the group what its levels are."""
-    largest = max(data, key=lambda one: len(one.shape))
+def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> None:
+    """Describe the levels in the attributes of the group."""
+    largest = max(data, key=lambda array: len(array.shape))
     names = _dims(largest)
     datasets = []
     for number in range(recipe.count + 1):
         scale = [float(recipe.windows.get(name, 1) ** number) for name in names]
-        # An item stands for a window, and lies in the middle of it, or where its first one does.
-        shift = [0.0 if recipe.method == "nearest" else (one - 1) / 2 for one in scale]
+        # An item is at the center of its window, or at its first item.
+        shift = [0.0 if recipe.method == "nearest" else (length - 1) / 2 for length in scale]
         transformations: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
         if any(shift):
             transformations.append({"type": "translation", "translation": shift})
         datasets.append({"path": str(number), "coordinateTransformations": transformations})
     axes = [{"name": name, **_axis_type(name)} for name in names]
     multiscale = {
-        "name": path_of(recipe.folder).name,
+        "name": parse_path(recipe.folder).name,
         "type": recipe.method,
         "axes": axes,
         "datasets": datasets,
@@ -429,7 +427,7 @@ def _describe(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> No
         attributes = {"multiscales": [multiscale]}
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     create_group(run.session, recipe.folder)
-    contents.set_metadata(run.session, path_of(recipe.folder), json.dumps(document).encode())
+    contents.set_metadata(run.session, parse_path(recipe.folder), json.dumps(document).encode())
 
 
 def _axis_type(name: str) -> dict[str, str]:
@@ -446,5 +444,5 @@ def _dims(document: ArrayDocument) -> tuple[str, ...]:
     )
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _invalid(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

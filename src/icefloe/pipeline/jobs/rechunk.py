@@ -10,10 +10,10 @@ from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.boxes import box_bytes
 from icefloe.pipeline.arrays.nodes import (
-    arrays_below,
     copy_group,
     create_array,
-    path_of,
+    parse_path,
+    read_arrays,
     require_free,
     share_array,
 )
@@ -129,7 +129,7 @@ def _require_replaced(session: Session, copies: Sequence[ArrayCopy]) -> CommitPo
     A rebase alone would accept it: deleting a deleted array conflicts with nothing. But the new
     arrays are made of data that another writer chose not to keep.
     """
-    paths = {path_of(copy.source.path) for copy in copies}
+    paths = {parse_path(copy.source.path) for copy in copies}
     snapshot = contents.base_snapshot(session)
     replaced = {node.path: node.id for node in snapshot.nodes if node.path in paths}
 
@@ -189,9 +189,9 @@ def _select_arrays(
         specs = [(path, chunks) for path in ([arrays] if isinstance(arrays, str) else arrays)]
     found: dict[str, tuple[ArrayDocument, ChunkSpec | None]] = {}
     for path, spec in specs:
-        node = contents.require_node(session, path_of(path))
+        node = contents.require_node(session, parse_path(path))
         if node.is_array:
-            found[node.path.value] = arrays_below(session, path)[0], spec
+            found[node.path.value] = read_arrays(session, path)[0], spec
             continue
         for array, own in _select_of_group(session, node.path.value, spec):
             found.setdefault(array.path, (array, own))
@@ -201,7 +201,7 @@ def _select_arrays(
 def _select_of_group(
     session: Session, group: str, spec: ChunkSpec | None
 ) -> list[tuple[ArrayDocument, ChunkSpec | None]]:
-    data = [array for array in arrays_below(session, group) if not array.is_coordinate]
+    data = [array for array in read_arrays(session, group) if not array.is_coordinate]
     if spec is None:
         return [(array, None) for array in data]
     if not isinstance(spec, Mapping):
@@ -221,7 +221,7 @@ def _select_of_group(
 
 def _require_root(arrays: str | Sequence[str] | Mapping[str, Any]) -> str:
     if isinstance(arrays, str):
-        return path_of(arrays).value
+        return parse_path(arrays).value
     raise InvalidInputError(
         "target takes one array or one group: run the job for each, or work in place",
         kind=ErrorKind.INVALID_PATH,
@@ -229,14 +229,14 @@ def _require_root(arrays: str | Sequence[str] | Mapping[str, Any]) -> str:
 
 
 def _relocate(path: str, root: str, target: str) -> str:
-    return path_of(target + "/" + path[len(root.rstrip("/")) :].lstrip("/")).value
+    return parse_path(target + "/" + path[len(root.rstrip("/")) :].lstrip("/")).value
 
 
 def _share_others(session: Session, root: str, target: str, copies: Sequence[ArrayCopy]) -> None:
-    if contents.require_node(session, path_of(root)).is_array:
+    if contents.require_node(session, parse_path(root)).is_array:
         return
     rechunked = {copy.source.path for copy in copies}
-    others = [array for array in arrays_below(session, root) if array.path not in rechunked]
+    others = [array for array in read_arrays(session, root) if array.path not in rechunked]
     copy_group(session, root, target)
     for array in others:
         share_array(session, array, _relocate(array.path, root, target))

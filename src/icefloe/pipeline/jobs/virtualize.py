@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from icefloe.pipeline.arrays.nodes import path_of
+from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.file_job import FileJob, FileOptions
 from icefloe.pipeline.files.manifest_building import (
     REFS_PER_MANIFEST,
@@ -108,5 +108,5 @@ def virtualize(
     def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
         return compare_with_group(dataset, session, dim=files.dim, group=group)
 
-    step = f"{'append' if append else 'write'} references to {path_of(group)}"
+    step = f"{'append' if append else 'write'} references to {parse_path(group)}"
     return job.execute(write, find_mismatches, step)
