@@ -1,4 +1,4 @@
-"""The commands that start jobs: what they do, print and refuse; mostly without Spark."""
+"""Job commands: their effects, output and errors; mostly without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def values(repository: Path, path: str, archive: Path) -> Any:
 
 def messages(repository: Path) -> list[str]:
     """List the messages of main's commits, newest first, without the first of all."""
-    return [one.message for one in open_repository(repository).ancestry(branch="main")][:-1]
+    return [info.message for info in open_repository(repository).ancestry(branch="main")][:-1]
 
 
 def test_from_files_to_exports(

@@ -56,7 +56,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int, int]]:
         return fetch(self, file, start, length, checksum)
 
     async def counted_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
-        read.update((file.location.path, one.start, one.end - one.start) for one in ranges)
+        read.update((file.location.path, part.start, part.end - part.start) for part in ranges)
         return await fetch_many(self, file, ranges, checksum)
 
     monkeypatch.setattr(LocalFiles, "fetch", counted)

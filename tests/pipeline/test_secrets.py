@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> icefloe.Repository:
 
 
 def refused(call: Callable[[], Any]) -> str:
-    """Return what a call says when it refuses; it must not say the secret."""
+    """Return the message of a refused call, which must not contain the secret."""
     with pytest.raises(InvalidInputError) as raised:
         call()
     assert "SECRET" not in str(raised.value)
@@ -42,7 +42,7 @@ def refused(call: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("url", [*PASSWORDS, *SIGNATURES])
 def test_no_source_with_a_secret(url: str, repository: icefloe.Repository) -> None:
-    """References and the record of sources would keep it, for all who read the repository."""
+    """References and the record of sources would expose it to all readers."""
     problem = "user or a password" if url in PASSWORDS else "signature or a token"
     for job in (virtualize, ingest):
         assert problem in refused(lambda job=job: job(None, repository, url))  # type: ignore[misc]
@@ -80,7 +80,7 @@ def test_no_endpoint_with_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("url", [PASSWORDS[0], SIGNATURES[0]])
 def test_no_reference_of_others_with_a_secret(url: str, tmp_path: Path) -> None:
-    """Whoever wrote down references may have signed them."""
+    """References in reference files may be signed URLs."""
     array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "order": "C"}
     refs = {
         ".zgroup": json.dumps({"zarr_format": 2}),

@@ -1,4 +1,4 @@
-"""Boxes: whole chunks on both sides, within the memory, and every source chunk read once."""
+"""Boxes: whole chunks on both sides, within the memory limit, each source chunk read once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ dimension = st.tuples(st.integers(1, 40), st.integers(1, 45), st.integers(1, 45)
 
 
 def chunks_of(box: Box, chunk: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """Name the chunks that a box touches."""
+    """Return the indices of the chunks that a box touches."""
     touched = [
         range(part.start // size, -(-part.stop // size))
         for part, size in zip(box, chunk, strict=True)
@@ -26,7 +26,7 @@ def chunks_of(box: Box, chunk: tuple[int, ...]) -> set[tuple[int, ...]]:
 
 
 def count_touched(found: list[Box], chunk: tuple[int, ...]) -> Counter[tuple[int, ...]]:
-    return Counter(one for box in found for one in chunks_of(box, chunk))
+    return Counter(touched for box in found for touched in chunks_of(box, chunk))
 
 
 @given(st.lists(dimension, min_size=1, max_size=3), st.integers(1, 4000), st.integers(1, 8))

@@ -1,4 +1,4 @@
-"""Undecoder by scale, offset and missing values: what xarray makes of the same numbers."""
+"""Decoding by scale, offset and missing values gives what xarray decodes."""
 
 from __future__ import annotations
 

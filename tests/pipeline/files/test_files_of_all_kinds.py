@@ -1,4 +1,4 @@
-"""Sources of every kind, named in every way: what jobs make of them is what xarray opens."""
+"""Sources of all formats and spellings give the dataset that xarray opens."""
 
 from __future__ import annotations
 

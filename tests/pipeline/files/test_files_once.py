@@ -1,4 +1,4 @@
-"""No file twice: also when the commits that brought files in have expired, or the group moved."""
+"""No file twice, even after its commit expired or the group moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def job(request: pytest.FixtureRequest) -> Any:
 
 
 def without_coordinate(folder: Path, count: int) -> list[Path]:
-    """Write files whose steps nothing tells apart, and which are alike to the last byte."""
+    """Write files with indistinguishable steps and equal bytes."""
     paths = [folder / f"{number}.nc" for number in range(count)]
     for path in paths:
         with h5netcdf.File(path, "w") as file:
@@ -42,13 +42,13 @@ def without_coordinate(folder: Path, count: int) -> list[Path]:
 
 
 def expire_all_but_the_tip(repository: icefloe.Repository) -> None:
-    with repository.transaction("main", message="somebody else's") as store:
+    with repository.transaction("main", message="another commit") as store:
         zarr.create_group(store, path="elsewhere")
     now = datetime.now(UTC) + timedelta(seconds=1)
     repository.expire_snapshots(now)
     repository.garbage_collect(now)
     told = [info.metadata for info in repository.ancestry(branch="main")]
-    assert not any("icefloe" in one for one in told)
+    assert not any("icefloe" in name for name in told)
 
 
 def test_files_are_known_after_all_commits_of_the_jobs_expired(
@@ -157,5 +157,5 @@ def test_a_hundred_thousand_names_are_small(repository: icefloe.Repository) -> N
     store_sources(session, "/", urls)
     assert read_known_sources(repository, session, "/") == urls
     session.commit("named")
-    (info,) = (one for one in repository.storage.list("snapshots/") if one.size_bytes > 5_000)
+    (info,) = (entry for entry in repository.storage.list("snapshots/") if entry.size_bytes > 5_000)
     assert info.size_bytes < 100_000

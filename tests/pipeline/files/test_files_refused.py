@@ -1,4 +1,4 @@
-"""Bad files: every one is named, with the variable and what is wrong, and nothing is committed."""
+"""Bad files: all are reported with the variable and the reason, and nothing is committed."""
 
 from __future__ import annotations
 
@@ -119,14 +119,14 @@ def test_bad_files_are_told_all_at_once(
     sources = [*paths, *(folder / uri.rpartition("/")[2] for uri in reasons)]
     with pytest.raises(JobFailedError) as caught:
         job(None, repository, sources)
-    told = {one.source: one.reason for one in caught.value.failures}
+    told = {failure.source: failure.reason for failure in caught.value.failures}
     assert told.keys() == reasons.keys()
     for uri, reason in reasons.items():
         assert re.search(reason, told[uri]), told[uri]
     assert 'fix them, or exclude them with on_error="skip"' in str(caught.value)
     assert len(list(repository.ancestry(branch="main"))) == 1
     report = job(None, repository, sources, on_error="skip")
-    assert {one.source: one.reason for one in report.left_out} == told
+    assert {failure.source: failure.reason for failure in report.left_out} == told
     info = next(iter(repository.ancestry(branch="main")))
     assert dict(info.metadata["icefloe"]["left_out"]) == told
     assert_same(dataset(repository), files_dataset(paths))
@@ -175,6 +175,8 @@ def test_files_that_no_container_covers_are_named(
     elsewhere = [write_file(tmp_path / "other" / f"{first}.nc", first) for first in (4, 6)]
     with pytest.raises(JobFailedError, match="container") as caught:
         virtualize(None, repository, [*paths, *elsewhere])
-    assert [one.source for one in caught.value.failures] == [path.as_uri() for path in elsewhere]
+    assert [failure.source for failure in caught.value.failures] == [
+        path.as_uri() for path in elsewhere
+    ]
     virtualize(None, repository, [*paths, *elsewhere], on_error="skip")
     assert_same(dataset(repository), files_dataset(paths))

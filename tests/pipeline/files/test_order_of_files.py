@@ -1,4 +1,4 @@
-"""In which order files follow each other: by their coordinates, whatever the order of the list."""
+"""Files are ordered by their coordinates, whatever the order of the list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def days(repository: icefloe.Repository, group: str | None = None) -> list[int]:
 
 
 def test_files_of_one_step_rise(job: Any, folder: Path, repository: icefloe.Repository) -> None:
-    """Nothing but their coordinates says how they follow each other."""
+    """Only their coordinates define the order."""
     paths = [write_file(folder / f"{day}.nc", day, 1) for day in range(3)]
     for number, listed in enumerate(permutations(paths)):
         job(None, repository, list(listed), group=f"g{number}")
@@ -47,7 +47,7 @@ def test_a_day_that_was_late_does_not_turn_the_axis(
         job(None, repository, [late], append=True)
     report = job(None, repository, [late, next_day], append=True, on_error="skip")
     assert isinstance(report, Report)
-    assert [one.source for one in report.left_out] == [late.as_uri()]
+    assert [failure.source for failure in report.left_out] == [late.as_uri()]
     assert days(repository) == [5, 7]
 
 

@@ -1,4 +1,4 @@
-"""Which files are meant by names, patterns and tables, on disk and in object stores."""
+"""Source files given by names, patterns and tables, on disk and in object stores."""
 
 from __future__ import annotations
 

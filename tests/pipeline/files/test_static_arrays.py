@@ -1,4 +1,4 @@
-"""Arrays without the combined dimension: one for all files, which must agree about it."""
+"""Static arrays, without the combined dimension, must agree between files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appending: files go behind what is there, once, whoever appends how often and at which moment."""
+"""Appending files: each exactly once, with repeated and concurrent appends."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def test_on_spark_as_in_one_process(
     spark: Any, folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
 ) -> None:
     paths = write_files(folder, 5)
-    for one, engine in ((repository, spark), (reference, None)):
-        virtualize(engine, one, paths[:2], group="virtual")
-        virtualize(engine, one, paths, group="virtual", append=True, refs_per_manifest=8)
-        ingest(engine, one, paths[:2], group="native", chunks={"time": 3})
-        ingest(engine, one, paths, group="native", append=True)
+    for target, engine in ((repository, spark), (reference, None)):
+        virtualize(engine, target, paths[:2], group="virtual")
+        virtualize(engine, target, paths, group="virtual", append=True, refs_per_manifest=8)
+        ingest(engine, target, paths[:2], group="native", chunks={"time": 3})
+        ingest(engine, target, paths, group="native", append=True)
     assert_same_chunks(repository, reference)
     for group in ("virtual", "native"):
         assert_same(dataset(repository, group), files_dataset(paths))
@@ -202,7 +202,7 @@ def test_the_group_says_who_is_odd_and_not_the_most(
     odd = [write_file(folder / f"odd-{first}.nc", first, dtype="f4") for first in (10, 12)]
     with pytest.raises(JobFailedError, match=r"odd-10.nc: t2m: .*float32.*int16") as caught:
         job(None, repository, [*odd, paths[2]], append=True)
-    assert [one.source for one in caught.value.failures] == [path.as_uri() for path in odd]
+    assert [failure.source for failure in caught.value.failures] == [path.as_uri() for path in odd]
     report = job(None, repository, [*odd, paths[2]], append=True, on_error="skip")
     assert len(report.left_out) == 2
     assert_same(dataset(repository), files_dataset(paths))
@@ -243,7 +243,7 @@ def test_who_appends_at_once_loses_and_doubles_nothing(
     reports = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(reports) == 3
     named = sorted({name for names in RACING for name in names})
-    assert sum(one["files"] for one in reports) == len(named)
+    assert sum(report["files"] for report in reports) == len(named)
     recorded = [
         name
         for info in commits(repository)[:-2]

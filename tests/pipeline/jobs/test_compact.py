@@ -42,7 +42,7 @@ def objects(repository: icefloe.Repository, path: str = "a") -> set[str]:
     """Name the objects that the chunks of an array are in."""
     session = repository.readonly_session("main")
     parts = session.transaction.fetch_chunk_refs(session.path(path))
-    return {str(one.id) for part in parts for one in part.payloads if hasattr(one, "id")}
+    return {str(ref.id) for part in parts for ref in part.payloads if hasattr(ref, "id")}
 
 
 def test_small_objects_become_one_and_bytes_stay(
@@ -67,7 +67,7 @@ def test_packs_with_dead_space_are_rewritten(repository: icefloe.Repository) -> 
     repository = repository.reopen(packing)
     write_small(repository)
     (pack,) = objects(repository)
-    with repository.transaction("main", message="most of it anew") as store:
+    with repository.transaction("main", message="rewrite most") as store:
         zarr.open_array(store, path="a")[:1500] = 1
     plan = compact(None, repository, min_live=0.2, dry_run=True)
     assert "0 packs" in str(plan)
@@ -135,7 +135,9 @@ def daily(tmp_path: Path) -> icefloe.Repository:
 
 def manifest_files(repository: icefloe.Repository) -> set[str]:
     """Name the manifests of the tip of main."""
-    return {one.id for one in repository.list_manifest_files(repository.lookup_branch("main"))}
+    return {
+        manifest.id for manifest in repository.list_manifest_files(repository.lookup_branch("main"))
+    }
 
 
 def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], object]:
@@ -174,8 +176,8 @@ def test_manifests_of_appends_become_those_of_one_commit(
 
 def test_virtual_references_count_where_they_are_rewritten(daily: icefloe.Repository) -> None:
     names = ("time", "lat", "lon", "crs", "t2m", "rain", "height")
-    found = [one for name in names for one in refs(daily, name).values()]
-    natives = sum(isinstance(one, ChunkRef) for one in found)
+    found = [ref for name in names for ref in refs(daily, name).values()]
+    natives = sum(isinstance(ref, ChunkRef) for ref in found)
     assert 0 < natives < len(found)
     with pytest.raises(InvalidInputError, match=rf"more than {natives} chunks .*max_chunks"):
         compact(None, daily, max_chunks=natives)
@@ -214,7 +216,7 @@ def sizes(repository: icefloe.Repository, path: str) -> list[int]:
 def test_manifests_are_put_together_on_top_of_what_others_committed(
     daily: icefloe.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody writes a chunk of an array while its manifests are being put together."""
+    """A concurrent commit writes a chunk of an array whose manifests are merged."""
     real = icefloe.Session.commit
 
     def late(self: icefloe.Session, *args: object, **options: object) -> str:

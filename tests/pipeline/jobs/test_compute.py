@@ -1,4 +1,4 @@
-"""Computing: new arrays are what the function gives for whole arrays, however they are cut."""
+"""Computing: results equal the function applied to whole arrays, whatever the blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit with an identity lands once, whoever tries it how often."""
+"""A commit with a job id lands once, however often it is attempted."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_record_that_is_not_ours_counts_as_none(
 
 
 def test_what_expiry_keeps_and_what_it_forgets(repository: icefloe.Repository) -> None:
-    """As the documentation says: the tip stays, and others carry nothing along."""
+    """As documented: the tip stays, and other commits carry no records."""
     commit(repository, JobId("mine"), 1)
     repository.expire_snapshots(datetime.now(UTC))
     assert find_committed(repository, "main", JobId("mine")) is not None

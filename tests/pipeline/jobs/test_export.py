@@ -1,4 +1,4 @@
-"""Exporting: whoever knows nothing of repositories reads the same arrays."""
+"""Exporting: plain Zarr stores and Parquet files hold the same values."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_export_that_failed_does_not_look_like_one(
         with pytest.raises(JobFailedError, match=r"nothing was exported.*\n.*/air"):
             export(None, repository, str(tmp_path / "out"), chunks=chunks, task_bytes=4_000)
         left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-        assert left == [], "it is in nobody's way"
+        assert left == [], "nothing is left behind"
 
 
 @pytest.mark.parametrize("folders", [(), ("lat",)])

@@ -1,4 +1,4 @@
-"""Files copied into chunks of one's own choice: xarray's values, each source chunk read once."""
+"""Ingesting: the values of xarray in chosen chunks, each source chunk read once."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_nothing_refers_to_the_files_afterwards(
         path.unlink()
     assert_same(dataset(repository), expected)
     assert all(
-        isinstance(one, bytes)
+        isinstance(ref, bytes)
         for path in arrays(repository)
-        for one in refs(repository, path).values()
+        for ref in refs(repository, path).values()
     )
 
 
@@ -139,7 +139,7 @@ def test_shards_and_codecs(folder: Path, repository: icefloe.Repository) -> None
     )
     rain = array(repository, "rain")
     assert (rain.chunks, rain.shards) == ((2, 3, 4), (4, 6, 4))
-    assert [type(one).__name__ for one in rain.compressors] == ["GzipCodec"]
+    assert [type(codec).__name__ for codec in rain.compressors] == ["GzipCodec"]
     assert_same(dataset(repository), files_dataset(paths))
 
 
@@ -245,7 +245,7 @@ def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repo
     assert len(caught.value.failures) == 2
     report = ingest(None, repository, sources, on_error="skip")
     assert isinstance(report, Report)
-    assert {one.source for one in report.left_out} == {
+    assert {failure.source for failure in report.left_out} == {
         odd.as_uri(),
         (folder / "broken.nc").as_uri(),
     }
@@ -263,21 +263,21 @@ def test_files_that_are_damaged_inside_fail_the_job(
         damage(path, name)
     with pytest.raises(JobFailedError) as caught:
         ingest(None, repository, paths)
-    found = {one.source: one.reason for one in caught.value.failures}
+    found = {failure.source: failure.reason for failure in caught.value.failures}
     assert set(found) == {paths[1].as_uri(), paths[3].as_uri()}
     assert found[paths[1].as_uri()].startswith("t2m [0:1, 0:3, 0:4]: ")
     assert found[paths[3].as_uri()].startswith("rain [0:1, 0:3, 0:4]: ")
     assert len(list(repository.ancestry(branch="main"))) == 1
     report = ingest(spark, repository, paths, on_error="skip")
     assert isinstance(report, Report)
-    assert {one.source: one.reason for one in report.left_out} == found
+    assert {failure.source: failure.reason for failure in report.left_out} == found
     info = next(iter(repository.ancestry(branch="main")))
     assert {source for source, _ in info.metadata["icefloe"]["left_out"]} == set(found)
     assert_same(dataset(repository), files_dataset(paths[::2]))
 
 
 def test_a_group_of_any_name_may_be_there(folder: Path, repository: icefloe.Repository) -> None:
-    """Also one that is named as what the job makes meanwhile might be."""
+    """Including one with a name like those of intermediate nodes."""
     paths = write_files(folder, 2)
     for group in ("source", "other"):
         ingest(None, repository, paths, group=group)
@@ -346,5 +346,5 @@ def test_a_dry_run_touches_nothing(
 def test_a_transaction_id_is_committed_once(folder: Path, repository: icefloe.Repository) -> None:
     paths = write_files(folder, 2)
     reports = [ingest(None, repository, paths, transaction_id="load") for _ in range(2)]
-    assert [isinstance(one, Report) and one.is_new for one in reports] == [True, False]
+    assert [isinstance(report, Report) and report.is_new for report in reports] == [True, False]
     assert len(list(repository.ancestry(branch="main"))) == 2

@@ -1,4 +1,4 @@
-"""The same jobs on real Spark: what one process writes, chunk by chunk, whatever happens."""
+"""Jobs on Spark write the same chunks as in one process, also after failures."""
 
 from __future__ import annotations
 
@@ -47,18 +47,20 @@ def reference(tmp_path: Path) -> icefloe.Repository:
 def test_results_are_those_of_one_process_and_icechunk_reads_them(
     spark: Any, repository: icefloe.Repository, reference: icefloe.Repository, tmp_path: Path
 ) -> None:
-    for one, engine in ((repository, spark), (reference, None)):
-        values = write_weather(one)
-        rechunk(engine, one, "air", {"time": 20, "lat": 1, "lon": 1}, target="/s", task_bytes=1_000)
-        compute(engine, one, lambda air, mask: air * mask, ["air", "mask"], "x", task_bytes=9_000)
-        pyramid(engine, one, "air", "/p", levels=1, method="max")
-        compact(engine, one)
-        target = str(tmp_path / f"out-{one is reference}")
-        export(engine, one, target, group="s", chunks=(9, 9, 1), task_bytes=1_000)
+    for copy, engine in ((repository, spark), (reference, None)):
+        values = write_weather(copy)
+        rechunk(
+            engine, copy, "air", {"time": 20, "lat": 1, "lon": 1}, target="/s", task_bytes=1_000
+        )
+        compute(engine, copy, lambda air, mask: air * mask, ["air", "mask"], "x", task_bytes=9_000)
+        pyramid(engine, copy, "air", "/p", levels=1, method="max")
+        compact(engine, copy)
+        target = str(tmp_path / f"out-{copy is reference}")
+        export(engine, copy, target, group="s", chunks=(9, 9, 1), task_bytes=1_000)
     for path in ("s", "x", "p/0/air", "p/1/air"):
         assert chunk_bytes(repository, path) == chunk_bytes(reference, path)
         assert chunk_bytes(repository, path)
-    out = [zarr.open_array(str(tmp_path / f"out-{one}"), mode="r")[:] for one in (False, True)]
+    out = [zarr.open_array(str(tmp_path / f"out-{flag}"), mode="r")[:] for flag in (False, True)]
     np.testing.assert_array_equal(out[0], out[1])
     seen = seen_by_icechunk(repository)
     assert seen["/s"]["sha256"] == seen["/air"]["sha256"] == sha256(values)
@@ -93,7 +95,7 @@ def test_executors_materialize_and_name_the_files_that_they_cannot_read(
         (tmp_path / "data" / f"{number}.bin").rename(tmp_path / f"{number}.bin")
     with pytest.raises(JobFailedError) as failed:
         materialize(spark, repository)
-    sources = [one.source.removeprefix(prefix) for one in failed.value.failures]
+    sources = [failure.source.removeprefix(prefix) for failure in failed.value.failures]
     assert sources == ["1.bin", "4.bin"]
     for number in (1, 4):
         (tmp_path / f"{number}.bin").rename(tmp_path / "data" / f"{number}.bin")
@@ -229,7 +231,7 @@ def test_rows_in_folders(spark: Any, repository: icefloe.Repository, tmp_path: P
     target = (tmp_path / "all rows").as_uri()
     given: Any = {"format": "parquet", "variables": ["air"], "isel": {"time": [0, 3]}}
     export(spark, repository, target, partition_by=["time"], **given)
-    folders = {one.name for one in (tmp_path / "all rows").iterdir() if one.is_dir()}
+    folders = {entry.name for entry in (tmp_path / "all rows").iterdir() if entry.is_dir()}
     assert folders == {"time=0.0", "time=1.5"}
     assert spark.read.parquet(str(tmp_path / "all rows")).count() == 2 * 13 * 17
     with pytest.raises(InvalidInputError, match="no column 'depth' to partition by"):

@@ -1,4 +1,4 @@
-"""Materializing: virtual chunks become native, byte for byte, and their files are not needed."""
+"""Materializing: virtual chunks become native, byte for byte, without their files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_bytes_stay_and_files_can_go(virtual: icefloe.Repository, tmp_path: Path
     before = chunk_bytes(virtual, "v")
     report = done(materialize(None, virtual))
     assert (report.files, report.chunks, report.bytes_written) == (2, 12, 9600)
-    assert [Path(one).name for one in report.released] == ["one.bin", "two.bin"]
+    assert [Path(location).name for location in report.released] == ["one.bin", "two.bin"]
     for file in (tmp_path / "data").iterdir():
         file.unlink()
     assert chunk_bytes(virtual, "v") == before
@@ -72,9 +72,9 @@ def test_bytes_stay_and_files_can_go(virtual: icefloe.Repository, tmp_path: Path
 
 def test_only_some_locations(virtual: icefloe.Repository, tmp_path: Path) -> None:
     report = done(materialize(None, virtual, "v", prefix=f"file://{tmp_path}/data/one"))
-    assert [Path(one).name for one in report.released] == ["one.bin"]
+    assert [Path(location).name for location in report.released] == ["one.bin"]
     left = set(virtual.readonly_session("main").all_virtual_chunk_locations())
-    assert [Path(one).name for one in left] == ["two.bin"]
+    assert [Path(location).name for location in left] == ["two.bin"]
     np.testing.assert_array_equal(array(virtual, "v")[:], VALUES)
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_other_chunks_need_is_not_released(
     session.store.set_virtual_ref("w/c/0", f"file://{tmp_path}/data/one.bin", offset=4, length=800)
     session.commit("another array on the same file")
     report = done(materialize(None, virtual, "v"))
-    assert [Path(one).name for one in report.released] == ["two.bin"]
+    assert [Path(location).name for location in report.released] == ["two.bin"]
 
 
 def test_a_chunk_that_somebody_else_wrote_meanwhile_stays(
@@ -121,7 +121,7 @@ def test_files_that_are_gone_fail_the_job_and_are_all_named(
     for on_error in ("raise", "skip"):
         with pytest.raises(JobFailedError, match="2 of its sources failed") as failed:
             materialize(None, virtual, on_error=on_error)
-        sources = [Path(one.source).name for one in failed.value.failures]
+        sources = [Path(failure.source).name for failure in failed.value.failures]
         assert sources == ["one.bin", "two.bin"]
     assert len(list(virtual.ancestry(branch="main"))) == 2
 
@@ -132,8 +132,8 @@ def test_what_is_skipped_stays_virtual_and_is_listed(
     (tmp_path / "data" / "two.bin").rename(tmp_path / "elsewhere")
     report = done(materialize(None, virtual, on_error="skip"))
     assert (report.chunks, report.files) == (6, 1)
-    assert [Path(one.source).name for one in report.left_out] == ["two.bin"]
-    assert [Path(one).name for one in report.released] == ["one.bin"]
+    assert [Path(failure.source).name for failure in report.left_out] == ["two.bin"]
+    assert [Path(location).name for location in report.released] == ["one.bin"]
     ((source, reason),) = next(virtual.ancestry(branch="main")).metadata["icefloe"]["left_out"]
     assert source.endswith("two.bin")
     assert "two.bin" in reason

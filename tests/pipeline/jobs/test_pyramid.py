@@ -1,4 +1,4 @@
-"""Pyramids: each level is the one before it, made coarser; the original is shared."""
+"""Pyramids: each level downsamples the previous one; the original is shared."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_level_is_made_from_the_one_before(repository: icefloe.Repository) 
     np.testing.assert_array_equal(found, [0.25, 1.25, 2.25, 3.25, 4.25, 5.25, 6.0])
     assert array(repository, "levels/1/time").shape == (20,)
     multiscale = dict(tip(repository)["levels"].attrs)["multiscales"][0]
-    assert [one["path"] for one in multiscale["datasets"]] == ["0", "1", "2"]
+    assert [level["path"] for level in multiscale["datasets"]] == ["0", "1", "2"]
     assert multiscale["datasets"][2]["coordinateTransformations"] == [
         {"type": "scale", "scale": [1.0, 4.0, 4.0]},
         {"type": "translation", "translation": [0.0, 1.5, 1.5]},
@@ -141,7 +141,7 @@ def test_the_layout_of_ome(repository: icefloe.Repository) -> None:
     pyramid(None, repository, "mask", "/image", layout="ome", levels=2, method="nearest")
     image = tip(repository)["image"]
     (multiscale,) = dict(image.attrs)["ome"]["multiscales"]
-    paths = [one["path"] for one in multiscale["datasets"]]
+    paths = [level["path"] for level in multiscale["datasets"]]
     mask = array(repository, "mask")[:]
     for level, path in enumerate(paths):
         step = 2**level

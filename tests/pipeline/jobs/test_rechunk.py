@@ -1,4 +1,4 @@
-"""Rechunking: the same data and metadata in other chunks, or an error before anything happened."""
+"""Rechunking: the same data and metadata in other chunks, or an early error."""
 
 from __future__ import annotations
 

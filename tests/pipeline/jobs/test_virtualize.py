@@ -1,4 +1,4 @@
-"""Files become one virtual dataset: that of xarray, in one process as on Spark, and in Icechunk."""
+"""Virtualizing: the dataset of xarray, in one process, on Spark and read by Icechunk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def commits(repository: icefloe.Repository) -> list[Any]:
 
 
 def record(repository: icefloe.Repository) -> dict[str, Any]:
-    """Return what the last commit says of the job."""
+    """Return the job record of the last commit."""
     found: dict[str, Any] = commits(repository)[0].metadata["icefloe"]
     return found
 
@@ -94,10 +94,10 @@ def assert_disjoint_manifests(repository: icefloe.Repository, path: str, *, at_l
     manifests = node.node_data.manifests
     assert len(manifests) >= at_least
     cells = [
-        set(np.ndindex(*(part.stop - part.start for part in one.extents.ranges)))
-        for one in manifests
+        set(np.ndindex(*(part.stop - part.start for part in manifest.extents.ranges)))
+        for manifest in manifests
     ]
-    starts = [tuple(part.start for part in one.extents.ranges) for one in manifests]
+    starts = [tuple(part.start for part in manifest.extents.ranges) for manifest in manifests]
     moved = [
         {tuple(np.add(cell, start).tolist()) for cell in box}
         for box, start in zip(cells, starts, strict=True)
@@ -203,9 +203,9 @@ def test_the_log_of_an_executor_is_that_of_the_driver(
     monkeypatch.setattr(manifest_building, "_MANY_REFS", 10)
     virtualize(spark, repository, paths)
     logs = []
-    for one in (repository, reference):
-        first, last = commits(one)[-1].id, commits(one)[0].id
-        diff = one.diff(from_snapshot_id=first, to_snapshot_id=last)
+    for target in (repository, reference):
+        first, last = commits(target)[-1].id, commits(target)[0].id
+        diff = target.diff(from_snapshot_id=first, to_snapshot_id=last)
         logs.append((diff.new_arrays, {**diff.updated_chunks}))
     assert logs[0] == logs[1]
     assert len(logs[0][1]["/t2m"]) == len(refs(repository, "/t2m"))
@@ -219,12 +219,12 @@ def test_what_files_have_in_common_is_in_memory_once(
     work = ParseFiles(repository.writable_session("main").connection, {}, frozenset({"time"}))
     sent = [pickle.dumps(work(some)) for some in (urls[:1], urls)]
     assert len(sent[1]) < 3 * len(sent[0])
-    alike = FileInterner()
+    interner = FileInterner()
     answer = pickle.loads(sent[1])  # noqa: S301 - ours
-    files = [alike.add(one) for one in answer if isinstance(one, ParsedFile)]
-    assert len({id(one.dataset.arrays["t2m"]) for one in files}) == 1
-    assert len({id(one.dataset.arrays["lat"]) for one in files}) == 1
-    assert len({id(one.dataset.arrays["time"]) for one in files}) == len(files) == 8
+    files = [interner.add(file) for file in answer if isinstance(file, ParsedFile)]
+    assert len({id(file.dataset.arrays["t2m"]) for file in files}) == 1
+    assert len({id(file.dataset.arrays["lat"]) for file in files}) == 1
+    assert len({id(file.dataset.arrays["time"]) for file in files}) == len(files) == 8
 
 
 def test_what_was_staged_is_gone_after_the_commit(
@@ -240,7 +240,7 @@ def test_what_was_staged_is_gone_after_the_commit(
         parse_options={"loadable_variables": ["time"]},
     )
     stored = {info.key for info in repository.storage.list("chunks/")}
-    used = {f"chunks/{one}" for one in _used_chunks(repository)}
+    used = {f"chunks/{name}" for name in _used_chunks(repository)}
     assert stored == used
     assert len(paths) == len(record(repository)["sources"]["names"])
 
@@ -266,7 +266,7 @@ def test_all_failures_are_told_at_once_and_nothing_is_committed(
     missing = folder / "missing.nc"
     with pytest.raises(JobFailedError) as caught:
         virtualize(None, repository, [*paths, folder / "broken.nc", odd, missing])
-    found = {one.source.rpartition("/")[2]: one.reason for one in caught.value.failures}
+    found = {failure.source.rpartition("/")[2]: failure.reason for failure in caught.value.failures}
     assert set(found) == {"broken.nc", "odd.nc", "missing.nc"}
     assert "t2m: has dtype float64, but int16" in found["odd.nc"]
     assert "no such file" in found["missing.nc"]
@@ -281,9 +281,11 @@ def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repo
     sources = [folder / "broken.nc", *paths, odd, folder / "missing.nc"]
     report = virtualize(None, repository, sources, on_error="skip")
     assert isinstance(report, Report)
-    left_out = {one.source.rpartition("/")[2] for one in report.left_out}
+    left_out = {failure.source.rpartition("/")[2] for failure in report.left_out}
     assert left_out == {"broken.nc", "odd.nc", "missing.nc"}
-    assert record(repository)["left_out"] == [[one.source, one.reason] for one in report.left_out]
+    assert record(repository)["left_out"] == [
+        [failure.source, failure.reason] for failure in report.left_out
+    ]
     assert report.files == 4
     assert_same(dataset(repository), files_dataset(paths))
 
@@ -314,10 +316,10 @@ def test_the_odd_one_is_found_wherever_it_is(
     ]
     with pytest.raises(JobFailedError, match=reason) as caught:
         virtualize(None, repository, paths)
-    assert [one.source for one in caught.value.failures] == [paths[place].as_uri()]
+    assert [failure.source for failure in caught.value.failures] == [paths[place].as_uri()]
     report = virtualize(None, repository, paths, on_error="skip")
     assert isinstance(report, Report)
-    assert [one.source for one in report.left_out] == [paths[place].as_uri()]
+    assert [failure.source for failure in report.left_out] == [paths[place].as_uri()]
     assert dataset(repository).sizes["time"] == 6
 
 
@@ -377,7 +379,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(
         virtualize(None, repository, elsewhere)
     virtualize(None, repository, paths)
     with pytest.raises(icefloe.AlreadyExistsError, match="append"):
-        virtualize(None, repository, ["no such file, and nobody looks"])
+        virtualize(None, repository, ["no such file"])
     assert len(commits(repository)) == 2
 
 

@@ -113,7 +113,7 @@ def rename(session: icefloe.Session, name: str = "air") -> None:
 
 
 def committed(repository: icefloe.Repository, change: Change) -> str:
-    """Let somebody else commit."""
+    """Make a concurrent commit."""
     is_move = getattr(change, "func", change) is rename
     begin = repository.rearrange_session if is_move else repository.writable_session
     session = begin("main")
@@ -132,7 +132,7 @@ def run(job: Job, repository: icefloe.Repository, **options: Any) -> Report:
 
 
 def test_in_place_a_change_of_theirs_fails_the_job(repository: icefloe.Repository) -> None:
-    """Also a deletion: an array that somebody deleted never comes back."""
+    """Including a deletion: an array deleted by another writer does not reappear."""
     for change in [*OF_NODES, *OF_CHUNKS]:
         before = repository.lookup_branch("main")
         meanwhile = Meanwhile(partial(committed, repository, change))
@@ -163,16 +163,16 @@ def test_new_arrays_are_those_of_the_snapshot_that_the_job_began_with(
     for change in [*OF_NODES[:-1], *OF_CHUNKS]:
         meanwhile = Meanwhile(partial(committed, repository, change))
         report = run(job, repository, progress=meanwhile)
-        assert [one.id for one in repository.ancestry(branch="main")][:2] == [
+        assert [info.id for info in repository.ancestry(branch="main")][:2] == [
             report.snapshot_id,
             meanwhile.answer,
         ]
         assert chunk_bytes(repository, made) == alone
         theirs, now = (
-            repository.readonly_session(snapshot_id=one).transaction.base.get(
+            repository.readonly_session(snapshot_id=snapshot).transaction.base.get(
                 repository.readonly_session("main").path("/air")
             )
-            for one in (meanwhile.answer, report.snapshot_id)
+            for snapshot in (meanwhile.answer, report.snapshot_id)
         )
         assert theirs == now
         repository.reset_branch("main", before)

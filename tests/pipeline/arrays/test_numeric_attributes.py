@@ -1,4 +1,4 @@
-"""Numbers are stored with attributes that say what they mean: no job may change the one alone."""
+"""Attributes that define how numbers are decoded stay consistent with the stored numbers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_numbers_that_mean_something_else_are_not_appended(
 
 
 def test_compute_gets_values(tmp_path: Path, repository: icefloe.Repository) -> None:
-    """As xarray reads them; numbers as they are stored are for those who ask."""
+    """As xarray decodes them; stored numbers on request."""
     ingest(None, repository, [write(tmp_path / "a.nc", 0, [1, -99, 3])])
     compute(None, repository, lambda v: v - 10, "v", "less")
     np.testing.assert_array_equal(array(repository, "less")[...], [[0.5, np.nan, 1.5]])

@@ -1,4 +1,4 @@
-"""Files whose chunks and codecs are not alike are ingested all the same: values are copied."""
+"""Files with mismatched chunks and codecs are ingested by copying values."""
 
 from __future__ import annotations
 
