@@ -50,10 +50,7 @@ class Engine:
 
 
 def run_job(
-    engine: Engine,
-    job: Callable[[SparkSession | None, Listener], Plan | Report],
-    *,
-    as_json: bool,
+    engine: Engine, job: Callable[[SparkSession | None, Listener], Plan | Report], *, as_json: bool
 ) -> None:
     """Run a job and print its report or plan; list all failures and exit with code 1."""
     from icefloe.pipeline import JobFailedError  # noqa: PLC0415 - brings zarr along

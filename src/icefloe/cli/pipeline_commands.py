@@ -103,12 +103,10 @@ _Dims = Annotated[
 ]
 _Dim = Annotated[str, typer.Option("--dim", "-d", metavar="NAME", help="The dimension that grows.")]
 _OrderOption = Annotated[
-    Order | None,
-    typer.Option("--order", help="By coordinates where files have them, or as given."),
+    Order | None, typer.Option("--order", help="By coordinates where files have them, or as given.")
 ]
 _OnErrorOption = Annotated[
-    OnError,
-    typer.Option("--on-error", help="Fail and list all bad files, or go on without them."),
+    OnError, typer.Option("--on-error", help="Fail and list all bad files, or go on without them.")
 ]
 _Drop = Annotated[
     list[str] | None,
@@ -394,12 +392,7 @@ def compact(
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository)
-    job.run(
-        pipeline.compact,
-        opened,
-        min_live=min_live,
-        max_chunks=job.max_chunks,
-    )
+    job.run(pipeline.compact, opened, min_live=min_live, max_chunks=job.max_chunks)
 
 
 @job_command(
@@ -512,8 +505,7 @@ def export(
 def compute(
     repository: RepositoryPlace,
     function: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:NAME", help="Gets a block of each input, by its name."),
+        str, typer.Argument(metavar="MODULE:NAME", help="Gets a block of each input, by its name.")
     ],
     *,
     inputs: Annotated[

@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,27 +27,25 @@ def load_function(name: str) -> Callable[..., Any]:
     """
     module_name, separator, function_name = name.partition(":")
     if not module_name or not separator or not function_name:
-        raise _invalid(f"{name!r} is not of the form module:name, such as mymodule:anomaly")
+        raise invalid_argument(f"{name!r} is not of the form module:name, such as mymodule:anomaly")
     here = os.getcwd()  # noqa: PTH109 - as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise _invalid(
+        raise invalid_argument(
             f"{name!r}: {error}; modules are searched in the current directory and the installed "
             "packages"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise _invalid(f"{name!r}: the module {module_name} has no function {function_name!r}")
+        raise invalid_argument(
+            f"{name!r}: the module {module_name} has no function {function_name!r}"
+        )
     if find_spec("pyspark") is not None and (module.__file__ or "").startswith(here):
         from pyspark import cloudpickle  # noqa: PLC0415 - an extra
 
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found: Callable[..., Any] = function
     return found
-
-
-def _invalid(message: str) -> InvalidInputError:
-    return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_argument, invalid_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +39,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.task_bytes < 1:
-            raise InvalidInputError(
-                f"task_bytes is the memory of a task and must be positive, not {self.task_bytes}",
-                kind=ErrorKind.STORAGE_CONFIG,
+            raise invalid_setting(
+                f"task_bytes is the memory of a task and must be positive, not {self.task_bytes}"
             )
 
 
@@ -68,10 +67,9 @@ class CommitOptions:
 
     def __post_init__(self) -> None:
         if self.transaction_id == "":
-            raise InvalidInputError(
+            raise invalid_setting(
                 "transaction_id is empty, which would match every job with an empty one: give the "
-                "job a name, or omit it",
-                kind=ErrorKind.STORAGE_CONFIG,
+                "job a name, or omit it"
             )
 
 
@@ -127,8 +125,5 @@ def _merge(name: str, kind: Any, given: Any, keywords: Mapping[str, Any]) -> Any
     if given is None:
         return kind(**own)
     if own:
-        raise InvalidInputError(
-            f"{', '.join(own)}: give it in {name} or as a keyword, not both",
-            kind=ErrorKind.NOT_ALLOWED,
-        )
+        raise invalid_argument(f"{', '.join(own)}: give it in {name} or as a keyword, not both")
     return given

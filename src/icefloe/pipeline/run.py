@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 _MIN_TASK_BYTES: Final = 8_000_000
 """Less work does not justify a Spark task."""
@@ -165,7 +165,7 @@ class JobRun:
         identity = None if commit.transaction_id is None else JobId(commit.transaction_id)
         run = cls(name, spark, repository, session, options, identity)
         where = "in this process" if spark is None else "on Spark"
-        _log.info("%s: started %s, branch %s at %s", name, where, commit.branch, run.base_id)
+        _LOGGER.info("%s: started %s, branch %s at %s", name, where, commit.branch, run.base_id)
         return run
 
     @property
@@ -307,7 +307,7 @@ class JobRun:
             reason = Failure("Spark", str(error).strip())
             raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
         seconds = time.monotonic() - started
-        _log.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
+        _LOGGER.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
         return outcomes
 
     # -- commit
@@ -351,12 +351,12 @@ class JobRun:
 
     def report_nothing(self) -> Report:
         """Report that there was nothing to do."""
-        _log.info("%s: nothing to do", self.name)
+        _LOGGER.info("%s: nothing to do", self.name)
         return Report(self.name, None, is_new=False, seconds=self.seconds)
 
     def _report(self, made: Committed) -> Report:
         verb = "committed" if made.is_new else "found the earlier commit"
-        _log.info("%s: %s %s after %.1f s", self.name, verb, made.snapshot_id, self.seconds)
+        _LOGGER.info("%s: %s %s after %.1f s", self.name, verb, made.snapshot_id, self.seconds)
         return Report(
             self.name,
             made.snapshot_id,

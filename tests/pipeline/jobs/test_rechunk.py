@@ -232,7 +232,11 @@ def test_a_dry_run_writes_nothing(
             InvalidInputError,
             "multiple",
         ),
-        ({"arrays": "air", "chunks": (5, 4, 6), "target": "mask"}, AlreadyExistsError, "/mask is"),
+        (
+            {"arrays": "air", "chunks": (5, 4, 6), "target": "mask"},
+            AlreadyExistsError,
+            "/mask already",
+        ),
         ({"arrays": "air", "chunks": (20, 13, 17), "task_bytes": 100}, InvalidInputError, "memory"),
         ({"arrays": "air", "dtype": "i4"}, InvalidInputError, "cannot convert float32 to int32"),
         ({"arrays": "air", "codecs": [{"name": "nonsense"}]}, InvalidInputError, "nonsense"),

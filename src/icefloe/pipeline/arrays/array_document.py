@@ -18,7 +18,7 @@ import zarr
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.number_attributes import (
     MISSING,
     encode_float_fill,
@@ -26,6 +26,7 @@ from icefloe.pipeline.arrays.number_attributes import (
 )
 
 if TYPE_CHECKING:
+    from icefloe.errors import InvalidInputError
     from icefloe.model.node import NodeSnapshot
 
 Shape = tuple[int, ...]
@@ -103,10 +104,9 @@ class ArrayDocument:
         """The shape of one stored object: a shard, or a chunk without sharding."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
-            raise InvalidInputError(
+            raise invalid_array(
                 f"{self.path}: chunk grid {grid['name']!r} is not supported; jobs need a regular "
-                "chunk grid: copy the array into one first",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
+                "chunk grid: copy the array into one first"
             )
         return tuple(grid["configuration"]["chunk_shape"])
 
@@ -151,9 +151,7 @@ class ArrayDocument:
                 warnings.simplefilter("ignore", ZarrUserWarning)
                 return ArrayV3Metadata.from_dict(dict(self.document))
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise InvalidInputError(
-                f"{self.path}: {error}", kind=ErrorKind.INVALID_ARRAY_METADATA
-            ) from error
+            raise invalid_array(f"{self.path}: {error}") from error
 
     def at(self, path: str) -> ArrayDocument:
         """Return the same metadata at another path."""
@@ -356,7 +354,7 @@ class ArrayDocument:
         )
 
     def _invalid(self, problem: str) -> InvalidInputError:
-        return InvalidInputError(f"{self.path}: {problem}", kind=ErrorKind.INVALID_ARRAY_METADATA)
+        return invalid_array(f"{self.path}: {problem}")
 
 
 _INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})

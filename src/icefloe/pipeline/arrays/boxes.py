@@ -14,7 +14,7 @@ from itertools import product
 from math import lcm, prod
 from typing import TYPE_CHECKING, Final
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,11 +87,10 @@ def plan_copy(
     target = _clip(target, full)
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
-            raise InvalidInputError(
+            raise invalid_array(
                 f"one {name} chunk of {'x'.join(map(str, chunk))} takes "
                 f"{prod(chunk) * item_bytes:,} bytes in memory, and a task may use "
-                f"{max_bytes:,}: give tasks more memory or choose smaller chunks",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
+                f"{max_bytes:,}: give tasks more memory or choose smaller chunks"
             )
     both = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full)
     if prod(both) * item_bytes <= max_bytes:
@@ -135,11 +134,10 @@ def _require_box_limit(shape: Shape, box: Shape) -> None:
     """Raise if there are too many boxes: a few bytes of metadata can claim any shape."""
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
-        raise InvalidInputError(
+        raise invalid_array(
             f"a shape of {'x'.join(map(str, shape))} splits into {count:,} boxes of "
             f"{'x'.join(map(str, box))}, more than {MAX_BOXES:,}: choose larger chunks, give tasks "
-            "more memory, or check the shape",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
+            "more memory, or check the shape"
         )
 
 

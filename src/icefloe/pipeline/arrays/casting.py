@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 
 
 def cast_values(values: Any, dtype: np.dtype[Any]) -> Any:
@@ -17,16 +17,12 @@ def cast_values(values: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         converted = found.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(converted.astype(found.dtype), found):
-        raise _misfit(f"numbers between {found.min()} and {found.max()} do not fit {dtype}")
+        raise invalid_array(f"numbers between {found.min()} and {found.max()} do not fit {dtype}")
     # Truncated strings, and times that the coarser unit cannot represent.
     if dtype.kind in "SUmM" and not np.array_equal(
         converted.astype(found.dtype), found, equal_nan=dtype.kind in "mM"
     ):
-        raise _misfit(f"values of {found.dtype} do not fit {dtype}")
+        raise invalid_array(f"values of {found.dtype} do not fit {dtype}")
     if dtype.kind in "fc" and not np.array_equal(np.isfinite(converted), np.isfinite(found)):
-        raise _misfit(f"numbers are too large for {dtype}")
+        raise invalid_array(f"numbers are too large for {dtype}")
     return converted
-
-
-def _misfit(message: str) -> InvalidInputError:
-    return InvalidInputError(message, kind=ErrorKind.INVALID_ARRAY_METADATA)

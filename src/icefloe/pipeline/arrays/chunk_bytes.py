@@ -9,8 +9,9 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from icefloe.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from icefloe.errors import ErrorKind, NodeNotFoundError
 from icefloe.model.zarr_keys import chunk_prefix
+from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import WorkUnit
@@ -40,11 +41,10 @@ _REF_BYTES: Final = 300
 def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
     """Raise before a driver runs out of memory: it holds all references until the commit."""
     if count > max_chunks:
-        raise InvalidInputError(
+        raise invalid_argument(
             f"there are more than {max_chunks:,} chunks (max_chunks), for which this process needs "
             f"about {format_bytes(max_chunks * _REF_BYTES)} of memory: {remedy}raise max_chunks if "
-            "there is more",
-            kind=ErrorKind.NOT_ALLOWED,
+            "there is more"
         )
 
 

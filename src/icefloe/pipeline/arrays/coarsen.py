@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,19 +32,13 @@ def coarse_dtype(dtype: np.dtype[Any], method: str) -> np.dtype[Any]:
     Raises `InvalidInputError` if the method does not apply to the data type.
     """
     if method not in METHODS:
-        raise InvalidInputError(
-            f"method must be one of {', '.join(METHODS)}, not {method!r}",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise invalid_array(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     if dtype.kind not in "biufmM" and method not in {"nearest", "mode"}:
-        raise InvalidInputError(
-            f"{dtype} has no {method}: use 'nearest' or 'mode'",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise invalid_array(f"{dtype} has no {method}: use 'nearest' or 'mode'")
     if method != "sum" or dtype.kind == "f":
         return dtype
     if dtype.kind == "M":
-        raise InvalidInputError("datetimes have no sum", kind=ErrorKind.INVALID_ARRAY_METADATA)
+        raise invalid_array("datetimes have no sum")
     return np.dtype("u8") if dtype.kind == "u" else np.dtype("i8") if dtype.kind in "bi" else dtype
 
 

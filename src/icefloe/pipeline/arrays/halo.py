@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,12 +68,12 @@ def parse_margins(
         _require_known("halo", name, dimensions)
         before, after = (width, width) if isinstance(width, int) else width
         if before < 0 or after < 0:
-            raise _invalid(f"the halo of {name!r} cannot be negative: {width}")
+            raise invalid_array(f"the halo of {name!r} cannot be negative: {width}")
         mode = boundary if isinstance(boundary, str) else boundary.get(name, "none")
         if mode not in BOUNDARIES:
-            raise _invalid(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode!r}")
+            raise invalid_array(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode!r}")
         if mode == "wrap" and max(before, after) > dimensions[name]:
-            raise _invalid(
+            raise invalid_array(
                 f"the halo of {name!r} is {width}, which wraps around its {dimensions[name]} items "
                 "more than once"
             )
@@ -142,8 +142,6 @@ def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
 
 def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:
     if name not in dimensions:
-        raise _invalid(f"{what} names the dimension {name!r}, not one of {', '.join(dimensions)}")
-
-
-def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)
+        raise invalid_array(
+            f"{what} names the dimension {name!r}, not one of {', '.join(dimensions)}"
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import CODECS
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.number_attributes import read_missing_numbers, read_numbers
@@ -16,6 +16,7 @@ from icefloe.pipeline.arrays.number_attributes import read_missing_numbers, read
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from icefloe.errors import InvalidInputError
     from icefloe.pipeline.arrays.array_document import ArrayDocument
 
 _PACKING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
@@ -122,16 +123,14 @@ class ValueEncoder:
         limits = np.iinfo(np.dtype(self.dtype))
         if found.size and not (limits.min <= found.min() and found.max() <= limits.max):
             held = sorted(n * self.scale + self.offset for n in (limits.min, limits.max))
-            raise InvalidInputError(
+            raise invalid_array(
                 f"values range from {np.nanmin(values)} to {np.nanmax(values)}, but {self} "
-                f"holds {held[0]:g} to {held[1]:g}: choose another scale_factor or add_offset",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
+                f"holds {held[0]:g} to {held[1]:g}: choose another scale_factor or add_offset"
             )
         if ((found == self.missing) & ~is_missing).any():
-            raise InvalidInputError(
+            raise invalid_array(
                 f"values near {self.missing * self.scale + self.offset:g} would be stored "
-                f"by {self} as {self.missing}, the _FillValue: choose another one",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
+                f"by {self} as {self.missing}, the _FillValue: choose another one"
             )
         return found.astype(self.dtype)
 
@@ -158,7 +157,7 @@ class ValueEncoder:
 
 
 def _invalid(name: str, problem: str) -> InvalidInputError:
-    return InvalidInputError(f"{name}: {problem}", kind=ErrorKind.INVALID_ARRAY_METADATA)
+    return invalid_array(f"{name}: {problem}")
 
 
 def unpack_array(
@@ -177,10 +176,7 @@ def unpack_array(
     )
     wanted = np.dtype(dtype or _smallest(array.dtype, scale, offset))
     if wanted.kind != "f":
-        raise InvalidInputError(
-            f"{array.path}: unpacked values need float32 or float64, not {wanted}",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise invalid_array(f"{array.path}: unpacked values need float32 or float64, not {wanted}")
     stored = array.dtype.newbyteorder("=")
     packed = _read_as(stored, attributes.get("_Unsigned"))
     missing = tuple(read_missing_numbers(attributes, stored, packed))

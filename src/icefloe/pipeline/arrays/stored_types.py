@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import CODECS
 from icefloe.pipeline.arrays.packed_values import ValueEncoder, unpack_array
 
@@ -55,13 +55,15 @@ class TypeOptions:
     def of(cls, unpack: bool, dtype: Any, pack: Any) -> TypeOptions:  # noqa: FBT001
         """Parse arguments; raise `InvalidInputError` if they are invalid."""
         if pack is not None and not isinstance(pack, Mapping):
-            raise _invalid(f"pack must be a mapping from variable names to encodings, not {pack!r}")
+            raise invalid_array(
+                f"pack must be a mapping from variable names to encodings, not {pack!r}"
+            )
         encoders = {name: ValueEncoder.of(name, spec) for name, spec in (pack or {}).items()}
         if not isinstance(dtype, Mapping):
             return cls(unpack, {}, None if dtype is None else _number_type(dtype), encoders)
         both = sorted(dtype.keys() & encoders.keys())
         if both:
-            raise _invalid(
+            raise invalid_array(
                 f"dtype and pack both name {', '.join(both)}: pack includes the data type"
             )
         named = {name: _number_type(value) for name, value in dtype.items()}
@@ -78,11 +80,11 @@ class TypeOptions:
         for what, names in (("dtype", self.dtypes), ("pack", self.encoders)):
             for name in names:
                 if name in others:
-                    raise _invalid(
+                    raise invalid_array(
                         f"{what} names {name!r}, a coordinate, which is stored unchanged"
                     )
                 if name not in known:
-                    raise _invalid(
+                    raise invalid_array(
                         f"{what} names the variable {name!r}; the files have {', '.join(known)}"
                     )
 
@@ -106,14 +108,14 @@ def convert_array(array: ArrayDocument, dtype: np.dtype[Any]) -> ConvertedArray:
     if array.dtype == dtype and not array.is_packed:
         return array, ()
     if array.dtype.kind not in "iuf":
-        raise _invalid(
+        raise invalid_array(
             f"{array.path}: cannot convert {array.dtype} to {dtype}: leave it out of dtype"
         )
     if dtype.kind == "f":
         found, decoder = unpack_array(array, dtype, always=True)
         return found, () if decoder is None else (decoder.decode,)
     if array.dtype.kind == "f":
-        raise _invalid(
+        raise invalid_array(
             f"{array.path}: cannot convert {array.dtype} to {dtype}; pack={{…}} stores packed "
             "integers, and dtype may name variables, as {'rain': 'float64'}"
         )
@@ -124,7 +126,7 @@ def pack_array(array: ArrayDocument, encoder: ValueEncoder) -> ConvertedArray:
     """Pack the values of an array."""
     values, decoder = unpack_array(array, np.float64, always=True)
     if decoder is None:
-        raise _invalid(f"{array.path}: {array.dtype} cannot be packed: leave it out of pack")
+        raise invalid_array(f"{array.path}: {array.dtype} cannot be packed: leave it out of pack")
     return encoder.apply_to(values), (decoder.decode, encoder.encode)
 
 
@@ -165,12 +167,8 @@ def _number_type(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise _invalid(f"dtype {dtype!r} is not a data type: {error}") from error
+        raise invalid_array(f"dtype {dtype!r} is not a data type: {error}") from error
     if found.kind not in "iuf":
-        raise _invalid(f"dtype {found} is not numeric: use one such as float32 or int16")
+        raise invalid_array(f"dtype {found} is not numeric: use one such as float32 or int16")
     native: np.dtype[Any] = found.newbyteorder("=")
     return native
-
-
-def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

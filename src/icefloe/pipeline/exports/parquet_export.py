@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError, InvalidInputError
+from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError
+from icefloe.pipeline.argument_errors import invalid_setting
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.engine.progress import run_with_progress
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
@@ -59,7 +60,7 @@ def export_rows(
         Columns whose values become directories.
     """
     if not isinstance(target, str):
-        raise _invalid("Parquet files need a directory, or a URL that Spark can write to")
+        raise invalid_setting("Parquet files need a directory, or a URL that Spark can write to")
     if target.startswith("file:"):
         # Spark does not percent-decode the path of a file URL.
         target = f"file:///{unquote(target.removeprefix('file:')).lstrip('/')}"
@@ -74,9 +75,11 @@ def export_rows(
     columns = [column.name for column in plan.columns]
     for name in partition_by:
         if name not in columns:
-            raise _invalid(f"there is no column {name!r} to partition by; columns are {columns}")
+            raise invalid_setting(
+                f"there is no column {name!r} to partition by; columns are {columns}"
+            )
     if len(set(partition_by)) == len(columns):
-        raise _invalid("partition_by names all columns: keep at least one for the files")
+        raise invalid_setting("partition_by names all columns: keep at least one for the files")
     if spark is None:
         _require_free_here(target)
     else:
@@ -178,7 +181,7 @@ def _write_here(
     except pa.ArrowInvalid as error:
         if "partitions" not in str(error):
             raise
-        raise _invalid(f"{target}: {error}: choose columns with fewer values") from error
+        raise invalid_setting(f"{target}: {error}: choose columns with fewer values") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return len(written), sum(written)
@@ -210,7 +213,7 @@ def _require_free_here(target: str) -> None:
 def _require_local(target: str) -> Path:
     local = _local(target)
     if local is None:
-        raise _invalid(
+        raise invalid_setting(
             f"{redact_url(target)}: with spark=None, rows are exported to a local directory: give "
             "one, or pass a Spark session"
         )
@@ -288,7 +291,3 @@ def _already_exists(target: str) -> AlreadyExistsError:
         "delete it",
         kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
     )
-
-
-def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.STORAGE_CONFIG)

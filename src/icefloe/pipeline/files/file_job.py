@@ -12,13 +12,8 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from icefloe.errors import (
-    AlreadyExistsError,
-    ErrorKind,
-    FilesDisagreeError,
-    InvalidInputError,
-    RebaseFailedError,
-)
+from icefloe.errors import AlreadyExistsError, ErrorKind, FilesDisagreeError, RebaseFailedError
+from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.file_checks import (
     exclude_files,
@@ -118,9 +113,8 @@ class FileOptions:
         require_one_of("order", order, (None, "given", "coordinates"))
         require_one_of("on_error", on_error, ("raise", "skip"))
         if not names or len(set(names)) < len(names):
-            raise InvalidInputError(
-                f"dims={names!r}: name the dimensions along which to combine, each once",
-                kind=ErrorKind.NOT_ALLOWED,
+            raise invalid_argument(
+                f"dims={names!r}: name the dimensions along which to combine, each once"
             )
         for name in parse_options or ():
             require_one_of("an option of parse_options", name, _PARSE_OPTIONS)
@@ -430,9 +424,7 @@ def require_one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Raise `InvalidInputError` unless an argument has one of the allowed values."""
     if value not in allowed:
         listed = ", ".join(repr(choice) for choice in allowed if choice is not None)
-        raise InvalidInputError(
-            f"{name} must be one of {listed}, not {value!r}", kind=ErrorKind.NOT_ALLOWED
-        )
+        raise invalid_argument(f"{name} must be one of {listed}, not {value!r}")
 
 
 def _best_order(first: VirtualDataset, dims: Sequence[str]) -> Order:

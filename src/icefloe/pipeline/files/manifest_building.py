@@ -16,6 +16,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import file_number, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
@@ -55,9 +56,7 @@ Positions: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
 def require_refs_per_manifest(count: int) -> None:
     """Raise `InvalidInputError` if the number of references per manifest is not positive."""
     if count < 1:
-        raise InvalidInputError(
-            f"refs_per_manifest must be positive, not {count}", kind=ErrorKind.NOT_ALLOWED
-        )
+        raise invalid_argument(f"refs_per_manifest must be positive, not {count}")
 
 
 def build_manifests(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import box_bytes, largest_divisor, plan_copy
 from icefloe.pipeline.arrays.nodes import parse_path
@@ -104,11 +104,10 @@ def _plan_units(
     stage = file.dataset.arrays[path].chunk_shape or ()
     plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
     if plan.stage is not None:
-        raise InvalidInputError(
+        raise invalid_array(
             f"{file.url}: {path}: its chunks of {' x '.join(map(str, own.chunks))} differ from "
             f"those of other files, and copying them needs more than {run.task_bytes:,} bytes: "
-            "raise task_bytes",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
+            "raise task_bytes"
         )
     staged, position = file.staged
     units = []

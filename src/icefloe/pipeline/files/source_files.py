@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.storage.urls import require_shareable
 from icefloe.virtual.sources import Sources
 
@@ -87,7 +88,7 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     opened = Sources.of(session.connection.virtual)
     found = {name: _expand_pattern(name, opened) for name in _list_names(sources)}
     if not found:
-        raise InvalidInputError("no sources were given", kind=ErrorKind.NOT_ALLOWED)
+        raise invalid_argument("no sources were given")
     unmatched = [name for name, urls in found.items() if not urls]
     if unmatched:
         raise InvalidInputError(
@@ -108,10 +109,9 @@ def _list_names(sources: Any) -> list[str]:
         listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
         return [os.fspath(source) for source in listed]
     except TypeError as error:
-        raise InvalidInputError(
+        raise invalid_argument(
             "sources must be paths, URLs or patterns, or a table of them, not "
-            f"{reprlib.repr(sources)}",
-            kind=ErrorKind.NOT_ALLOWED,
+            f"{reprlib.repr(sources)}"
         ) from error
 
 
@@ -124,17 +124,15 @@ def _read_names(table: Any) -> list[str]:
     known = held.columns if is_spark else held.column_names
     column = next((name for name in _COLUMNS if name in known), None)
     if column is None:
-        raise InvalidInputError(
+        raise invalid_argument(
             f"the table of sources has columns {', '.join(known)}: name one of them "
-            f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}",
-            kind=ErrorKind.NOT_ALLOWED,
+            f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
         )
     named = held.select([column])
     found: list[str | None] = (named.toArrow() if is_spark else named)[column].to_pylist()
     if not all(isinstance(name, str) and name for name in found):
-        raise InvalidInputError(
-            f"the column {column} of the table of sources has empty rows: remove them",
-            kind=ErrorKind.NOT_ALLOWED,
+        raise invalid_argument(
+            f"the column {column} of the table of sources has empty rows: remove them"
         )
     return [name for name in found if name is not None]
 
@@ -153,8 +151,7 @@ def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
     fixed = named[: pattern.start()].rpartition("/")[0]
     if fixed.endswith(":/"):
         raise InvalidInputError(
-            f"{named}: a bucket or host name cannot be a pattern",
-            kind=ErrorKind.CANNOT_PARSE_URL,
+            f"{named}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
         )
     matches = re.compile(_translate_glob(named[len(fixed) + 1 :]))
     below = _with_folders((name, info.size_bytes) for name, info in sources.list_folder(fixed))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zstandard
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.session import contents
 from icefloe.session.exactly_once import METADATA_KEY
@@ -38,10 +38,7 @@ def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
     # By characters, then back to a slash: commonpath would collapse the slashes of a URL.
     prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
     start = len(prefix) + 1 if prefix else 0
-    return {
-        "prefix": f"{prefix}/" if prefix else "",
-        "names": [url[start:] for url in urls],
-    }
+    return {"prefix": f"{prefix}/" if prefix else "", "names": [url[start:] for url in urls]}
 
 
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
@@ -86,10 +83,9 @@ def _decode_urls(kept: Any, group: str) -> set[str]:
     except (TypeError, ValueError, zstandard.ZstdError):
         names = None
     if names is None:
-        raise InvalidInputError(
+        raise invalid_argument(
             f"{group}: the attribute {ATTRIBUTE}, which lists its source files, is damaged; "
-            "delete it to use the history of the branch instead",
-            kind=ErrorKind.NOT_ALLOWED,
+            "delete it to use the history of the branch instead"
         )
     return set(names.split("\n"))
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
+from icefloe.pipeline.argument_errors import invalid_setting
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
@@ -121,10 +121,7 @@ def compact(
         If a concurrent commit deleted an array or changed its metadata. Nothing was committed.
     """
     if not 0 <= min_live <= 1:
-        raise InvalidInputError(
-            f"min_live must be between 0 and 1, not {min_live}",
-            kind=ErrorKind.STORAGE_CONFIG,
-        )
+        raise invalid_setting(f"min_live must be between 0 and 1, not {min_live}")
     require_refs_per_manifest(refs_per_manifest)
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("compact", spark, repository, options)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 import zarr
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.errors import InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.pipeline.arrays.boxes import boxes, plan_copy
 from icefloe.pipeline.arrays.casting import cast_values
@@ -309,14 +310,14 @@ def _create_grid(
         for path in inputs:
             name = parse_path(path).name
             if name in named:
-                raise _invalid(
+                raise invalid_array(
                     f"two inputs are called {name!r}, {named[name]} and {path}: give "
                     "argument names with inputs={name: path}"
                 )
             named[name] = path
         inputs = named
     if not inputs:
-        raise _invalid("a computation needs an input")
+        raise invalid_array("a computation needs an input")
     found = []
     sizes: dict[str, int] = {}
     unnamed: set[str] = set()
@@ -326,13 +327,13 @@ def _create_grid(
         dims = tuple(f"dim_{axis}" if name is None else name for axis, name in enumerate(names))
         unnamed.update(dim for dim, given in zip(dims, names, strict=True) if given is None)
         if len(set(dims)) < len(dims):
-            raise _invalid(
+            raise invalid_array(
                 f"{document.path} has two dimensions of the same name: {', '.join(dims)}"
             )
         for dimension, size in zip(dims, document.shape, strict=True):
             known = sizes.setdefault(dimension, size)
             if known != size:
-                raise _invalid(
+                raise invalid_array(
                     f"{document.path} has {size} items along {dimension!r}, and another input "
                     f"{known}: inputs must share their dimensions"
                 )
@@ -348,14 +349,12 @@ def _require_constant(constant: float, source: _Input) -> None:
     try:
         cast_values(constant, source.dtype)
     except (InvalidInputError, TypeError, ValueError) as error:
-        raise _invalid(
+        raise invalid_array(
             f"the constant {constant!r} around {source.document.path} does not fit {source.dtype}"
         ) from error
 
 
-def _parse_outputs(
-    outputs: str | Sequence[str] | Mapping[str, Output | None],
-) -> dict[str, Output]:
+def _parse_outputs(outputs: str | Sequence[str] | Mapping[str, Output | None]) -> dict[str, Output]:
     if isinstance(outputs, str):
         outputs = [outputs]
     given = outputs.items() if isinstance(outputs, Mapping) else [(path, None) for path in outputs]
@@ -363,14 +362,16 @@ def _parse_outputs(
     for path, output in given:
         place = parse_path(path).value
         if place in requested:
-            raise _invalid(f"{place} is named twice among the outputs")
+            raise invalid_array(f"{place} is named twice among the outputs")
         requested[place] = output or Output()
     if not requested:
-        raise _invalid("a computation needs an output")
+        raise invalid_array("a computation needs an output")
     for above in requested:
         for below in requested:
             if parse_path(below).is_below(parse_path(above)):
-                raise _invalid(f"{below} would be inside the array {above}: choose another path")
+                raise invalid_array(
+                    f"{below} would be inside the array {above}: choose another path"
+                )
     return requested
 
 
@@ -387,7 +388,7 @@ def _plan_targets(
         dims = tuple(grid.sizes) if output.dims is None else tuple(output.dims)
         for name in dims:
             if name not in grid.sizes and name not in output.sizes:
-                raise _invalid(
+                raise invalid_array(
                     f"{path}: the dimension {name!r} is in no input; give its length with "
                     "Output(sizes=…)"
                 )
@@ -397,7 +398,7 @@ def _plan_targets(
         try:
             dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
         except TypeError as error:
-            raise _invalid(f"{path}: {output.dtype!r} is not a data type: {error}") from error
+            raise invalid_array(f"{path}: {output.dtype!r} is not a data type: {error}") from error
         document = _chunk_document(grid, path, dims, shape).with_chunks(
             output.chunks, False if output.shards is None else output.shards
         )
@@ -405,7 +406,7 @@ def _plan_targets(
     if not probe:
         for target in targets:
             if target.output.dtype is None:
-                raise _invalid(f"{target.path}: without a probe, dtype must be given")
+                raise invalid_array(f"{target.path}: without a probe, dtype must be given")
         return tuple(targets)
     return _probe(run, grid, function, tuple(targets))
 
@@ -445,9 +446,11 @@ def _probe(
     try:
         found = _call(function, grid, blocks, box, targets, is_probe=True)
     except InvalidInputError as error:
-        raise _invalid(f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}") from error
+        raise invalid_array(
+            f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}"
+        ) from error
     except Exception as error:
-        raise _invalid(
+        raise invalid_array(
             f"the function fails on the first {_PROBE_ITEMS} items along each dimension, with "
             f"{type(error).__name__}: {error}; {advice}"
         ) from error
@@ -481,7 +484,7 @@ def _call(
     if isinstance(answer, Mapping):
         named = {parse_path(path).value: values for path, values in answer.items()}
         if set(named) != {target.path for target in targets}:
-            raise _invalid(
+            raise invalid_array(
                 f"the function returned {', '.join(sorted(named))}, not "
                 f"{', '.join(target.path for target in targets)}"
             )
@@ -489,7 +492,9 @@ def _call(
     elif not isinstance(answer, tuple):
         answer = (answer,)
     if len(answer) != len(targets):
-        raise _invalid(f"the function returned {len(answer)} arrays for {len(targets)} outputs")
+        raise invalid_array(
+            f"the function returned {len(answer)} arrays for {len(targets)} outputs"
+        )
     parts = dict(zip(grid.sizes, box, strict=True))
     checked = []
     for target, values in zip(targets, answer, strict=True):
@@ -499,7 +504,7 @@ def _call(
         )
         found = grid.trim(_as_array(values, target.path), target.dims, box, shape)
         if found.shape != shape:
-            raise _invalid(
+            raise invalid_array(
                 f"the function returned a block of {_format_shape(found.shape)} for "
                 f"{target.path}, where {_format_shape(shape)} ({', '.join(target.dims)}) is needed"
             )
@@ -509,7 +514,7 @@ def _call(
         # Fixed-length strings would be truncated otherwise.
         casting: Any = "safe" if target.dtype.kind in "SU" else "same_kind"
         if not np.can_cast(found.dtype, target.dtype, casting):
-            raise _invalid(
+            raise invalid_array(
                 f"the function returned {found.dtype} for {target.path}, not {target.dtype}"
             )
         checked.append(cast_values(found, target.dtype))
@@ -522,7 +527,7 @@ def _as_array(values: Any, path: str) -> Any:
     if found.dtype.kind != "O":
         return found
     if not all(isinstance(item, str) for item in found.flat):
-        raise _invalid(
+        raise invalid_array(
             f"the function returned Python objects for {path}: return an array with a data type"
         )
     return found.astype(np.dtypes.StringDType())
@@ -559,7 +564,7 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
     item = -(-smallest // prod(least))
     total = prod(full) * item
     if smallest > run.task_bytes:
-        raise _invalid(
+        raise invalid_array(
             f"one block of {_format_shape(least)} takes {format_bytes(smallest)} in memory, and a "
             f"task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or "
             "choose smaller output chunks or halos"
@@ -572,7 +577,7 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
         )
     except InvalidInputError as error:
         paths = ", ".join(target.path for target in targets)
-        raise _invalid(f"{paths}: {error.message} (task_bytes)") from error
+        raise invalid_array(f"{paths}: {error.message} (task_bytes)") from error
     return plan.write
 
 
@@ -614,7 +619,7 @@ def _document(grid: _Grid, target: _Target) -> ArrayDocument:
             **output.codecs,
         )
     except (TypeError, ValueError) as error:
-        raise _invalid(f"{target.path}: {error}") from error
+        raise invalid_array(f"{target.path}: {error}") from error
     return ArrayDocument.from_zarr(target.path, model)
 
 
@@ -631,7 +636,3 @@ def _item_bytes(dtype: np.dtype[Any]) -> int:
 
 def _format_shape(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "one item"
-
-
-def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

@@ -21,6 +21,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array, invalid_setting
 from icefloe.pipeline.arrays.array_copy import plan_array_copy, stage_document
 from icefloe.pipeline.arrays.boxes import box_bytes, format_box
 from icefloe.pipeline.arrays.casting import cast_values
@@ -153,10 +154,7 @@ def export(
     """
     options = merge_options(run_options, None, keywords)
     if format not in _FORMATS:
-        raise InvalidInputError(
-            f"format must be one of {', '.join(_FORMATS)}, not {format!r}",
-            kind=ErrorKind.STORAGE_CONFIG,
-        )
+        raise invalid_setting(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
     if branch is None and tag is None and snapshot_id is None:
@@ -164,10 +162,7 @@ def export(
     session = repository.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
     if format == "parquet":
         if chunks is not None or shards is not None or codecs is not None:
-            raise InvalidInputError(
-                "chunks, shards and codecs do not apply to Parquet",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
+            raise invalid_setting("chunks, shards and codecs do not apply to Parquet")
         return export_rows(
             spark,
             session,
@@ -177,9 +172,8 @@ def export(
             options=options.run,
         )
     if sel is not None or isel is not None or partition_by is not None:
-        raise InvalidInputError(
-            "sel, isel and partition_by apply to Parquet only: Zarr arrays are exported whole",
-            kind=ErrorKind.STORAGE_CONFIG,
+        raise invalid_setting(
+            "sel, isel and partition_by apply to Parquet only: Zarr arrays are exported whole"
         )
     return _export_zarr(
         JobRun("export", spark, repository, session, options),
@@ -228,12 +222,7 @@ def _export_zarr(
 
 
 def _plan(
-    run: JobRun,
-    group: str,
-    variables: Sequence[str] | None,
-    layout: _Layout,
-    *,
-    can_stage: bool,
+    run: JobRun, group: str, variables: Sequence[str] | None, layout: _Layout, *, can_stage: bool
 ) -> _Work:
     session, root = run.session, parse_path(group)
     work = _Work()
@@ -314,16 +303,10 @@ def _require_dimensions(
     for spec in specs:
         for name in spec if isinstance(spec, Mapping) else ():
             if not any(name in array.dimension_names for array in arrays):
-                raise InvalidInputError(
-                    f"no array in {group} has the dimension {name!r}",
-                    kind=ErrorKind.INVALID_ARRAY_METADATA,
-                )
+                raise invalid_array(f"no array in {group} has the dimension {name!r}")
 
 
-def _change_layout(
-    source: ArrayDocument,
-    layout: _Layout,
-) -> ArrayDocument:
+def _change_layout(source: ArrayDocument, layout: _Layout) -> ArrayDocument:
     chunks, shards, codecs = layout
     if source.is_coordinate or (chunks is None and shards is None and codecs is None):
         return source

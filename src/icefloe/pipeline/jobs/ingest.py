@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_argument, invalid_array
 from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, read_arrays
@@ -116,9 +116,8 @@ def ingest(
     """
     layout = _Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
     if append and layout.types.is_set:
-        raise InvalidInputError(
-            "appended files are stored as the group stores them: omit dtype and pack",
-            kind=ErrorKind.NOT_ALLOWED,
+        raise invalid_argument(
+            "appended files are stored as the group stores them: omit dtype and pack"
         )
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
@@ -184,10 +183,9 @@ class _Layout:
         for what, spec in (("chunks", self.chunks), ("shards", self.shards)):
             for name in spec if isinstance(spec, Mapping) else ():
                 if name not in known:
-                    raise InvalidInputError(
+                    raise invalid_array(
                         f"{what} names the dimension {name!r}; the files have "
-                        f"{', '.join(sorted(known))}",
-                        kind=ErrorKind.INVALID_ARRAY_METADATA,
+                        f"{', '.join(sorted(known))}"
                     )
         variables = {*sources}
         self.types.require_known(variables, dataset.arrays.keys() - variables)

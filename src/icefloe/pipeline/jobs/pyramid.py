@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.errors import InvalidInputError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.boxes import boxes, format_box, plan_copy
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
@@ -192,7 +193,7 @@ def pyramid(
         return earlier
     for what, value, known in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
         if value not in known:
-            raise _invalid(f"{what} must be one of {', '.join(known)}, not {value!r}")
+            raise invalid_array(f"{what} must be one of {', '.join(known)}, not {value!r}")
     folder = require_free(run.session, target).value
     data, coordinates = _select_sources(run, source, layout)
     windows = _parse_factors(data, factors, dims)
@@ -262,9 +263,11 @@ def _select_sources(
         if (array.path == node.path.value if node.is_array else not array.is_coordinate)
     ]
     if not data:
-        raise _invalid(f"{source} has no arrays other than coordinates")
+        raise invalid_array(f"{source} has no arrays other than coordinates")
     if layout == "ome" and len(data) > 1:
-        raise _invalid(f"{source} has {len(data)} arrays, but the layout 'ome' takes one: name it")
+        raise invalid_array(
+            f"{source} has {len(data)} arrays, but the layout 'ome' takes one: name it"
+        )
     used = {name for array in data for name in array.dimension_names}
     labels = [
         array for array in siblings if array.is_coordinate and array.dimension_names[0] in used
@@ -283,13 +286,15 @@ def _parse_factors(
         windows = dict.fromkeys(_dims(last)[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
         if name not in known:
-            raise _invalid(
+            raise invalid_array(
                 f"the dimension {name!r} is not one of {', '.join(sorted(known)) or '(none)'}"
             )
         if type(factor) is not int or factor < 1:
-            raise _invalid(f"the factor of {name!r} must be a positive integer, not {factor!r}")
+            raise invalid_array(
+                f"the factor of {name!r} must be a positive integer, not {factor!r}"
+            )
     if all(factor == 1 for factor in windows.values()):
-        raise _invalid("no dimension is downsampled: give factors of 2 or more")
+        raise invalid_array("no dimension is downsampled: give factors of 2 or more")
     return windows
 
 
@@ -298,7 +303,7 @@ def _count_levels(
 ) -> int:
     if levels is not None:
         if isinstance(levels, bool) or not 1 <= levels <= _MAX_LEVELS:
-            raise _invalid(f"levels must be between 1 and {_MAX_LEVELS}, not {levels!r}")
+            raise invalid_array(f"levels must be between 1 and {_MAX_LEVELS}, not {levels!r}")
         return levels
     count = 1
     for array in data:
@@ -324,7 +329,7 @@ def _plan_levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
     try:
         dtype = coarse_dtype(source.dtype, recipe.method)
     except InvalidInputError as error:
-        raise _invalid(f"{source.path}: {error.message}") from error
+        raise invalid_array(f"{source.path}: {error.message}") from error
     chain = []
     before = source.at(recipe.place(0, source))
     for number in range(1, recipe.count + 1):
@@ -389,10 +394,7 @@ def _coarsen_labels(values: NDArray[Any], factor: int, method: str) -> NDArray[A
 
 
 def _create_levels(
-    run: JobRun,
-    recipe: _Recipe,
-    data: Sequence[ArrayDocument],
-    chains: Sequence[Sequence[_Level]],
+    run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument], chains: Sequence[Sequence[_Level]]
 ) -> None:
     for source, chain in zip(data, chains, strict=True):
         for number in range(1 if chain else recipe.count + 1):
@@ -442,7 +444,3 @@ def _dims(document: ArrayDocument) -> tuple[str, ...]:
         f"dim_{axis}" if name is None else name
         for axis, name in enumerate(document.dimension_names)
     )
-
-
-def _invalid(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.INVALID_ARRAY_METADATA)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.conflicts import Conflict, ConflictType
 from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
+from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.boxes import box_bytes
 from icefloe.pipeline.arrays.nodes import (
@@ -180,10 +181,7 @@ def _select_arrays(
     specs: list[tuple[str, ChunkSpec | None]]
     if isinstance(arrays, Mapping):
         if chunks is not None:
-            raise InvalidInputError(
-                "arrays already gives the chunks of each array: omit chunks",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise invalid_array("arrays already gives the chunks of each array: omit chunks")
         specs = list(arrays.items())
     else:
         specs = [(path, chunks) for path in ([arrays] if isinstance(arrays, str) else arrays)]
@@ -205,17 +203,13 @@ def _select_of_group(
     if spec is None:
         return [(array, None) for array in data]
     if not isinstance(spec, Mapping):
-        raise InvalidInputError(
+        raise invalid_array(
             f"{group} is a group of different arrays: give chunks by dimension name, or name the "
-            "arrays",
-            kind=ErrorKind.INVALID_ARRAY_METADATA,
+            "arrays"
         )
     for name in spec:
         if not any(name in array.dimension_names for array in data):
-            raise InvalidInputError(
-                f"no array in {group} has the dimension {name!r}",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
-            )
+            raise invalid_array(f"no array in {group} has the dimension {name!r}")
     return [(array, own) for array in data if (own := array.select_lengths(spec))]
 
 
