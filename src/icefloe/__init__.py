@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from importlib import import_module
+from importlib.util import find_spec
 
 __version__ = "0.1.0.dev0"
 
@@ -27,11 +28,13 @@ if os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"):
 
 
 def __getattr__(name: str) -> Any:
+    # First, because ``from icefloe import display`` inside the package comes here, too, and must
+    # not load all exports, which import the module that asks.
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
     exports = vars(import_module("icefloe._exports"))
     if name == "__all__":
         return [*(name for name in exports if not name.startswith("_")), "__version__"]
-    if name == "virtual":  # the one submodule that no export has loaded by now
-        return import_module("icefloe.virtual")
     if name.startswith("_") or name not in exports:
         raise AttributeError(f"module 'icefloe' has no attribute {name!r}")
     return globals().setdefault(name, exports[name])
