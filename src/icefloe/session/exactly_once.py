@@ -1,7 +1,7 @@
 """Idempotent commits: a job or micro-batch commits once, however often it is retried.
 
-A job or a stream has an *application* name and numbers its commits by *version*: the micro-batch, or
-0 for a job with a transaction id. Every commit of the pipeline records its own application and
+A job or a stream has an *application* name and numbers its commits by *version*: the micro-batch,
+or 0 for a job with a transaction id. Every commit of the pipeline records its own application and
 version, and carries forward the last version of each application before it, so that the most recent
 one answers for all, also after older ones expired. `commit_once` looks there before it commits, and
 again after each conflict: the conflict may be with its own commit, whose response was lost.
@@ -65,7 +65,7 @@ class Committed:
 def find_committed(repository: Repository, branch: str, job: JobId) -> Committed | None:
     """Return the commit of a job, or of a later version, if the branch has one.
 
-    Stops at the first record that decides it. Walks the whole history only if very many applications
+    Stops at the first record that decides it. Walks the whole history only if many applications
     committed since this one did.
     """
     is_known = False
