@@ -255,7 +255,7 @@ def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None
     )
     for given in ((), (f"{archive}/*.nc", "--table", listed)):
         refused = icefloe("append", repository, *given, HERE, code=2)
-        assert "give sources, or a --table" in refused.stderr
+        assert "give sources or --table" in refused.stderr
     bad = icefloe("append", repository, "--table", archive / "part-000.nc", HERE, code=1)
     assert "neither a Parquet file nor a CSV" in bad.stderr
 

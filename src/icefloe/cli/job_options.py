@@ -51,7 +51,7 @@ class JobOptions:
             "-b",
             metavar="NAME",
             rich_help_panel=_COMMIT,
-            help="The branch that gets it.",
+            help="Branch to commit to.",
         ),
     ] = "main"
     task_bytes: Annotated[
@@ -61,7 +61,7 @@ class JobOptions:
             parser=parse_size,
             metavar="SIZE",
             rich_help_panel=WHERE_IT_RUNS,
-            help="What a task may hold in memory.",
+            help="Memory limit of a task.",
         ),
     ] = "256MB"
     max_chunks: Annotated[
@@ -70,7 +70,7 @@ class JobOptions:
             "--max-chunks",
             min=1,
             rich_help_panel=WHERE_IT_RUNS,
-            help="Refuse more than so many: this process holds a reference to each.",
+            help="Maximum number of chunks: this process holds a reference to each.",
         ),
     ] = 10_000_000
     transaction_id: Annotated[
@@ -79,17 +79,17 @@ class JobOptions:
             "--transaction-id",
             metavar="ID",
             rich_help_panel=_COMMIT,
-            help="The name of this job: run twice with one name, it commits once.",
+            help="Makes the job idempotent: a job with a committed id does nothing.",
         ),
     ] = None
     message: Annotated[
         str | None,
         typer.Option(
-            "--message", "-m", metavar="TEXT", rich_help_panel=_COMMIT, help="What history shows."
+            "--message", "-m", metavar="TEXT", rich_help_panel=_COMMIT, help="Commit message."
         ),
     ] = None
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan, and touch nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and write nothing.")
     ] = False
     as_json: AsJson = False
     master: Master = None
@@ -99,7 +99,7 @@ class JobOptions:
         typer.Option(
             "--spark/--no-spark",
             rich_help_panel=WHERE_IT_RUNS,
-            help="On Spark, or in this one process: quicker for small jobs.",
+            help="Run on Spark, or in this process, which is faster for small jobs.",
         ),
     ] = True
 

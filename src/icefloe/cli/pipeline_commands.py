@@ -81,7 +81,7 @@ _Sources = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SOURCES]",
-        help="Files, URLs, or patterns of them in quotes: 'data/*.nc', 's3://bucket/**/*.nc'.",
+        help="Files, URLs, or quoted glob patterns: 'data/*.nc', 's3://bucket/**/*.nc'.",
     ),
 ]
 _Table = Annotated[
@@ -89,7 +89,7 @@ _Table = Annotated[
     typer.Option(
         "--table",
         metavar="FILE",
-        help="A Parquet or CSV file that lists sources, in a column called url or path.",
+        help="Parquet or CSV file that lists sources in a column named url or path.",
     ),
 ]
 _Dims = Annotated[
@@ -98,26 +98,27 @@ _Dims = Annotated[
         "--dim",
         "-d",
         metavar="NAME",
-        help="The dimension along which files follow each other; may be repeated.",
+        help="Dimension along which to combine files; repeatable.",
     ),
 ]
-_Dim = Annotated[str, typer.Option("--dim", "-d", metavar="NAME", help="The dimension that grows.")]
+_Dim = Annotated[
+    str, typer.Option("--dim", "-d", metavar="NAME", help="Dimension to append along.")
+]
 _OrderOption = Annotated[
-    Order | None, typer.Option("--order", help="By coordinates where files have them, or as given.")
+    Order | None,
+    typer.Option("--order", help="Order of files: by coordinates if present, or as given."),
 ]
 _OnErrorOption = Annotated[
-    OnError, typer.Option("--on-error", help="Fail and list all bad files, or go on without them.")
+    OnError, typer.Option("--on-error", help="Fail and list all bad files, or skip them.")
 ]
 _Drop = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="NAME", help="A variable to leave out; may be repeated."),
+    typer.Option("--drop", metavar="NAME", help="Variable to leave out; repeatable."),
 ]
-_Create = Annotated[bool, typer.Option("--create", help="Create the repository if there is none.")]
+_Create = Annotated[bool, typer.Option("--create", help="Create a missing repository.")]
 _SpecVersion = Annotated[
     int | None,
-    typer.Option(
-        "--spec-version", min=1, max=2, help="With --create: the version of the format, 1 or 2."
-    ),
+    typer.Option("--spec-version", min=1, max=2, help="With --create: spec version, 1 or 2."),
 ]
 _Chunks = Annotated[
     Any,
@@ -125,27 +126,25 @@ _Chunks = Annotated[
         "--chunks",
         parser=_parse_lengths,
         metavar="DIM=N,…",
-        help="Lengths of chunks, as time=30,lat=-1; -1 is the whole dimension.",
+        help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.",
     ),
 ]
 _Shards = Annotated[
     Any,
-    typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Lengths of shards."),
+    typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Shard lengths."),
 ]
 _Codecs = Annotated[
     Any,
-    typer.Option(
-        "--codecs", parser=read_json, metavar="JSON", help="A chain of Zarr codecs, as JSON."
-    ),
+    typer.Option("--codecs", parser=read_json, metavar="JSON", help="Zarr codecs, as JSON."),
 ]
-_DType = Annotated[str | None, typer.Option("--dtype", help="Another data type, as float32.")]
+_DType = Annotated[str | None, typer.Option("--dtype", help="Data type, such as float32.")]
 _DTypes = Annotated[
     Any,
     typer.Option(
         "--dtype",
         parser=_parse_types,
         metavar="[NAME=]TYPE,…",
-        help="Another data type: float32, or by variable t2m=float32,rain=float64.",
+        help="Data type: float32, or by variable t2m=float32,rain=float64.",
     ),
 ]
 
@@ -171,7 +170,7 @@ def virtualize(
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Make one dataset of many files without copying them: chunks stay where they are."""
+    """Create a virtual dataset from many files, without copying chunks."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     files = _list_sources(sources, table)
@@ -212,7 +211,7 @@ def ingest(
     shards: _Shards = None,
     codecs: _Codecs = None,
     unpack: Annotated[
-        bool, typer.Option("--unpack", help="Apply scale_factor and add_offset to the values.")
+        bool, typer.Option("--unpack", help="Store values unpacked by scale_factor and add_offset.")
     ] = False,
     dtype: _DTypes = None,
     pack: Annotated[
@@ -221,7 +220,7 @@ def ingest(
             "--pack",
             parser=read_json,
             metavar="JSON",
-            help='Store as packed numbers: {"t2m": {"dtype": "int16", "scale_factor": 0.01}}.',
+            help='Store packed numbers: {"t2m": {"dtype": "int16", "scale_factor": 0.01}}.',
         ),
     ] = None,
     order: _OrderOption = None,
@@ -231,7 +230,7 @@ def ingest(
     spec_version: _SpecVersion = None,
     job: JobOptions,
 ) -> None:
-    """Copy many files into the repository as one dataset, in chunks of your choice."""
+    """Copy many files into the repository as one dataset, in chosen chunks."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     files = _list_sources(sources, table)
@@ -263,7 +262,7 @@ def ingest(
 
 @job_command(
     "Example:  icefloe append weather 'archive/2025-*.nc'\n\n"
-    "Files that were appended before are left alone, so that it can run every hour."
+    "Idempotent: files that were appended before are skipped, so it can run every hour."
 )
 def append(
     repository: RepositoryPlace,
@@ -275,7 +274,8 @@ def append(
     virtual: Annotated[
         bool | None,
         typer.Option(
-            "--virtual/--native", help="Refer to the files or copy them; else as the group has it."
+            "--virtual/--native",
+            help="Refer to the files or copy them; by default as the group does.",
         ),
     ] = None,
     on_error: _OnErrorOption = OnError.RAISE,
@@ -283,7 +283,7 @@ def append(
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Add new files along a dimension; those that are there already are left alone."""
+    """Append files along a dimension; files already in the group are skipped."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.jobs.append import holds_virtual_chunks  # noqa: PLC0415
 
@@ -315,7 +315,7 @@ def rechunk(
     repository: RepositoryPlace,
     arrays: Annotated[
         list[str],
-        typer.Argument(metavar="ARRAYS", help="Arrays, or groups of arrays, by their paths."),
+        typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups."),
     ],
     *,
     chunks: _Chunks = None,
@@ -324,12 +324,12 @@ def rechunk(
     dtype: _DType = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="PATH", help="Where it goes; in place if not given."),
+        typer.Option("--target", metavar="PATH", help="Path of the result; by default in place."),
     ] = None,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Cut arrays into other chunks."""
+    """Rechunk arrays."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
@@ -347,24 +347,27 @@ def rechunk(
 
 @job_command(
     "Example:  icefloe materialize weather t2m --container s3://archive/\n\n"
-    "Containers are named, because reading them is what you allow here.",
+    "Naming a container authorizes reading its files.",
     omit=(),
 )
 def materialize(
     repository: RepositoryPlace,
     arrays: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARRAYS", help="Arrays or groups by their paths; else all."),
+        typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups; by default all."),
     ] = None,
     *,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", metavar="URL", help="Only chunks in these files.")
+        str | None,
+        typer.Option(
+            "--prefix", metavar="URL", help="Only chunks whose location starts with this."
+        ),
     ] = None,
     containers: Containers = None,
     on_error: _OnErrorOption = OnError.RAISE,
     job: JobOptions,
 ) -> None:
-    """Copy virtual chunks into the repository, so that it needs the files no more."""
+    """Copy virtual chunks into the repository, so that it no longer needs the files."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
@@ -384,11 +387,13 @@ def compact(
     *,
     min_live: Annotated[
         float,
-        typer.Option("--min-live", min=0, max=1, help="Rewrite packs that are used less than so."),
+        typer.Option(
+            "--min-live", min=0, max=1, help="Rewrite packs with a smaller fraction of live bytes."
+        ),
     ] = 0.5,
     job: JobOptions,
 ) -> None:
-    """Put small objects and manifests together, and rewrite packs that are mostly dead."""
+    """Pack small objects, merge small manifests and rewrite sparse packs."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository)
@@ -402,8 +407,8 @@ def compact(
 )
 def pyramid(
     repository: RepositoryPlace,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="An array or a group.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The new group.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Array or group.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="New group.")],
     *,
     factors: Annotated[
         Any,
@@ -411,18 +416,23 @@ def pyramid(
             "--factors",
             parser=_parse_lengths,
             metavar="DIM=N,…",
-            help="How many items become one; a plain number is for the last two dimensions.",
+            help="Downsampling factors; a single number applies to the last two dimensions.",
         ),
     ] = "2",
     levels: Annotated[
-        int | None, typer.Option("--levels", min=1, help="How many; else until it is small.")
+        int | None,
+        typer.Option(
+            "--levels", min=1, help="Number of levels; by default until one chunk holds an array."
+        ),
     ] = None,
-    method: Annotated[Method, typer.Option("--method", help="How items become one.")] = Method.MEAN,
-    layout: Annotated[Layout, typer.Option("--layout", help="For xarray, or OME.")] = Layout.PLAIN,
+    method: Annotated[Method, typer.Option("--method", help="Aggregation method.")] = Method.MEAN,
+    layout: Annotated[
+        Layout, typer.Option("--layout", help="Layout for xarray, or OME.")
+    ] = Layout.PLAIN,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Make arrays at lower and lower resolutions, for maps that zoom."""
+    """Downsample arrays to several levels, for zoomable maps."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
     opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
@@ -446,34 +456,42 @@ def pyramid(
 )
 def export(
     repository: RepositoryPlace,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A new directory or URL.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="New directory or URL.")],
     *,
     format: Annotated[  # noqa: A002 - Spark's word for it
-        Format, typer.Option("--format", "-f", help="A Zarr store, or rows in Parquet.")
+        Format, typer.Option("--format", "-f", help="Zarr store, or rows in Parquet.")
     ] = Format.ZARR,
     group: Group = "/",
     ref: Ref = "main",
     variables: Annotated[
         list[str] | None,
-        typer.Option("--variable", metavar="NAME", help="Only these; may be repeated."),
+        typer.Option("--variable", metavar="NAME", help="Variable to export; repeatable."),
     ] = None,
     chunks: _Chunks = None,
     shards: _Shards = None,
     codecs: _Codecs = None,
     sel: Annotated[
-        Any, typer.Option("--sel", parser=read_json, metavar="JSON", help="By label (Parquet).")
+        Any,
+        typer.Option(
+            "--sel", parser=read_json, metavar="JSON", help="Selection by label (Parquet)."
+        ),
     ] = None,
     isel: Annotated[
-        Any, typer.Option("--isel", parser=read_json, metavar="JSON", help="By index (Parquet).")
+        Any,
+        typer.Option(
+            "--isel", parser=read_json, metavar="JSON", help="Selection by index (Parquet)."
+        ),
     ] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option("--partition-by", metavar="COLUMN", help="A folder per value (Parquet)."),
+        typer.Option(
+            "--partition-by", metavar="COLUMN", help="Partition column (Parquet); repeatable."
+        ),
     ] = None,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Write a snapshot to a Zarr store, or as rows to Parquet."""
+    """Export a snapshot to a Zarr store, or as rows to Parquet."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
@@ -505,16 +523,17 @@ def export(
 def compute(
     repository: RepositoryPlace,
     function: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="Gets a block of each input, by its name.")
+        str,
+        typer.Argument(metavar="MODULE:NAME", help="Function of a block of each input, by name."),
     ],
     *,
     inputs: Annotated[
         list[str],
-        typer.Option("--input", "-i", metavar="[NAME=]PATH", help="An array; may be repeated."),
+        typer.Option("--input", "-i", metavar="[NAME=]PATH", help="Input array; repeatable."),
     ],
     outputs: Annotated[
         list[str],
-        typer.Option("--output", "-o", metavar="PATH", help="A new array; may be repeated."),
+        typer.Option("--output", "-o", metavar="PATH", help="New array; repeatable."),
     ],
     dtype: _DType = None,
     halo: Annotated[
@@ -523,23 +542,25 @@ def compute(
             "--halo",
             parser=_parse_lengths,
             metavar="DIM=N,…",
-            help="How many items of its neighbours a block gets.",
+            help="Number of neighbouring items that a block gets.",
         ),
     ] = None,
     boundary: Annotated[
-        str, typer.Option("--boundary", help="Beyond the edges: none, reflect, nearest, wrap, …")
+        str, typer.Option("--boundary", help="Halo at the edges: none, reflect, nearest, wrap, …")
     ] = "none",
     decode: Annotated[
         bool,
-        typer.Option("--decode/--stored", help="Values as xarray reads them, or stored numbers."),
+        typer.Option(
+            "--decode/--stored", help="Pass values as xarray decodes them, or stored numbers."
+        ),
     ] = True,
     probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", help="Try the function on a small block first.")
+        bool, typer.Option("--probe/--no-probe", help="Call the function on a small block first.")
     ] = True,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Make arrays from a Python function of blocks of other arrays."""
+    """Compute arrays with a Python function of blocks of other arrays."""
     from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.named_function import load_function  # noqa: PLC0415
 
@@ -576,7 +597,7 @@ def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:
     from icefloe.pipeline.files.source_files import read_source_table  # noqa: PLC0415 - brings zarr along
 
     if (table is None) == (not sources):
-        raise typer.BadParameter("give sources, or a --table that lists them")
+        raise typer.BadParameter("give sources or --table")
     return read_source_table(table) if table is not None else list(sources or ())
 
 
