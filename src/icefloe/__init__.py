@@ -28,8 +28,8 @@ if os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"):
 
 
 def __getattr__(name: str) -> Any:
-    # First, because ``from icefloe import display`` inside the package comes here, too, and must
-    # not load all exports, which import the module that asks.
+    # Submodules come first: ``from icefloe import display`` inside the package calls this as well,
+    # and loading the exports would import the calling module again.
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     exports = vars(import_module("icefloe._exports"))

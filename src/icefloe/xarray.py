@@ -10,10 +10,9 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.zarr import ZarrStore, _choose_default_mode
 from zarr.storage import StorePath
 
-from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.session import Session
 from icefloe.store import IcechunkStore
-from icefloe.types import SessionMode
 
 try:
     from xarray.backends.writers import _validate_dataset_names, dump_to_store
@@ -180,14 +179,4 @@ def _require_writable(session: object) -> None:
             f"to_icechunk writes to a session, not to a {type(session).__name__}{hint}",
             kind=ErrorKind.NOT_ALLOWED,
         )
-    if session.read_only:
-        raise ReadOnlyError(
-            "this session is read-only: take repository.writable_session(branch) to write "
-            "(a session becomes read-only when it is committed)",
-            kind=ErrorKind.READ_ONLY_SESSION,
-        )
-    if session.mode is SessionMode.rearrange:
-        raise SessionStateError(
-            "a rearrange session only moves nodes: take repository.writable_session(branch)",
-            kind=ErrorKind.NON_REARRANGE_SESSION,
-        )
+    session.require_editable()

@@ -41,8 +41,8 @@ def test_chunks() -> None:
     assets = Assets(MemoryStorage(), 1)
     chunk_id = ChunkId.random()
     assets.write_chunk(chunk_id, b"onetwothree")
-    assert bytes(assets.fetch_chunk(ChunkRef(chunk_id, 3, 3))) == b"two"
+    assert bytes(assets.chunks.fetch(ChunkRef(chunk_id, 3, 3))) == b"two"
     with pytest.raises(ObjectNotFoundError):
-        assets.fetch_chunk(ChunkRef(ChunkId.random(), 0, 1))
+        assets.chunks.fetch(ChunkRef(ChunkId.random(), 0, 1))
     with pytest.raises(FormatError, match=f"chunks/{chunk_id}"):
-        assets.fetch_chunk(ChunkRef(chunk_id, 6, 100))
+        assets.chunks.fetch(ChunkRef(chunk_id, 6, 100))

@@ -1,4 +1,4 @@
-"""Small chunks take a way of their own: to the same bytes, and for nobody else's arrays."""
+"""The pipeline for small chunks writes the same bytes, and leaves other stores alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
 from icefloe.store.codec_pipeline import SMALL, SmallChunkPipeline
 
-ZARRS_OWN = "zarr.core.codec_pipeline.BatchedCodecPipeline"
+ZARR_DEFAULT = "zarr.core.codec_pipeline.BatchedCodecPipeline"
 
 CODECS: dict[str, dict[str, Any]] = {
     "none": {"compressors": None},
@@ -37,7 +37,7 @@ FILLS = {"f4": (0.0, -0.0, np.nan), "i2": (-1,), "M8[s]": ("NaT",), "U3": ("abc"
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 
 
-def everything(store: Any) -> dict[str, bytes]:
+def read_all(store: Any) -> dict[str, bytes]:
     """Return all keys and values of a store, metadata aside."""
     keys = sync(_collect_aiterator(store.list()))
     prototype = default_buffer_prototype()
@@ -47,12 +47,12 @@ def everything(store: Any) -> dict[str, bytes]:
 
 
 def work(array: Any, dtype: str) -> list[Any]:
-    """Write and read an array in every manner, and return what was read."""
+    """Write and read an array in many ways, and return what was read."""
     values = (np.arange(13 * 17).reshape(13, 17) % 100).astype(dtype)
     array[:] = values
-    array[3:9, :] = values[4:10, :]  # chunks in part
-    array[0:4, 0:5] = array.fill_value  # a chunk that is not stored any more
-    array[12, :] = values[0]  # a dimension less
+    array[3:9, :] = values[4:10, :]  # partial chunks
+    array[0:4, 0:5] = array.fill_value  # a chunk that is deleted
+    array[12, :] = values[0]  # a dropped dimension
     array.oindex[[1, 11], 4:7] = values[:2, :3]
     array.vindex[[0, 5, 12], [16, 3, 0]] = values[0, :3]
     array[8:, 12:] = values[0, 1]  # one value
@@ -89,10 +89,10 @@ def test_bytes_and_values_are_those_of_zarrs_own_pipeline(
             config={"write_empty_chunks": write_empty},
             **CODECS[codecs],
         )
-        with zarr.config.set({"codec_pipeline.path": ZARRS_OWN} if name == "zarr" else {}):
+        with zarr.config.set({"codec_pipeline.path": ZARR_DEFAULT} if name == "zarr" else {}):
             array = zarr.open_array(store, path="a", config={"write_empty_chunks": write_empty})
             read[name] = work(array, dtype)
-        stored[name] = everything(store)
+        stored[name] = read_all(store)
     assert stored["direct"] == stored["zarr"]
     for direct, plain in zip(read["direct"], read["zarr"], strict=True):
         np.testing.assert_array_equal(direct, plain)
@@ -106,16 +106,16 @@ def array_of(store: Any, item_count: int) -> Any:
 
 
 def thread_hops(monkeypatch: pytest.MonkeyPatch, array: Any) -> int:
-    """Count what is handed to other threads while an array is written and read."""
+    """Count the calls in other threads while an array is written and read."""
     hops = []
     to_thread = asyncio.to_thread
 
-    async def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
+    async def count(function: Any, *args: Any, **kwargs: Any) -> Any:
         hops.append(function)
         return await to_thread(function, *args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(asyncio, "to_thread", counted)
+        patched.setattr(asyncio, "to_thread", count)
         array[:] = np.arange(array.size, dtype="u1")
         assert array[1] == 1
     return len(hops)
@@ -140,13 +140,13 @@ def test_large_chunks_stay_too_where_zarr_may_use_one_thread(
         assert thread_hops(monkeypatch, array) == 0
 
 
-def test_arrays_of_other_stores_are_coded_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_other_stores_are_unaffected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thread_hops(monkeypatch, array_of(MemoryStore(), 16)) > 0
 
 
-def test_missing_chunks_are_told_to_zarr() -> None:
+def test_missing_chunks_are_reported_to_zarr() -> None:
     if "array.read_missing_chunks" not in zarr.config:
-        pytest.skip("MISSING CHUNKS ARE NOT TOLD: this zarr does not ask for them")
+        pytest.skip("MISSING CHUNKS ARE NOT TESTED: this zarr does not report them")
     session = Repository.create(in_memory_storage()).writable_session("main")
     array_of(session.store, 16)
     array = zarr.open_array(session.store, path="a", config={"read_missing_chunks": False})
@@ -156,10 +156,17 @@ def test_missing_chunks_are_told_to_zarr() -> None:
 
 
 def pipeline_in_a_new_process(code: str = "", **environment: str) -> str:
-    """Import icefloe somewhere else, and return which pipeline Zarr uses there."""
-    script = (
-        f"import zarr\n{code}\nimport icefloe.session\nprint(zarr.registry.get_pipeline_class())"
-    )
+    """Create a store in a new process, and return which pipeline Zarr uses there."""
+    script = f"""
+import zarr
+{code}
+import icefloe
+import icefloe.session
+repository = icefloe.Repository.create(icefloe.in_memory_storage())
+assert icefloe.store.codec_pipeline.SmallChunkPipeline is not zarr.registry.get_pipeline_class()
+repository.readonly_session("main").store
+print(zarr.registry.get_pipeline_class())
+"""
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environment},

@@ -37,7 +37,7 @@ def open_array(assets: Assets, snapshot: Snapshot, node: NodeSnapshot) -> zarr.A
         key = "/".join(["c", *map(str, coords)])
         match payload:
             case ChunkRef():
-                contents[key] = bytes(assets.fetch_chunk(payload))
+                contents[key] = bytes(assets.chunks.fetch(payload))
             case InlineChunk(data):
                 contents[key] = data
             case _:

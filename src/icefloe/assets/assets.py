@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets.cache import Cache
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from icefloe.assets.chunk_reader import ChunkReader
+from icefloe.errors import ErrorKind, FormatError, StorageError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 from icefloe.format.keys import (
     chunk_key,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.model.chunk_payload import ChunkRef
     from icefloe.model.ids import ChunkId, ManifestId, NodeId, ObjectId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
@@ -126,10 +126,7 @@ class Assets:
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
         )
-        self._chunks: Cache[ChunkRef, bytes | memoryview] = Cache(
-            limits.effective_num_bytes_chunks, len
-        )
-        self._keeps_chunks = limits.effective_num_bytes_chunks > 0
+        self.chunks = ChunkReader(storage, limits.effective_num_bytes_chunks)
         self._threads = min(_MAX_THREADS, max_concurrent_requests)
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
@@ -159,39 +156,6 @@ class Assets:
     def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """Fetch the log of what a snapshot changed."""
         return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
-
-    def fetch_chunk(self, ref: ChunkRef) -> bytes | memoryview:
-        """Fetch the bytes of a native chunk."""
-        if self._keeps_chunks:
-            return self._chunks.get(ref, lambda: self.fetch_chunk_part(ref, 0, ref.length))
-        return self.fetch_chunk_part(ref, 0, ref.length)
-
-    def get_cached_chunk(self, ref: ChunkRef) -> bytes | memoryview | None:
-        """Return the bytes of a native chunk if they are in memory."""
-        return self._chunks.find(ref) if self._keeps_chunks else None
-
-    def cache_chunk(self, ref: ChunkRef, data: bytes | memoryview) -> None:
-        """Keep the bytes of a native chunk, if chunks are kept."""
-        if self._keeps_chunks:
-            self._chunks.put(ref, data)
-
-    def fetch_chunk_part(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
-        """Fetch some bytes of a native chunk."""
-        key = chunk_key(ref.id)
-        try:
-            return self.storage.get_bytes(key, ref.offset + start, length)
-        except InvalidInputError as error:
-            raise _too_short(key, error) from error
-
-    async def fetch_chunk_part_async(
-        self, ref: ChunkRef, start: int, length: int
-    ) -> bytes | memoryview:
-        """Do as `fetch_chunk_part`, without keeping the event loop from others."""
-        key = chunk_key(ref.id)
-        try:
-            return await self.storage.get_bytes_async(key, ref.offset + start, length)
-        except InvalidInputError as error:
-            raise _too_short(key, error) from error
 
     def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
         """Make the file of a snapshot."""
@@ -323,11 +287,6 @@ def _tree_size(tree: Tree) -> int:
 
 def _log_size(log: TransactionLog) -> int:
     return int(log.updated_chunks.coords.nbytes) + 200
-
-
-def _too_short(key: str, error: InvalidInputError) -> FormatError:
-    # Not the caller's mistake: a manifest says that there is more than there is.
-    return FormatError(error.message, file=key)
 
 
 def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:

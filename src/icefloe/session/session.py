@@ -39,7 +39,7 @@ from icefloe.model.config import ManifestConfig, RepositoryConfig
 from icefloe.model.path import Path
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import backoff_delay_s
-from icefloe.store import IcechunkStore, codec_pipeline
+from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
 from icefloe.transaction.change_columns import gather
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
 __all__ = ["ForkSession", "Session"]
 
 _LOGGER = logging.getLogger(__name__)
-
-codec_pipeline.install()
 
 # Writers who meet again and again step aside for a moment, longer each time.
 _FIRST_PAUSE_S = 0.005
@@ -205,7 +203,7 @@ class Session:
 
     def discard_changes(self) -> None:
         """Forget all changes since the session began."""
-        self._require_writable()
+        self.require_writable()
         self.transaction.discard()
 
     # -- looking around
@@ -352,7 +350,7 @@ class Session:
 
     def move(self, from_path: str, to_path: str) -> None:
         """Move or rename a node, with everything below it; no chunk is copied."""
-        self._require_writable()
+        self.require_writable()
         if self._mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "nodes move in a session of their own: take repository.rearrange_session(branch)",
@@ -411,7 +409,7 @@ class Session:
             If a fork began at another snapshot than this session: its writer may not have seen
             what this session is based on.
         """
-        self._require_writable()
+        self.require_writable()
         require_version_selection(on_chunk_conflict)
         for fork in others:
             self._require_mergeable(fork)
@@ -518,7 +516,7 @@ class Session:
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at; it can be opened by its id."""
-        self._require_writable()
+        self.require_writable()
         base_id = self.transaction.base_id
         with self.transaction.seal():
             own = _require_entries(metadata)
@@ -737,7 +735,7 @@ class Session:
         array_path: str,
         relabel: Callable[[ArrayManifest, tuple[int, ...]], ArrayManifest],
     ) -> None:
-        self._require_editable()
+        self.require_editable()
         path = self.path(array_path)
         node = self.transaction.require_array(path)
         grid = self.transaction.require_regular_grid(path)
@@ -745,24 +743,26 @@ class Session:
         if parts:
             self.transaction.change_chunks(node, relabel(overlay.stack(parts), grid))
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
+        """Raise `ReadOnlyError` if the session is read-only."""
         if self.read_only:
             raise ReadOnlyError(
-                "this session is read-only: take repository.writable_session(branch) to write "
+                "this session is read-only: use repository.writable_session(branch) to write "
                 "(a session becomes read-only when it is committed)",
                 kind=ErrorKind.READ_ONLY_SESSION,
             )
 
-    def _require_editable(self) -> None:
-        self._require_writable()
+    def require_editable(self) -> None:
+        """Raise if nodes and chunks cannot be written: read-only and rearrange sessions."""
+        self.require_writable()
         if self._mode is SessionMode.rearrange:
             raise SessionStateError(
-                "a rearrange session only moves nodes: take repository.writable_session(branch)",
+                "a rearrange session only moves nodes: use repository.writable_session(branch)",
                 kind=ErrorKind.NON_REARRANGE_SESSION,
             )
 
     def _require_branch(self) -> str:
-        self._require_writable()
+        self.require_writable()
         if self._branch is None:
             raise SessionStateError(
                 "a fork cannot commit: merge it into the session that it came from",

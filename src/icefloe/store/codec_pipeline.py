@@ -1,8 +1,18 @@
-"""Small chunks of a session on this machine, coded one after the other where they are.
+"""A codec pipeline that encodes and decodes small chunks of low-latency stores synchronously.
 
-Zarr lets an event loop and threads share the work on chunks. For large ones, and for those behind
-a network, that is right; a chunk of some kilobytes on a local disk is read and decoded in less time
-than it takes to hand it to a thread. `SmallChunkPipeline` is Zarr's own pipeline but for those.
+Zarr's pipeline spreads chunks over an event loop and threads. For a chunk of some kilobytes on a
+local disk that hand-over takes longer than reading and decoding it. `SmallChunkPipeline` handles
+such chunks in the calling thread, and leaves all others to Zarr's `BatchedCodecPipeline`.
+
+Zarr's own `FusedCodecPipeline` (zarr 3.3 and later, not its default) is slower for such chunks.
+CPU seconds to write and read 10,000 chunks of 16 KB on a local disk, zarr 3.4:
+
+==================  ===========  ==============  ==============
+pipeline            default      fused           this one
+==================  ===========  ==============  ==============
+uncompressed        1.9 and 1.0  1.6 and 0.6     0.7 and 0.5
+zstd                4.1 and 2.3  2.9 and 1.1     2.4 and 1.0
+==================  ===========  ==============  ==============
 """
 
 from __future__ import annotations
@@ -10,37 +20,57 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import zarr
 from zarr.core.codec_pipeline import BatchedCodecPipeline, fill_value_or_default
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
-from icefloe.store import IcechunkStore
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from zarr.abc.store import ByteGetter, ByteSetter
     from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer, NDBuffer
+    from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer
     from zarr.core.indexing import SelectorTuple
 
-__all__ = ["SmallChunkPipeline", "install"]
+__all__ = ["SmallChunkPipeline", "install_codec_pipeline"]
 
-# In bytes. Up to here coding takes no longer than Zarr's threads take to hand a chunk over; where
-# nothing is compressed, it is a copy.
+# Sizes in bytes up to which coding a chunk is faster than handing it to a thread, with and without
+# compression.
 SMALL = 32 * 1024
-SMALL_PLAIN = 1024 * 1024
-_CHUNKS_BETWEEN_TURNS = 64  # others who use the event loop wait for so many
+SMALL_UNCOMPRESSED = 1024 * 1024
+_CHUNKS_BETWEEN_YIELDS = 64  # to the event loop
 _SETTING = "codec_pipeline.path"
-_ZARRS_OWN = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
+_ZARR_DEFAULT = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qualname__}"
+
+
+@runtime_checkable
+class DirectStore(Protocol):
+    """A store that reads and writes synchronously, and without network latency if it says so."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether no call waits for a network."""
+        ...
+
+    def get_sync(self, key: str, *, prototype: BufferPrototype | None = None) -> Buffer | None:
+        """Return the value of a key."""
+        ...
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Set the value of a key."""
+        ...
+
+    def delete_sync(self, key: str) -> None:
+        """Delete a key."""
+        ...
 
 
 @dataclass(frozen=True)
 class SmallChunkPipeline(BatchedCodecPipeline):
-    """Zarr's pipeline, with a direct way for small chunks of `IcechunkStore`."""
+    """Zarr's pipeline, with a synchronous path for small chunks of a `DirectStore`."""
 
     async def read(
         self,
@@ -48,7 +78,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> Any:
-        """Read chunks into a buffer; in newer Zarr, return which there were."""
+        """Read chunks into a buffer; returns the status of each, which newer Zarr uses."""
         batch: list[Any] = list(batch_info)
         store = self._direct_store(batch)
         if store is None:
@@ -62,7 +92,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
                 part = self._decode_chunk(encoded, spec)[chunk_selection]
                 out[out_selection] = part.squeeze(axis=drop_axes) if drop_axes else part
             found.append({"status": "missing" if encoded is None else "present"})
-            if number % _CHUNKS_BETWEEN_TURNS == 0:
+            if number % _CHUNKS_BETWEEN_YIELDS == 0:
                 await asyncio.sleep(0)
         return tuple(found)
 
@@ -81,33 +111,33 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         for number, item in enumerate(batch, 1):
             setter, spec, _, out_selection, is_complete = item
             part = value[out_selection] if is_complete else None
-            # A chunk that is written in part, or reaches over the edge, has more to it.
+            # Partial writes and chunks at the edge need a read or padding: Zarr's pipeline does it.
             if part is None or part.shape != spec.shape:
                 others.append(item)
                 continue
-            encoded = None if _is_left_out(part, spec) else self._encode_chunk(part, spec)
+            encoded = None if _is_omitted(part, spec) else self._encode_chunk(part, spec)
             if encoded is None:
                 store.delete_sync(setter.path)
             else:
                 store.set_sync(setter.path, encoded)
-            if number % _CHUNKS_BETWEEN_TURNS == 0:
+            if number % _CHUNKS_BETWEEN_YIELDS == 0:
                 await asyncio.sleep(0)
         if others:
             await super().write(others, value, drop_axes)
         return None
 
-    def _direct_store(self, batch: list[tuple[Any, ...]]) -> IcechunkStore | None:
-        """Return the store of some chunks, if all that is to be done can be done right here."""
+    def _direct_store(self, batch: list[tuple[Any, ...]]) -> DirectStore | None:
+        """Return the store of some chunks if they can be coded synchronously, else None."""
         if not batch or self.supports_partial_decode:
             return None
         place, spec, *_ = batch[0]
-        store = place.store if isinstance(place, StorePath) else None
-        if not (isinstance(store, IcechunkStore) and store.answers_directly):
+        store: Any = place.store if isinstance(place, StorePath) else None
+        if not (isinstance(store, DirectStore) and store.is_direct):
             return None
         dtype = spec.dtype.to_native_dtype()
-        if dtype.hasobject or not all(map(_codes_directly, self)):
+        if dtype.hasobject or not all(map(_is_synchronous, self)):
             return None
-        limit = SMALL if self.bytes_bytes_codecs else SMALL_PLAIN
+        limit = SMALL if self.bytes_bytes_codecs else SMALL_UNCOMPRESSED
         is_small = prod(spec.shape) * dtype.itemsize <= limit
         return store if is_small or zarr.config.get("threading.max_workers") == 1 else None
 
@@ -118,7 +148,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
             specs.append(codec.resolve_metadata(specs[-1]))
         value: Any = encoded
         while codecs:
-            value = codecs.pop()._decode_sync(value, specs.pop())  # noqa: SLF001 - as Zarr names its protocol
+            value = codecs.pop()._decode_sync(value, specs.pop())  # noqa: SLF001 - Zarr's protocol
         array: NDBuffer = value
         return array
 
@@ -126,7 +156,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         codecs: list[Any] = list(self)
         value: Any = array
         for codec in codecs:
-            value = codec._encode_sync(value, spec)  # noqa: SLF001 - likewise
+            value = codec._encode_sync(value, spec)  # noqa: SLF001 - Zarr's protocol
             if value is None:
                 return None
             spec = codec.resolve_metadata(spec)
@@ -134,26 +164,36 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         return encoded
 
 
-def _codes_directly(codec: Any) -> bool:
+def _is_synchronous(codec: Any) -> bool:
     has_both = hasattr(codec, "_decode_sync") and hasattr(codec, "_encode_sync")
     return has_both and getattr(codec, "_sync_capable", True)
 
 
-def _is_left_out(part: NDBuffer, spec: ArraySpec) -> bool:
-    """Whether a chunk need not be written, because nothing but the fill value is in it."""
+def _is_omitted(part: NDBuffer, spec: ArraySpec) -> bool:
+    """Whether a chunk is not written because it contains only the fill value."""
     if spec.config.write_empty_chunks:
         return False
     fill = fill_value_or_default(spec)
     array: Any = part.as_ndarray_like()
     first = array[(0,) * array.ndim]
-    # One item tells of nearly every chunk; NaN, which differs from itself, needs a closer look.
+    # The first item decides for nearly every chunk. NaN differs from itself: compare all.
     is_other = first == first and first != fill  # noqa: PLR0124
     return not is_other and part.all_equal(fill)
 
 
-def install() -> None:
-    """Let Zarr use the pipeline, unless it was told to use another than its own."""
-    register_pipeline(SmallChunkPipeline)
-    if zarr.config.get(_SETTING) == _ZARRS_OWN:
+_is_installed = False
+
+
+def install_codec_pipeline() -> None:
+    """Select the pipeline in Zarr's configuration, once, unless the user selected another one.
+
+    Zarr takes the pipeline of an array from process-wide configuration when it opens the array; a
+    store cannot bring its own. So the first `IcechunkStore` of the process calls this. Arrays of
+    other stores are coded as before.
+    """
+    global _is_installed  # noqa: PLW0603 - as process-wide as Zarr's configuration
+    if not _is_installed and zarr.config.get(_SETTING) == _ZARR_DEFAULT:
+        _is_installed = True
+        register_pipeline(SmallChunkPipeline)
         name = f"{SmallChunkPipeline.__module__}.{SmallChunkPipeline.__qualname__}"
         zarr.config.set({_SETTING: name})

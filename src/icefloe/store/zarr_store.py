@@ -1,8 +1,8 @@
-"""The Zarr store of a session: keys of a Zarr hierarchy on one side, a transaction on the other.
+"""The Zarr store of a session: maps keys of a Zarr hierarchy to a transaction.
 
-The one asynchronous module, because Zarr asks that way. Memory and local disks answer without
-leaving the event loop, or through Zarr's synchronous path where it has one; remote storages are
-awaited.
+With `coalesced_reads` the only asynchronous code, because Zarr's interface is. Storages with low
+latency (memory, local disks) are called in the event loop, or through Zarr's synchronous path;
+remote storages are awaited.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from icefloe.model.zarr_keys import (
     parse_key,
 )
 from icefloe.store.coalesced_reads import CoalescedReads
+from icefloe.store.codec_pipeline import install_codec_pipeline
 from icefloe.transaction import overlay
 from icefloe.transaction.transaction import ChunkSlice, Transaction
-from icefloe.types import SessionMode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -82,7 +82,7 @@ Buffers: TypeAlias = "list[Buffer | None]"
 
 
 class _ChunkKeys(NamedTuple):
-    """Some chunks of the array at a path."""
+    """Chunks of the array at a path."""
 
     path: Path
     refs: ArrayManifest
@@ -96,21 +96,22 @@ class _ChunkKeys(NamedTuple):
     "set_virtual_ref", "set_virtual_refs", "set_virtual_refs_arr", "set_virtual_refs_table"
 )
 class IcechunkStore(Store):
-    """What Zarr reads and writes; `session` has the transaction around it.
+    """The Zarr store of a session.
 
     Parameters
     ----------
     session
-        The session whose snapshot and changes are shown.
+        The session that is read and changed.
     read_only
-        Whether this store refuses writes; a read-only session's store always does.
+        Whether this store refuses writes; the store of a read-only session always does.
     """
 
     def __init__(self, session: Session, read_only: bool | None = None) -> None:  # noqa: FBT001
         super().__init__(read_only=session.read_only if read_only is None else read_only)
+        install_codec_pipeline()
         self._session = session
         self._is_low_latency = session.connection.storage.is_low_latency
-        # A repository on this machine can have its chunks behind a network: those are awaited.
+        # A repository on a local disk can have virtual chunks behind a network: those are awaited.
         self._may_wait = not self._is_low_latency or session.connection.virtual.has_remote_access
         self._reads: WeakKeyDictionary[asyncio.AbstractEventLoop, CoalescedReads] = (
             WeakKeyDictionary()
@@ -118,16 +119,16 @@ class IcechunkStore(Store):
 
     @property
     def session(self) -> Session:
-        """The session that this store belongs to."""
+        """The session of this store."""
         return self._session
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused; they are after the session was committed, too."""
+        """Whether writes are refused, as they are after the session was committed."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:  # noqa: FBT001, FBT002
-        """Return a store of the same session that refuses writes, or does not."""
+        """Return a store of the same session with another ``read_only``."""
         return type(self)(self._session, read_only)
 
     def __eq__(self, value: object) -> bool:
@@ -150,7 +151,7 @@ class IcechunkStore(Store):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["session"], state["read_only"])  # type: ignore[misc]
 
-    # -- what Zarr wants to know
+    # -- capabilities
 
     @property
     def supports_writes(self) -> bool:
@@ -174,25 +175,25 @@ class IcechunkStore(Store):
 
     @property
     def supports_consolidated_metadata(self) -> bool:
-        """False: a snapshot is all metadata in one file already."""
+        """False: a snapshot has all metadata in one file already."""
         return False
 
     @property
-    def answers_directly(self) -> bool:
-        """Whether nothing is waited for that others could go on beside, as on this machine."""
+    def is_direct(self) -> bool:
+        """Whether no call waits for a network."""
         return not self._may_wait
 
     @property
     def _supports_sync_io(self) -> bool:
-        """Whether Zarr's synchronous path may be used; requests should wait side by side."""
-        return self.answers_directly
+        """Whether Zarr may use its synchronous path, which sends requests one at a time."""
+        return self.is_direct
 
     # -- reading
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return the value of a key, None if it has none."""
+        """Return the value of a key, or None."""
         parsed = parse_key(key)
         wanted = None if byte_range is None else _byte_range(byte_range)
         if not self._may_wait:
@@ -209,7 +210,7 @@ class IcechunkStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Do as `get`, without an event loop."""
+        """Like `get`, without an event loop."""
         data = self._read(parse_key(key), _byte_range(byte_range))
         if data is None:
             return None
@@ -220,13 +221,13 @@ class IcechunkStore(Store):
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
     ) -> Buffers:
-        """Return parts of the values of several keys, fetched side by side."""
-        turns = asyncio.Semaphore(
+        """Return parts of the values of several keys, fetched concurrently."""
+        semaphore = asyncio.Semaphore(
             self._session.connection.config.effective_get_partial_values_concurrency
         )
 
         async def get(key: str, byte_range: ByteRequest | None) -> Buffer | None:
-            async with turns:
+            async with semaphore:
                 return await self.get(key, prototype, byte_range)
 
         return await asyncio.gather(*(get(key, byte_range) for key, byte_range in key_ranges))
@@ -236,14 +237,14 @@ class IcechunkStore(Store):
         return await self._run(self._exists, key)
 
     async def getsize(self, key: str) -> int:
-        """Return how many bytes the value of a key has, without fetching it."""
+        """Return the size of the value of a key, without fetching it."""
         size = await self._run(self._size, key)
         if size is None:
             raise FileNotFoundError(key)
         return size
 
     async def getsize_prefix(self, prefix: str) -> int:
-        """Return how many bytes all values below a prefix have, without fetching them."""
+        """Return the size of all values below a prefix, without fetching them."""
         return await self._run(self._size_below, prefix)
 
     async def is_empty(self, prefix: str) -> bool:
@@ -255,12 +256,12 @@ class IcechunkStore(Store):
         return self.list_prefix("")
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """List the keys below a prefix: whole segments, not parts of names."""
+        """List the keys below a prefix, which matches whole path segments."""
         for key in await self._run(lambda: list(self._keys(prefix))):
             yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the names right below a prefix."""
+        """List the names directly below a prefix."""
         for name in await self._run(self._names, prefix):
             yield name
 
@@ -269,7 +270,7 @@ class IcechunkStore(Store):
     async def set(self, key: str, value: Buffer) -> None:
         """Set the value of a key."""
         self._require_buffer(value)
-        self._check_writable()
+        self._require_writable()
         parsed = parse_key(key)
         if self._is_low_latency:
             self._set(parsed, value)
@@ -281,15 +282,15 @@ class IcechunkStore(Store):
             await asyncio.to_thread(self._set, parsed, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
-        """Do as `set`, without an event loop."""
+        """Like `set`, without an event loop."""
         self._require_buffer(value)
-        self._check_writable()
+        self._require_writable()
         self._set(parse_key(key), value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Set the value of a key that has none; of several who try, one does."""
+        """Set the value of a key that has none, atomically within the session."""
         self._require_buffer(value)
-        self._check_writable()
+        self._require_writable()
 
         def set_if_absent() -> None:
             with self._transaction.lock:
@@ -299,27 +300,27 @@ class IcechunkStore(Store):
         await self._run(set_if_absent)
 
     async def delete(self, key: str) -> None:
-        """Delete a key; one without a value is no error."""
-        self._check_writable()
+        """Delete a key; deleting a missing key is not an error."""
+        self._require_writable()
         await self._run(self._delete, key)
 
     def delete_sync(self, key: str) -> None:
-        """Do as `delete`, without an event loop."""
-        self._check_writable()
+        """Like `delete`, without an event loop."""
+        self._require_writable()
         self._delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
         """Delete everything below a prefix."""
-        self._check_writable()
+        self._require_writable()
         await self._run(self._delete_below, prefix)
 
     async def clear(self) -> None:
-        """Delete everything; history stays."""
+        """Delete everything in this session; history is not affected."""
         await self.delete_dir("")
 
     def sync_clear(self) -> None:
-        """Do as `clear`, without an event loop."""
-        self._check_writable()
+        """Like `clear`, without an event loop."""
+        self._require_writable()
         self._delete_below("")
 
     async def set_partial_values(
@@ -328,11 +329,11 @@ class IcechunkStore(Store):
     ) -> None:
         """Refuse: chunks are written whole."""
         raise SessionStateError(
-            "chunks are written whole; set_partial_values does not exist here",
+            "chunks are written whole: set_partial_values is not supported",
             kind=ErrorKind.UNIMPLEMENTED,
         )
 
-    # -- references instead of bytes
+    # -- virtual references
 
     def set_virtual_ref(
         self,
@@ -344,23 +345,23 @@ class IcechunkStore(Store):
         checksum: str | datetime | int | None = None,
         validate_container: bool = True,
     ) -> None:
-        """Let a chunk be a range of a file that is outside the repository.
+        """Set a chunk to a byte range of a file outside the repository.
 
         Parameters
         ----------
         key
-            The chunk, as a Zarr key.
+            Zarr key of the chunk.
         location
-            The URL of the file.
+            URL of the file.
         offset, length
-            The range of bytes.
+            Byte range in the file.
         checksum
-            The file's entity tag, or when it was last modified: a time with a time zone, or seconds
-            since 1970. A file that changed since will not be read.
+            ETag of the file, or its last modification as a datetime with time zone or in seconds
+            since 1970. Reading fails if the file has changed since.
         validate_container
-            Whether a location that no container covers is refused.
+            Whether to refuse a location that no container covers.
         """
-        self._check_writable()
+        self._require_writable()
         parsed = parse_key(key)
         if not isinstance(parsed, ChunkKey):
             raise InvalidInputError(
@@ -380,14 +381,14 @@ class IcechunkStore(Store):
         *,
         validate_containers: bool = True,
     ) -> Refused | None:
-        """Let many chunks of one array be ranges of files.
+        """Set chunks of an array to byte ranges of files.
 
         Returns
         -------
-            The chunks whose location no container covers, which were left out; None if all were
-            stored.
+            The chunks that were skipped because no container covers their location; None if all
+            were stored.
         """
-        self._check_writable()
+        self._require_writable()
         path = self._session.path(array_path)
         refs = references_of_specs(chunks, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
@@ -404,38 +405,37 @@ class IcechunkStore(Store):
         arr_offset: tuple[int, ...] | None = None,
         checksum: ChecksumColumn = None,
     ) -> Refused | None:
-        """Let a box of chunks of one array be ranges of files, given as columns.
+        """Set a box of chunks of an array to byte ranges of files, given as columns in C order.
 
         Parameters
         ----------
         array_path
-            The array.
+            Path of the array.
         chunk_grid_shape
-            How many chunks the box has along each dimension; the columns are in C order.
+            Number of chunks of the box along each dimension.
         locations
-            The file of each chunk: a list of strings, a numpy array of them, or an Arrow array. An
-            empty location leaves its chunk out.
+            URL of the file of each chunk: a list, a numpy array or an Arrow array of strings. A
+            chunk with an empty location is skipped.
         offsets, lengths
-            The range of each chunk.
+            Byte range of each chunk.
         validate_containers
-            Whether locations that no container covers are left out.
+            Whether to skip locations that no container covers.
         arr_offset
-            The first chunk of the box; the first of the array if not given.
+            First chunk of the box; default is the first chunk of the array.
         checksum
-            What all files must still be, see `set_virtual_ref`; or a column of these, one for each
-            chunk.
+            As in `set_virtual_ref`, for all chunks or as a column.
 
         Returns
         -------
-            The chunks whose location no container covers, which were left out; None if all were
-            stored.
+            The chunks that were skipped because no container covers their location; None if all
+            were stored.
 
         Raises
         ------
         InvalidInputError
-            If a column or a row of one is not what it should be. Nothing was stored then.
+            If a column or a value is invalid; nothing is stored then.
         """
-        self._check_writable()
+        self._require_writable()
         path = self._session.path(array_path)
         refs = references_of_box(
             self._transaction.get_grid(path),
@@ -451,45 +451,35 @@ class IcechunkStore(Store):
     def set_virtual_refs_table(
         self, array_path: str, table: Any, *, validate_containers: bool = True
     ) -> Refused | None:
-        """Let many chunks of one array be ranges of files, given as an Arrow table.
+        """Set chunks of an array to byte ranges of files, given as an Arrow table.
+
+        Returns and raises like `set_virtual_refs_arr`.
 
         Parameters
         ----------
         array_path
-            The array.
+            Path of the array.
         table
-            A table or record batch of pyarrow, or anything with ``__arrow_c_stream__``; one row for
-            each chunk, in any order. If a chunk comes twice, its last row counts. The columns:
+            A pyarrow table or record batch, or any object with ``__arrow_c_stream__``; one row for
+            each chunk, in any order. If a chunk occurs twice, its last row counts. Columns:
 
             ``index``
-                Where the chunk is in the grid: lists of integers. Or a column ``index_0``,
-                ``index_1``, … for each dimension.
+                Chunk coordinates as lists of integers; or columns ``index_0``, ``index_1``, …
             ``location``
-                The URL of the file: strings, plain or dictionary-encoded.
+                URL of the file: strings, plain or dictionary-encoded.
             ``offset``, ``length``
-                The range of bytes.
+                Byte range.
             ``etag``
-                The file's entity tag, if it must still be that; may be absent, or null.
+                ETag of the file; optional, nullable. Precedes ``last_modified``.
             ``last_modified``
-                When the file was last modified: times with a time zone, or seconds since 1970; may
-                be absent, or null. Where there is an entity tag, that one counts.
+                Timestamps with a time zone, or seconds since 1970; optional, nullable.
 
-            Other columns are ignored, so that what `Session.virtual_refs_table` returns for one
-            array can be set again.
+            Other columns are ignored, so that a table of `Session.virtual_refs_table` of one array
+            is valid.
         validate_containers
-            Whether locations that no container covers are left out.
-
-        Returns
-        -------
-            The chunks whose location no container covers, which were left out; None if all were
-            stored.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column or a row of one is not what it should be. Nothing was stored then.
+            Whether to skip locations that no container covers.
         """
-        self._check_writable()
+        self._require_writable()
         path = self._session.path(array_path)
         refs = references_of_table(table, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
@@ -506,9 +496,9 @@ class IcechunkStore(Store):
             dict[int, bytes],
         ]
     ]:
-        """Yield the references of an array's chunks in batches of columns.
+        """Yield the chunk references of an array in columnar batches.
 
-        Each is: coordinates, kinds (`ChunkType`), locations (empty but for virtual chunks),
+        A batch is: coordinates, kinds (`ChunkType`), locations (empty except for virtual chunks),
         offsets, lengths, and the bytes of inline chunks by row.
         """
         if batch_size < 1:
@@ -519,14 +509,14 @@ class IcechunkStore(Store):
             for start in range(0, len(part), batch_size):
                 yield _batch(overlay.select(part, slice(start, start + batch_size)))
 
-    # -- inside
+    # -- implementation
 
     @property
     def _transaction(self) -> Transaction:
         return self._session.transaction
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that may wait for the storage."""
+        """Call a function that may wait for the storage, in a thread if it is remote."""
         if self._is_low_latency:
             return function(*args, **kwargs)
         return await asyncio.to_thread(function, *args, **kwargs)
@@ -568,12 +558,12 @@ class IcechunkStore(Store):
         reads = self._reads.get(loop)
         if reads is None:
             reads = self._reads[loop] = CoalescedReads(
-                self._transaction.assets, self._session.connection.virtual
+                self._transaction.assets.chunks, self._session.connection.virtual
             )
         return await reads.fetch(part)
 
     async def _prepare(self, path: Path) -> None:
-        """Have the array at hand that a chunk is written to."""
+        """Load the array that a chunk is written to."""
         if not self._transaction.is_array_loaded(path):
             await asyncio.to_thread(self._transaction.get_node, path)
 
@@ -617,7 +607,7 @@ class IcechunkStore(Store):
             yield from part.keys()
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        """Yield the keys below a prefix, and the prefix if it is a key itself."""
+        """Yield the keys below a prefix, and the prefix itself if it is a key."""
         yield from self._keys_below(prefix)
         try:
             if self._exists(prefix):
@@ -626,12 +616,12 @@ class IcechunkStore(Store):
             pass
 
     def _nodes_from(self, path: Path) -> Nodes:
-        """Return the node at a path and all below it, sorted."""
+        """Return the node at a path and its descendants, sorted by path."""
         nodes = list(self._transaction.iter_nodes_below(path))
         node = self._transaction.get_node(path)
         if node is not None:
             nodes.append(node)
-        return sorted(nodes, key=lambda one: one.path)
+        return sorted(nodes, key=lambda node: node.path)
 
     def _chunks_of(self, nodes: Iterable[NodeSnapshot]) -> Iterator[_ChunkKeys]:
         for node in nodes:
@@ -680,8 +670,8 @@ class IcechunkStore(Store):
                 self._transaction.set_metadata(path, value.to_bytes())
             case V2Key(name):
                 raise SessionStateError(
-                    f"{name} is metadata of Zarr version 2, which repositories do not hold: "
-                    "create arrays with zarr_format=3",
+                    f"{name} is metadata of Zarr format 2, which is not supported: create arrays "
+                    "with zarr_format=3",
                     kind=ErrorKind.UNIMPLEMENTED,
                 )
 
@@ -728,26 +718,15 @@ class IcechunkStore(Store):
         self._transaction.set_payloads(path, coords, payloads)
         return refused or None
 
-    def _check_writable(self) -> None:
-        if self._session.read_only:
-            raise ReadOnlyError(
-                "this session is read-only: take repository.writable_session(branch) to write "
-                "(a session becomes read-only when it is committed)",
-                kind=ErrorKind.READ_ONLY_SESSION,
-            )
-        if self._session.mode is SessionMode.rearrange:
-            raise SessionStateError(
-                "a rearrange session only moves nodes: take repository.writable_session(branch) "
-                "to write",
-                kind=ErrorKind.NON_REARRANGE_SESSION,
-            )
+    def _require_writable(self) -> None:
+        self._session.require_editable()
         if self._read_only:
             raise ReadOnlyError("this store is read-only", kind=ErrorKind.READ_ONLY_STORE)
 
     @staticmethod
     def _require_buffer(value: object) -> None:
         if not isinstance(value, Buffer):
-            raise TypeError(f"a value is a zarr Buffer, not {type(value).__name__}")
+            raise TypeError(f"expected a zarr Buffer, got {type(value).__name__}")
 
 
 def _byte_range(request: ByteRequest | None) -> ByteRange | None:
@@ -767,7 +746,7 @@ def _byte_range(request: ByteRequest | None) -> ByteRange | None:
 
 
 def _bytes(value: Buffer) -> memoryview:
-    """Return the bytes of a buffer, without a copy where it is in this machine's memory."""
+    """Return the bytes of a buffer, without a copy if it is in main memory."""
     return memoryview(value.as_buffer_like()).cast("B")
 
 

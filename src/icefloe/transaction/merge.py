@@ -222,7 +222,7 @@ def _same_bytes(into: Transaction, one: ChunkPayload | None, other: ChunkPayload
         return True
     if isinstance(one, ChunkRef) and isinstance(other, ChunkRef) and one.length == other.length:
         into.finish_chunks()  # ours may wait in a pack
-        return bytes(into.assets.fetch_chunk(one)) == bytes(into.assets.fetch_chunk(other))
+        return bytes(into.assets.chunks.fetch(one)) == bytes(into.assets.chunks.fetch(other))
     return False
 
 

@@ -483,7 +483,7 @@ class Transaction:
         if byte_range is None and self._packer is None:
             payload = self.get_payload(path, indices)
             if isinstance(payload, ChunkRef):  # most chunks, the short way
-                return self.assets.fetch_chunk(payload)
+                return self.assets.chunks.fetch(payload)
         found = self.locate(path, indices, byte_range)
         return self.fetch(found) if isinstance(found, ChunkSlice) else found
 
@@ -491,9 +491,7 @@ class Transaction:
         """Fetch bytes of a chunk."""
         if isinstance(part.payload, VirtualChunkRef):
             return self._virtual.fetch(part.payload, part.start, part.length)
-        if part.length == part.payload.length:
-            return self.assets.fetch_chunk(part.payload)
-        return self.assets.fetch_chunk_part(part.payload, part.start, part.length)
+        return self.assets.chunks.fetch(part.payload, part.start, part.length)
 
     def fetch_chunk_refs(
         self, path: Path, *, within: ManifestExtents | None = None

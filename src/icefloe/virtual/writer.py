@@ -17,11 +17,8 @@ from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
     InvalidInputError,
-    ReadOnlyError,
-    SessionStateError,
 )
 from icefloe.session import Session
-from icefloe.types import SessionMode
 from icefloe.virtual.agreement import compare, raise_disagreements
 from icefloe.virtual.append_plan import (
     Placement,
@@ -265,13 +262,4 @@ def _require_writable(session: object) -> None:
             f"virtual datasets are written to a session, not to a {type(session).__name__}",
             kind=ErrorKind.NOT_ALLOWED,
         )
-    if session.read_only:
-        raise ReadOnlyError(
-            "this session is read-only: take repository.writable_session(branch) to write",
-            kind=ErrorKind.READ_ONLY_SESSION,
-        )
-    if session.mode is SessionMode.rearrange:
-        raise SessionStateError(
-            "a rearrange session only moves nodes: take repository.writable_session(branch)",
-            kind=ErrorKind.NON_REARRANGE_SESSION,
-        )
+    session.require_editable()

@@ -191,7 +191,7 @@ def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, Ar
 
     Raises `FormatError` if the object is not the one that was written.
     """
-    data = bytes(connection.assets.fetch_chunk(staged.ref))
+    data = bytes(connection.assets.chunks.fetch(staged.ref))
     if not hmac.compare_digest(_digest(data), staged.digest):
         raise FormatError(
             "the object was replaced after this job wrote it: check which other programs write to "

@@ -412,7 +412,7 @@ def _require_fitting_memory(asides: Sequence[Aside]) -> None:
 def _fetch_rows(session: Session, asides: Sequence[Aside]) -> pa.Table:
     assets = session.connection.assets
     files = assets.run_concurrently(
-        assets.fetch_chunk, [file for aside in asides for file in aside.files]
+        assets.chunks.fetch, [file for aside in asides for file in aside.files]
     )
     tables = [pa.ipc.open_stream(pa.py_buffer(data)).read_all() for data in files]
     return pa.concat_tables(tables)

@@ -1,0 +1,85 @@
+"""Reads of native chunks: the chunk cache, and the error for a chunk file that is too short.
+
+Every read of a chunk inside the repository goes through `ChunkReader`. Only whole chunks are
+cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from icefloe.assets.cache import Cache
+from icefloe.errors import FormatError, InvalidInputError
+from icefloe.format.keys import chunk_key
+from icefloe.model.byte_range import Bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from icefloe.model.chunk_payload import ChunkRef
+    from icefloe.storage.interface import Storage
+
+
+class ChunkReader:
+    """Reads chunks of one repository; caches up to ``max_cached_bytes``, none if that is 0."""
+
+    def __init__(self, storage: Storage, max_cached_bytes: int) -> None:
+        self._storage = storage
+        self._cache: Cache[ChunkRef, bytes | memoryview] | None = (
+            Cache(max_cached_bytes, len) if max_cached_bytes > 0 else None
+        )
+
+    def fetch(self, ref: ChunkRef, start: int = 0, length: int | None = None) -> bytes | memoryview:
+        """Fetch a chunk, or ``length`` bytes of it from ``start``.
+
+        Raises `FormatError` if the chunk file is shorter than the reference says.
+        """
+        if length is None:
+            length = ref.length
+        if self._cache is None or length != ref.length:
+            return self._fetch_range(ref, start, length)
+        return self._cache.get(ref, lambda: self._fetch_range(ref, 0, ref.length))
+
+    def find_cached(self, ref: ChunkRef, length: int) -> bytes | memoryview | None:
+        """Return a chunk that is to be read whole, if it is cached."""
+        return None if self._cache is None or length != ref.length else self._cache.find(ref)
+
+    async def fetch_many_async(
+        self, slices: Sequence[tuple[ChunkRef, int, int]]
+    ) -> Sequence[bytes | memoryview]:
+        """Fetch slices (chunk, start, length) of chunks in one chunk file; one call to the storage.
+
+        Raises like `fetch`. Does not look up the cache: that comes before slices are grouped.
+        """
+        key = chunk_key(slices[0][0].id)
+        found: Sequence[bytes | memoryview]
+        try:
+            if len(slices) == 1:
+                ref, start, length = slices[0]
+                found = [await self._storage.get_bytes_async(key, ref.offset + start, length)]
+            else:
+                ranges = [
+                    Bounded(ref.offset + start, ref.offset + start + length)
+                    for ref, start, length in slices
+                ]
+                found = await asyncio.to_thread(self._storage.get_ranges, key, ranges)
+        except InvalidInputError as error:
+            raise _short_file_error(key, error) from error
+        if self._cache is not None:
+            for (ref, _, length), data in zip(slices, found, strict=True):
+                if length == ref.length:
+                    self._cache.put(ref, data)
+        return found
+
+    def _fetch_range(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
+        key = chunk_key(ref.id)
+        try:
+            return self._storage.get_bytes(key, ref.offset + start, length)
+        except InvalidInputError as error:
+            raise _short_file_error(key, error) from error
+
+
+def _short_file_error(key: str, error: InvalidInputError) -> FormatError:
+    # Not a mistake of the caller: the manifest refers to bytes that the file does not have.
+    return FormatError(error.message, file=key)
