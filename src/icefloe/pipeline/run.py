@@ -225,18 +225,7 @@ class JobRun:
     def group_units(self, units: Sequence[WorkUnit]) -> list[tuple[WorkUnit, ...]]:
         """Group consecutive units into tasks."""
         goal = self._task_goal(sum(unit.size_bytes for unit in units))
-        tasks: list[tuple[WorkUnit, ...]] = []
-        task: list[WorkUnit] = []
-        size = 0
-        for unit in units:
-            if task and size + unit.size_bytes > goal:
-                tasks.append(tuple(task))
-                task, size = [], 0
-            task.append(unit)
-            size += unit.size_bytes
-        if task:
-            tasks.append(tuple(task))
-        return tasks
+        return group_by_size(units, [unit.size_bytes for unit in units], goal)
 
     def count_tasks(self, total_bytes: int) -> int:
         """Estimate the number of tasks."""
@@ -325,7 +314,7 @@ class JobRun:
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
         try:
-            made = commit_once(
+            committed = commit_once(
                 self.repository,
                 self.session,
                 self.options.commit.message or summary,
@@ -347,22 +336,22 @@ class JobRun:
                 snapshot=error.snapshot,
                 conflicts=error.conflicts,
             ) from error
-        return self._report(made)
+        return self._report(committed)
 
     def report_nothing(self) -> Report:
         """Report that there was nothing to do."""
         _LOGGER.info("%s: nothing to do", self.name)
         return Report(self.name, None, is_new=False, seconds=self.seconds)
 
-    def _report(self, made: Committed) -> Report:
-        verb = "committed" if made.is_new else "found the earlier commit"
-        _LOGGER.info("%s: %s %s after %.1f s", self.name, verb, made.snapshot_id, self.seconds)
+    def _report(self, committed: Committed) -> Report:
+        verb = "committed" if committed.is_new else "found the earlier commit"
+        _LOGGER.info("%s: %s %s after %.1f s", self.name, verb, committed.snapshot_id, self.seconds)
         return Report(
             self.name,
-            made.snapshot_id,
-            is_new=made.is_new,
-            chunks=self.chunks if made.is_new else 0,
-            bytes_written=self.bytes_written if made.is_new else 0,
+            committed.snapshot_id,
+            is_new=committed.is_new,
+            chunks=self.chunks if committed.is_new else 0,
+            bytes_written=self.bytes_written if committed.is_new else 0,
             seconds=self.seconds,
         )
 
@@ -370,6 +359,19 @@ class JobRun:
     def seconds(self) -> float:
         """The time since the start."""
         return time.monotonic() - self.started
+
+
+def group_by_size(items: Iterable[T], sizes: Iterable[int], max_size: int) -> list[tuple[T, ...]]:
+    """Group consecutive items up to a total size; a larger item is a group by itself."""
+    groups: list[list[T]] = []
+    total = 0
+    for item, size in zip(items, sizes, strict=True):
+        if not groups or total + size > max_size:
+            groups.append([])
+            total = 0
+        groups[-1].append(item)
+        total += size
+    return [tuple(group) for group in groups]
 
 
 def run_units(task: tuple[WorkUnit, ...], work: Callable[[Any], None]) -> FailedUnits | None:

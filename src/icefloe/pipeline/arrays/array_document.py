@@ -19,6 +19,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
 from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.arrays.boxes import format_shape
 from icefloe.pipeline.arrays.number_attributes import (
     MISSING,
     encode_float_fill,
@@ -79,6 +80,14 @@ class ArrayDocument:
         return tuple(self.document.get("dimension_names") or (None,) * len(self.shape))
 
     @property
+    def dims(self) -> tuple[str, ...]:
+        """The dimension names, with ``dim_N`` for unnamed ones."""
+        return tuple(
+            f"dim_{axis}" if name is None else name
+            for axis, name in enumerate(self.dimension_names)
+        )
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """The user attributes."""
         return self.document.get("attributes") or {}
@@ -130,8 +139,7 @@ class ArrayDocument:
     @property
     def item_bytes(self) -> int:
         """The in-memory size of an item; an estimate for variable-length strings."""
-        dtype = self.dtype
-        return _TEXT_BYTES if dtype.kind in "OT" else max(1, dtype.itemsize)
+        return item_bytes_of(self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -195,8 +203,8 @@ class ArrayDocument:
             whole % part for whole, part in zip(outer, inner, strict=True)
         ):
             raise self._invalid(
-                f"shards of {_format_shape(outer)} are not a multiple of chunks of "
-                f"{_format_shape(inner)}; give other shards, or shards=False for none"
+                f"shards of {format_shape(outer)} are not a multiple of chunks of "
+                f"{format_shape(inner)}; give other shards, or shards=False for none"
             )
         sharding = self._sharding
         chain = self.document["codecs"] if sharding is None else sharding["configuration"]["codecs"]
@@ -357,9 +365,10 @@ class ArrayDocument:
         return invalid_array(f"{self.path}: {problem}")
 
 
+def item_bytes_of(dtype: np.dtype[Any]) -> int:
+    """Return the in-memory size of an item; an estimate for variable-length strings."""
+    return _TEXT_BYTES if dtype.kind in "OT" else max(1, dtype.itemsize)
+
+
 _INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})
 """Codecs that do not depend on the data type."""
-
-
-def _format_shape(shape: Shape) -> str:
-    return "x".join(map(str, shape))

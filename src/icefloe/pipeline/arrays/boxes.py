@@ -88,7 +88,7 @@ def plan_copy(
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
             raise invalid_array(
-                f"one {name} chunk of {'x'.join(map(str, chunk))} takes "
+                f"one {name} chunk of {format_shape(chunk)} takes "
                 f"{prod(chunk) * item_bytes:,} bytes in memory, and a task may use "
                 f"{max_bytes:,}: give tasks more memory or choose smaller chunks"
             )
@@ -120,6 +120,11 @@ def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
         )
 
 
+def format_shape(shape: Sequence[int]) -> str:
+    """Format a shape, such as ``10x20``."""
+    return "x".join(map(str, shape)) or "one item"
+
+
 def format_box(path: str, box: Box) -> str:
     """Format a box of an array, for failures."""
     return f"{path} [{', '.join(f'{part.start}:{part.stop}' for part in box)}]"
@@ -135,8 +140,8 @@ def _require_box_limit(shape: Shape, box: Shape) -> None:
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
         raise invalid_array(
-            f"a shape of {'x'.join(map(str, shape))} splits into {count:,} boxes of "
-            f"{'x'.join(map(str, box))}, more than {MAX_BOXES:,}: choose larger chunks, give tasks "
+            f"a shape of {format_shape(shape)} splits into {count:,} boxes of "
+            f"{format_shape(box)}, more than {MAX_BOXES:,}: choose larger chunks, give tasks "
             "more memory, or check the shape"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.model.path import Path
@@ -11,8 +11,6 @@ from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.session import contents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from icefloe.model.node import NodeSnapshot
     from icefloe.session import Session
 
@@ -63,13 +61,12 @@ def require_free(session: Session, path: str) -> Path:
     return place
 
 
-def create_group(session: Session, path: str, attributes: Mapping[str, Any] | None = None) -> None:
+def create_group(session: Session, path: str) -> None:
     """Create a group and its missing parents; an existing group is not changed."""
     place = parse_path(path)
     for group in (*place.ancestors(), place):
         if contents.get_node(session, group) is None:
-            own = dict(attributes or {}) if group == place else {}
-            document = {"zarr_format": 3, "node_type": "group", "attributes": own}
+            document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
             contents.set_metadata(session, group, json.dumps(document).encode())
 
 

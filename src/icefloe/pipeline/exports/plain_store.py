@@ -42,6 +42,10 @@ def open_plain_store(target: str | Store) -> Store:
 class PlainStore(Store):
     """A Zarr store on an icefloe storage; keys are object names."""
 
+    supports_writes: bool = True
+    supports_deletes: bool = True
+    supports_listing: bool = True
+
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         super().__init__(read_only=read_only or storage.read_only)
         self.storage = storage
@@ -61,21 +65,6 @@ class PlainStore(Store):
 
     def __reduce__(self) -> Any:
         return _plain_store, (self.storage, self.read_only)
-
-    @property
-    def supports_writes(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def supports_deletes(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def supports_listing(self) -> bool:
-        """True."""
-        return True
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None

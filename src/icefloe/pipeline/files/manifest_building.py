@@ -20,7 +20,7 @@ from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import file_number, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
-from icefloe.pipeline.run import REMEDY
+from icefloe.pipeline.run import REMEDY, group_by_size
 from icefloe.session import contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.parallel_write import adopt_manifests, write_manifest, write_transaction_log
@@ -272,19 +272,11 @@ def _group_slabs(positions: Positions, axes: Mapping[str, int | None]) -> list[l
 def _plan_tasks(
     slabs: Sequence[Sequence[int]], files: Sequence[ParsedFile], positions: Positions, max_refs: int
 ) -> list[tuple[FilePlacement, ...]]:
-    tasks: list[tuple[FilePlacement, ...]] = []
-    task: list[FilePlacement] = []
-    count = 0
-    for slab in slabs:
-        size = sum(files[number].num_refs for number in slab)
-        if task and count + size > max_refs:
-            tasks.append(tuple(task))
-            task, count = [], 0
-        task += [_place_file(files[number], number, positions) for number in slab]
-        count += size
-    if task:
-        tasks.append(tuple(task))
-    return tasks
+    sizes = [sum(files[number].num_refs for number in slab) for slab in slabs]
+    return [
+        tuple(_place_file(files[number], number, positions) for slab in group for number in slab)
+        for group in group_by_size(slabs, sizes, max_refs)
+    ]
 
 
 def _place_file(file: ParsedFile, number: int, positions: Positions) -> FilePlacement:

@@ -17,7 +17,7 @@ import numpy as np
 
 from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import ArrayDocument
-from icefloe.pipeline.arrays.boxes import box_bytes, largest_divisor, plan_copy
+from icefloe.pipeline.arrays.boxes import box_bytes, format_shape, largest_divisor, plan_copy
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import load_staged
 from icefloe.pipeline.run import WorkUnit
@@ -105,7 +105,7 @@ def _plan_units(
     plan = plan_copy(own.shape, own.item_bytes, own.chunks, stage, max_bytes=run.task_bytes)
     if plan.stage is not None:
         raise invalid_array(
-            f"{file.url}: {path}: its chunks of {' x '.join(map(str, own.chunks))} differ from "
+            f"{file.url}: {path}: its chunks of {format_shape(own.chunks)} differ from "
             f"those of other files, and copying them needs more than {run.task_bytes:,} bytes: "
             "raise task_bytes"
         )

@@ -176,9 +176,9 @@ def _repack(
             old = contents.get_payload(reader, place, indices)
             if old is not None and old not in known:
                 contents.set_chunk(fork, place, indices, data)
-                made = contents.get_payload(fork, place, indices)
-                if made is not None:
-                    known[old] = made
+                new = contents.get_payload(fork, place, indices)
+                if new is not None:
+                    known[old] = new
         for row, old in zip(coords.tolist(), olds, strict=True):
             if old is not None:
                 contents.set_payload(fork, place, tuple(row), known[old])

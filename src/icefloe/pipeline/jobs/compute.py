@@ -18,8 +18,8 @@ import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.array_document import ArrayDocument
-from icefloe.pipeline.arrays.boxes import boxes, plan_copy
+from icefloe.pipeline.arrays.array_document import ArrayDocument, item_bytes_of
+from icefloe.pipeline.arrays.boxes import boxes, format_shape, plan_copy
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_array, require_free
@@ -106,7 +106,7 @@ class _Input:
     @property
     def item_bytes(self) -> int:
         """The size of an item, stored or decoded."""
-        return max(self.document.item_bytes, _item_bytes(self.dtype))
+        return max(self.document.item_bytes, item_bytes_of(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +256,15 @@ def compute(
     ]
     if run.dry_run:
         inputs_listed = ", ".join(source.document.path for source in grid.inputs)
-        total = sum(prod(target.shape) * _item_bytes(target.dtype) for target in targets)
+        total = sum(prod(target.shape) * item_bytes_of(target.dtype) for target in targets)
         return run.plan(
             [
                 f"{target.path} is computed from {inputs_listed}: "
-                f"{'x'.join(map(str, target.shape)) or 'one item'} {target.dtype} in chunks of "
-                f"{'x'.join(map(str, target.chunks)) or 'one item'}"
+                f"{format_shape(target.shape)} {target.dtype} in chunks of "
+                f"{format_shape(target.chunks)}"
                 for target in targets
             ]
-            + [f"a block is {'x'.join(map(str, box_shape))}, {format_bytes(total)} in all"],
+            + [f"a block is {format_shape(box_shape)}, {format_bytes(total)} in all"],
             len(run.group_units(units)),
             bytes_read=sum(source.document.nbytes for source in grid.inputs),
             bytes_written=total,
@@ -323,8 +323,7 @@ def _create_grid(
     unnamed: set[str] = set()
     for name, path in inputs.items():
         document = require_array(run.session, path)
-        names = document.dimension_names
-        dims = tuple(f"dim_{axis}" if name is None else name for axis, name in enumerate(names))
+        names, dims = document.dimension_names, document.dims
         unnamed.update(dim for dim, given in zip(dims, names, strict=True) if given is None)
         if len(set(dims)) < len(dims):
             raise invalid_array(
@@ -505,8 +504,8 @@ def _call(
         found = grid.trim(_as_array(values, target.path), target.dims, box, shape)
         if found.shape != shape:
             raise invalid_array(
-                f"the function returned a block of {_format_shape(found.shape)} for "
-                f"{target.path}, where {_format_shape(shape)} ({', '.join(target.dims)}) is needed"
+                f"the function returned a block of {format_shape(found.shape)} for "
+                f"{target.path}, where {format_shape(shape)} ({', '.join(target.dims)}) is needed"
             )
         if is_probe and target.output.dtype is None:
             checked.append(found)
@@ -565,7 +564,7 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
     total = prod(full) * item
     if smallest > run.task_bytes:
         raise invalid_array(
-            f"one block of {_format_shape(least)} takes {format_bytes(smallest)} in memory, and a "
+            f"one block of {format_shape(least)} takes {format_bytes(smallest)} in memory, and a "
             f"task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or "
             "choose smaller output chunks or halos"
         )
@@ -592,7 +591,7 @@ def _count_bytes(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     )
     written: int = sum(
         prod(lengths.get(name, target.output.sizes.get(name, 1)) for name in target.dims)
-        * _item_bytes(target.dtype)
+        * item_bytes_of(target.dtype)
         for target in targets
     )
     return read + written
@@ -628,11 +627,3 @@ def _format_block(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:
         f"{name} {part.start}:{part.stop}" for name, part in zip(grid.sizes, box, strict=True)
     )
     return f"{', '.join(target.path for target in targets)} [{where}]"
-
-
-def _item_bytes(dtype: np.dtype[Any]) -> int:
-    return 64 if dtype.kind in "OT" else max(1, dtype.itemsize)
-
-
-def _format_shape(shape: Shape) -> str:
-    return "x".join(map(str, shape)) or "one item"

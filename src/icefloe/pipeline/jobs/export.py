@@ -23,7 +23,7 @@ from zarr.storage import StorePath
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array, invalid_setting
 from icefloe.pipeline.arrays.array_copy import plan_array_copy, stage_document
-from icefloe.pipeline.arrays.boxes import box_bytes, format_box
+from icefloe.pipeline.arrays.boxes import box_bytes, format_box, format_shape
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
@@ -243,7 +243,7 @@ def _plan(
         else:
             copy = plan_array_copy(run, source, changed)
             in_two = copy.stage is not None and can_stage
-            how = f"in chunks of {'x'.join(map(str, changed.chunks))}"
+            how = f"in chunks of {format_shape(changed.chunks)}"
             how += ", in two passes" if in_two else ""
             _split(work, copy, is_staged=in_two)
         work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")

@@ -16,7 +16,7 @@ import numpy as np
 
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.boxes import boxes, format_box, plan_copy
+from icefloe.pipeline.arrays.boxes import boxes, format_box, format_shape, plan_copy
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
     create_array,
@@ -210,7 +210,7 @@ def pyramid(
             [f"{folder}/0 shares the chunks of {', '.join(array.path for array in data)}"]
             + [
                 f"{step.target.path} is computed from {step.source.path}: "
-                f"{'x'.join(map(str, step.target.shape))}, {format_bytes(step.target.nbytes)}"
+                f"{format_shape(step.target.shape)}, {format_bytes(step.target.nbytes)}"
                 for step in steps
             ],
             sum(len(run.group_units(level)) for level in units),
@@ -278,12 +278,12 @@ def _select_sources(
 def _parse_factors(
     data: Sequence[ArrayDocument], factors: int | Mapping[str, int], dims: Sequence[str] | None
 ) -> dict[str, int]:
-    known = {name for array in data for name in _dims(array)}
+    known = {name for array in data for name in array.dims}
     if isinstance(factors, Mapping):
         windows = {name: factors[name] for name in (factors if dims is None else dims)}
     else:
         last = max(data, key=lambda array: len(array.shape))
-        windows = dict.fromkeys(_dims(last)[-2:] if dims is None else dims, factors)
+        windows = dict.fromkeys(last.dims[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
         if name not in known:
             raise invalid_array(
@@ -311,18 +311,18 @@ def _count_levels(
         for number in range(1, _MAX_LEVELS):
             over = [
                 size > chunk and windows.get(name, 1) > 1
-                for size, chunk, name in zip(sizes, array.chunks, _dims(array), strict=True)
+                for size, chunk, name in zip(sizes, array.chunks, array.dims, strict=True)
             ]
             if not any(over):
                 break
-            sizes = list(coarse_shape(sizes, [windows.get(name, 1) for name in _dims(array)]))
+            sizes = list(coarse_shape(sizes, [windows.get(name, 1) for name in array.dims]))
             count = max(count, number)
     return count
 
 
 def _plan_levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
     """Plan all levels of an array; empty if no dimension is downsampled, as for a grid mapping."""
-    factors = tuple(recipe.windows.get(name, 1) for name in _dims(source))
+    factors = tuple(recipe.windows.get(name, 1) for name in source.dims)
     if all(factor == 1 for factor in factors):
         return []
     missing = _read_missing(source)
@@ -406,7 +406,7 @@ def _create_levels(
 def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> None:
     """Describe the levels in the attributes of the group."""
     largest = max(data, key=lambda array: len(array.shape))
-    names = _dims(largest)
+    names = largest.dims
     datasets = []
     for number in range(recipe.count + 1):
         scale = [float(recipe.windows.get(name, 1) ** number) for name in names]
@@ -437,10 +437,3 @@ def _axis_type(name: str) -> dict[str, str]:
     space = {"x", "y", "z", "lat", "lon", "latitude", "longitude"}
     kind = "space" if name in space else known.get(name)
     return {} if kind is None else {"type": kind}
-
-
-def _dims(document: ArrayDocument) -> tuple[str, ...]:
-    return tuple(
-        f"dim_{axis}" if name is None else name
-        for axis, name in enumerate(document.dimension_names)
-    )
