@@ -1,4 +1,4 @@
-"""What can stand between a session and the commits of others, and who decides about it."""
+"""Conflicts between a session and commits of other writers, and their solvers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class VersionSelection(Enum):
-    """Whose change stays when two changed the same thing."""
+    """Which change wins a conflict."""
 
     Fail = 0
     UseOurs = 1
@@ -26,17 +26,17 @@ class VersionSelection(Enum):
 
 
 def require_version_selection(value: object) -> None:
-    """Refuse a choice that is none, before it counts as one of the sides."""
+    """Raise if a value is not a `VersionSelection`."""
     if not isinstance(value, VersionSelection):
-        names = ", ".join(f"VersionSelection.{one.name}" for one in VersionSelection)
+        names = ", ".join(map(str, VersionSelection))
         raise InvalidInputError(
-            f"on_chunk_conflict is one of {names}, not {value!r}",
+            f"on_chunk_conflict must be one of {names}, not {value!r}",
             kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
 
 
 class ConflictType(Enum):
-    """How the changes of a session and those of a commit contradict each other."""
+    """The kind of a conflict between a session and a commit."""
 
     NewNodeConflictsWithExistingNode = 1
     NewNodeInInvalidGroup = 2
@@ -53,7 +53,7 @@ class ConflictType(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Conflict:
-    """One contradiction: of which kind, at which path, and for chunks which of them."""
+    """A conflict: its kind, its path and, for chunks, their indices."""
 
     conflict_type: ConflictType
     path: str
@@ -72,35 +72,34 @@ class Conflict:
 
 
 class ConflictSolver:
-    """Decides about conflicts; a subclass answers `decide`."""
+    """Solver of conflicts; subclasses implement `decide`."""
 
     def decide(self, conflict: Conflict) -> VersionSelection:
-        """Say whose change stays.
+        """Return which change wins.
 
-        ``UseTheirs`` is possible for chunks that both wrote. ``UseOurs`` is possible for those too,
-        and for what this session deletes although it was updated. Anything else cannot be solved
-        by choosing a side, and counts as ``Fail``.
+        ``UseTheirs`` and ``UseOurs`` solve chunks that both sides wrote; ``UseOurs`` also solves
+        deletions of updated nodes. Other conflicts cannot be solved, and count as ``Fail``.
         """
         raise NotImplementedError
 
 
 def require_solver(solver: object) -> None:
-    """Refuse what could not decide when it is asked, after everything was written."""
+    """Raise if a value is not a solver with a `decide` method, before anything is written."""
     if not isinstance(solver, ConflictSolver):
-        problem = f"{solver!r} is none"
+        problem = f"not {solver!r}"
     elif type(solver).decide is ConflictSolver.decide:
-        problem = f"{type(solver).__name__} has no method decide(conflict) of its own"
+        problem = f"and {type(solver).__name__} does not implement decide(conflict)"
     else:
         return
     raise InvalidInputError(
-        f"conflicts are decided by a ConflictSolver, and {problem}: pass ConflictDetector() or "
+        f"a ConflictSolver is needed, {problem}: pass ConflictDetector() or "
         "BasicConflictSolver(...)",
         kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
     )
 
 
 class ConflictDetector(ConflictSolver):
-    """Solves nothing: any conflict stops the rebase and is reported."""
+    """Solves nothing: any conflict fails the rebase."""
 
     def decide(self, conflict: Conflict) -> VersionSelection:  # noqa: ARG002
         """Fail."""
@@ -112,15 +111,14 @@ class ConflictDetector(ConflictSolver):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasicConflictSolver(ConflictSolver):
-    """Solves what can be solved by a rule.
+    """Solves conflicts by fixed rules.
 
     Parameters
     ----------
     on_chunk_conflict
-        Whose chunk stays where both wrote the same one.
+        Which version of a chunk wins if both sides wrote it.
     fail_on_delete_of_updated_array, fail_on_delete_of_updated_group
-        Whether it is a conflict that this session deletes what others updated; if not, it is
-        deleted.
+        Whether deleting a node that another commit updated fails; otherwise it is deleted.
     """
 
     on_chunk_conflict: VersionSelection = VersionSelection.UseOurs

@@ -3,27 +3,27 @@
 ::
 
     IcefloeError                    .message .kind
-    ├── ConflictError               somebody else committed first; rebase or start again
-    │   └── RebaseFailedError       both changed the same thing; .conflicts says which
-    ├── NotFoundError (KeyError)    the named thing is not there
+    ├── ConflictError               another writer committed first; rebase or start again
+    │   └── RebaseFailedError       both sides changed the same things: .conflicts
+    ├── NotFoundError (KeyError)    the named thing does not exist
     │   ├── NodeNotFoundError       no group, array or chunk at this path
     │   ├── SnapshotNotFoundError   no snapshot with this id, or at this time
     │   ├── RefNotFoundError        no branch or tag with this name
     │   └── RepositoryNotFoundError no repository at this place
-    ├── AlreadyExistsError          the named thing is there already
-    ├── ReadOnlyError               this place or session takes no writes
+    ├── AlreadyExistsError          the named thing already exists
+    ├── ReadOnlyError               the storage or session is read-only
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
-    │   └── FilesDisagreeError      files that do not fit together; .disagreements says all
-    ├── SessionStateError           the call does not fit the state of the session
+    │   └── FilesDisagreeError      files that do not match: .disagreements
+    ├── SessionStateError           the state of the session does not allow the call
     ├── StorageError                the storage failed
     │   ├── ObjectNotFoundError     no object at this key
-    │   ├── PermissionDeniedError   the credentials do not allow it
-    │   ├── PreconditionFailedError the condition of a conditional put did not hold
+    │   ├── PermissionDeniedError   the credentials do not allow the request
+    │   ├── PreconditionFailedError the condition of a put did not hold
     │   └── OutcomeUnknownError     a write may or may not have landed
-    ├── FormatError                 the bytes of a file are not what the format says
-    └── InternalError               a bug of icefloe
+    ├── FormatError                 a file is damaged or not in the format
+    └── InternalError               a bug in icefloe
 
-Every error pickles, and its text says what was wrong, where, and what to do next.
+Every error can be pickled, and its message says what was wrong, where, and what to do next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ErrorKind(StrEnum):
-    """What happened, as a stable code. Codes are only ever added."""
+    """What happened, as a stable code; codes are never removed."""
 
     # conflicts
     COMMIT_CONFLICT = "commit-conflict"
@@ -156,14 +156,14 @@ class ErrorKind(StrEnum):
 
 
 class IcefloeError(Exception):
-    """Root of every error that icefloe raises on purpose.
+    """Base class of all errors of icefloe.
 
     Parameters
     ----------
     message
         What was wrong, where, and what to do next.
     kind
-        What happened, as a code that programs can match; each class has a default.
+        What happened, as a code; each class has a default.
     """
 
     default_kind: ErrorKind = ErrorKind.UNKNOWN
@@ -176,12 +176,12 @@ class IcefloeError(Exception):
         self.kind = self.default_kind if kind is None else kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exception's own __reduce__ would call the class with the message alone, and some classes
-        # need more. The instance dictionary has all that a constructor sets, and the notes.
+        # Exception.__reduce__ would call the class with the message alone, and some need more. The
+        # instance dictionary has all attributes, and the notes.
         return _rebuild, (type(self), self.message), self.__dict__
 
     def __str__(self) -> str:
-        # NotFoundError is also a KeyError, whose __str__ would show the repr of the message.
+        # NotFoundError is a KeyError, whose __str__ would be the repr of the message.
         return self.message
 
 
@@ -190,20 +190,13 @@ def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
 
 
 IcechunkError = IcefloeError
-"""The same class under the name that code written for Icechunk catches."""
+"""The name of the same class in Icechunk."""
 
 
 class ConflictError(IcefloeError):
-    """Somebody else changed the same thing first.
+    """Another writer changed the same thing first.
 
-    Parameters
-    ----------
-    message
-        What was wrong, where, and what to do next; without one, the two parents are told.
-    expected_parent, actual_parent
-        The snapshot ids that a branch was expected to point at, and does point at.
-    kind
-        What happened.
+    ``expected_parent`` and ``actual_parent`` are the expected and the actual tip of a branch.
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
@@ -220,7 +213,7 @@ class ConflictError(IcefloeError):
     ) -> None:
         if message is None:
             message = (
-                f"the branch points at {actual_parent}, not at {expected_parent}: somebody else "
+                f"the branch points at {actual_parent}, not at {expected_parent}: another writer "
                 "committed first; rebase, or start again from the new tip"
             )
         super().__init__(message, kind=kind)
@@ -229,18 +222,9 @@ class ConflictError(IcefloeError):
 
 
 class RebaseFailedError(ConflictError):
-    """Changes conflict with those of a commit that the branch has by now; nothing was changed.
+    """Changes conflict with a new commit of the branch; nothing was changed.
 
-    Parameters
-    ----------
-    message
-        What was wrong, where, and what to do next; without one, the conflicts are counted.
-    snapshot
-        The id of the commit that the changes conflict with.
-    conflicts
-        What conflicts, one entry each.
-    kind
-        What happened.
+    ``snapshot`` is the id of that commit, ``conflicts`` has all conflicts.
     """
 
     default_kind = ErrorKind.REBASE_FAILED
@@ -260,13 +244,13 @@ class RebaseFailedError(ConflictError):
         if message is None:
             message = (
                 f"rebase failed on snapshot {snapshot}: {len(self.conflicts)} conflicts; see "
-                "`conflicts`, and rebase with a solver that decides them"
+                "`conflicts`, and rebase with a solver for them"
             )
         super().__init__(message, kind=kind)
 
 
 class NotFoundError(IcefloeError, KeyError):
-    """The named node, chunk, ref, snapshot or repository is not there."""
+    """The named node, chunk, ref, snapshot or repository does not exist."""
 
     default_kind = ErrorKind.KEY_NOT_FOUND
 
@@ -290,40 +274,33 @@ class RefNotFoundError(NotFoundError):
 
 
 class RepositoryNotFoundError(NotFoundError):
-    """There is no repository at this place."""
+    """There is no repository at this location."""
 
     default_kind = ErrorKind.REPOSITORY_NOT_FOUND
 
 
 class AlreadyExistsError(IcefloeError):
-    """The named node, ref or repository is there already."""
+    """The named node, ref or repository already exists."""
 
     default_kind = ErrorKind.NODE_ALREADY_EXISTS
 
 
 class ReadOnlyError(IcefloeError):
-    """The session, store, storage or repository takes no writes."""
+    """The session, store, storage or repository is read-only."""
 
     default_kind = ErrorKind.READ_ONLY_STORAGE
 
 
 class InvalidInputError(IcefloeError, ValueError):
-    """An argument of the caller is wrong; nothing was written."""
+    """An argument is wrong; nothing was written."""
 
     default_kind = ErrorKind.INVALID_KEY
 
 
 class FilesDisagreeError(InvalidInputError):
-    """Files do not fit together, or not to what a repository has; nothing was written.
+    """Files do not match each other or the repository; nothing was written.
 
-    Parameters
-    ----------
-    message
-        All disagreements, as far as there is room for them.
-    disagreements
-        Which file disagrees in what, one entry each.
-    kind
-        What happened.
+    ``disagreements`` has an entry for each difference.
     """
 
     default_kind = ErrorKind.FILES_DISAGREE
@@ -337,13 +314,13 @@ class FilesDisagreeError(InvalidInputError):
 
 
 class SessionStateError(IcefloeError):
-    """The call does not fit the state of the session or of the repository."""
+    """The state of the session or repository does not allow the call."""
 
     default_kind = ErrorKind.NOT_ALLOWED
 
 
 class StorageError(IcefloeError):
-    """The storage failed, or refused."""
+    """The storage failed or refused a request."""
 
     default_kind = ErrorKind.STORAGE_OTHER
 
@@ -355,9 +332,9 @@ class ObjectNotFoundError(StorageError):
 
 
 class PermissionDeniedError(StorageError):
-    """The storage does not allow it.
+    """The credentials do not allow the request.
 
-    S3 also answers this for an object that is not there, to whoever may not list the bucket.
+    Without permission to list, S3 also answers this for an absent object.
     """
 
     default_kind = ErrorKind.PERMISSION_DENIED
@@ -370,23 +347,15 @@ class PreconditionFailedError(StorageError):
 
 
 class OutcomeUnknownError(StorageError):
-    """A write was sent, and nothing can tell whether it landed.
-
-    Nothing that the write refers to may be cleaned up after this error.
-    """
+    """A write may or may not have landed; do not clean up what it refers to."""
 
     default_kind = ErrorKind.OUTCOME_UNKNOWN
 
 
 class FormatError(IcefloeError):
-    """The bytes of a file are not what the format says.
+    """A file is damaged or not in the format.
 
-    Parameters
-    ----------
-    message
-        The reason, without the name of the file.
-    file
-        The file, as far as the caller knows it: a key, a path or a URL. It leads the message.
+    ``file``, a key, path or URL, is prepended to the message; ``reason`` is the message without it.
     """
 
     default_kind = ErrorKind.DESERIALIZATION
@@ -400,4 +369,4 @@ class FormatError(IcefloeError):
 
 
 class InternalError(IcefloeError):
-    """An invariant of icefloe itself is broken: please report it."""
+    """A bug in icefloe: please report it."""

@@ -1,6 +1,6 @@
-"""The ops log as users read it: what was done to a repository, one entry each.
+"""Public values of the ops log, with Icechunk's names and fields, and ids as text.
 
-The names and fields are Icechunk's, with ids as text. What is stored is `icefloe.model.repo_info`.
+The stored form is `icefloe.model.repo_info.OpsLogEntry`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ __all__ = ["GCSummary", "Update", "UpdateType"]
 
 
 class UpdateType:
-    """What was done: one of the classes below, each with its own fields.
+    """The kind of an update: one of the classes below.
 
-    ``isinstance(update.kind, UpdateType.NewCommit)`` and ``case UpdateType.NewCommit(branch)`` tell
-    them apart.
+    Use ``isinstance(update.kind, UpdateType.NewCommit)`` or ``case UpdateType.NewCommit(branch)``.
     """
 
     __slots__ = ()
@@ -64,7 +63,7 @@ class _BranchDeleted(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _BranchReset(UpdateType):
-    """A branch was made to point at another snapshot."""
+    """A branch was pointed at another snapshot."""
 
     name: str
     previous_snap_id: str
@@ -86,12 +85,12 @@ class _ConfigChanged(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _ExpirationRan(UpdateType):
-    """Snapshots were expired."""
+    """Expiration ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FeatureFlagChanged(UpdateType):
-    """A feature flag was set to a value, or back to its default (None)."""
+    """A feature flag was set, or reset to its default (None)."""
 
     id: int
     new_value: bool | None
@@ -99,12 +98,12 @@ class _FeatureFlagChanged(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _GCRan(UpdateType):
-    """Garbage was collected."""
+    """Garbage collection ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MetadataChanged(UpdateType):
-    """The repository's own metadata changed."""
+    """The metadata of the repository changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class _NewCommit(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _NewDetachedSnapshot(UpdateType):
-    """A snapshot that no branch points at was written."""
+    """A snapshot was written that no branch points at."""
 
     new_snap_id: str
 
@@ -129,7 +128,7 @@ class _RepoInitialized(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _RepoMigrated(UpdateType):
-    """The repository was brought from one version of the format to another."""
+    """The repository was migrated to another spec version."""
 
     from_version: int
     to_version: int
@@ -137,7 +136,7 @@ class _RepoMigrated(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _RepoStatusChanged(UpdateType):
-    """The repository's status was set."""
+    """The status of the repository was set."""
 
     status: RepoStatus
 
@@ -151,14 +150,14 @@ class _TagCreated(UpdateType):
 
 @dataclass(frozen=True, slots=True)
 class _TagDeleted(UpdateType):
-    """A tag was deleted; its name can never be used again."""
+    """A tag was deleted; its name cannot be reused."""
 
     name: str
     previous_snap_id: str
 
 
 for _kind in UpdateType.__subclasses__():
-    # The names of users: in `repr`, and where pickle looks for the class.
+    # The public names, for `repr` and pickle.
     _kind.__name__ = _kind.__name__.removeprefix("_")
     _kind.__qualname__ = f"UpdateType.{_kind.__name__}"
     setattr(UpdateType, _kind.__name__, _kind)
@@ -166,10 +165,10 @@ for _kind in UpdateType.__subclasses__():
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One entry of the ops log.
+    """An entry of the ops log.
 
-    ``backup_path`` names the copy of the repository's state right after it; the newest entry has
-    none, because that state is the present one.
+    ``backup_path`` is the backup of the state after it; the newest entry, the present state, has
+    none.
     """
 
     kind: UpdateType
@@ -178,11 +177,11 @@ class Update:
 
     @classmethod
     def of(cls, update: model.OpsLogEntry) -> Update:
-        """Show an entry to users."""
+        """Make the public value of a stored entry."""
         public = getattr(UpdateType, type(update.kind).__name__)
         values = (getattr(update.kind, field.name) for field in fields(update.kind))
-        return cls(public(*map(_plain, values)), update.updated_at, update.backup_path)
+        return cls(public(*map(_to_public, values)), update.updated_at, update.backup_path)
 
 
-def _plain(value: Any) -> Any:
+def _to_public(value: Any) -> Any:
     return str(value) if isinstance(value, SnapshotId) else value

@@ -1,4 +1,4 @@
-"""What history tells: snapshots, and what changed between them."""
+"""Public values of history: snapshots, diffs and the commit graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["AncestryGraph", "Diff", "History", "ManifestFileInfo", "SnapshotInfo
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SnapshotInfo:
-    """One commit, as history shows it."""
+    """A commit in history."""
 
     id: str
     parent_id: str | None
@@ -28,7 +28,7 @@ class SnapshotInfo:
 
     @classmethod
     def of(cls, info: model.SnapshotInfo) -> SnapshotInfo:
-        """Show a commit to users."""
+        """Make the public value of a commit."""
         parent = None if info.parent_id is None else str(info.parent_id)
         return cls(str(info.id), parent, info.flushed_at, info.message, dict(info.metadata))
 
@@ -42,7 +42,7 @@ class SnapshotInfo:
 
 
 class History(tuple[SnapshotInfo, ...]):
-    """Commits in a row, which a notebook shows as a table: ``History(repo.ancestry(…))``."""
+    """A list of commits, shown as a table in notebooks: ``History(repo.ancestry(…))``."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class History(tuple[SnapshotInfo, ...]):
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileInfo:
-    """One manifest file that a snapshot needs."""
+    """A manifest file of a snapshot."""
 
     id: str
     size_bytes: int
@@ -65,10 +65,10 @@ class ManifestFileInfo:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diff:
-    """What changed: the paths of groups and arrays, and the chunks of arrays.
+    """Differences between snapshots: paths of groups and arrays, and chunks of arrays.
 
-    ``updated_groups`` and ``updated_arrays`` are those whose metadata changed; ``updated_chunks``
-    has chunks that were written or deleted.
+    ``updated_groups`` and ``updated_arrays`` have new metadata; ``updated_chunks`` were written or
+    deleted.
     """
 
     new_groups: set[str] = field(default_factory=set)
@@ -96,14 +96,9 @@ class Diff:
 
 
 class AncestryGraph:
-    """A picture of history: text where it is printed, SVG in a notebook.
+    """A graph of commits, given in any order: text if printed, SVG in notebooks.
 
-    Parameters
-    ----------
-    commits
-        The commits, in any order.
-    plain
-        Whether to do without colours.
+    ``plain`` omits colors.
     """
 
     def __init__(self, commits: Iterable[display.Commit] = (), *, plain: bool = False) -> None:

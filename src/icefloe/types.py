@@ -1,4 +1,4 @@
-"""Small public types: kinds of chunks, sessions and commits, and versions of the format."""
+"""Public enumerations: kinds of chunks, sessions and commits, and spec versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CommitMethod: TypeAlias = Literal["new_commit", "amend"]
 
 
 class SpecVersion(IntEnum):
-    """A version of the format on disk."""
+    """A version of the format."""
 
     v1 = 1
     v2 = 2
@@ -25,15 +25,15 @@ class SpecVersion(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
-        """Refuse what is no version."""
-        known = " or ".join(str(int(one)) for one in cls)
+        """Raise for an unknown version."""
+        known = " or ".join(str(int(version)) for version in cls)
         raise InvalidInputError(
-            f"spec_version is {known}, not {value!r}", kind=ErrorKind.UNSUPPORTED_SPEC_VERSION
+            f"spec_version must be {known}, not {value!r}", kind=ErrorKind.UNSUPPORTED_SPEC_VERSION
         )
 
 
 class ChunkType(Enum):
-    """Where the bytes of a chunk are."""
+    """The kind of storage of a chunk."""
 
     uninitialized = 0
     native = 1
@@ -42,7 +42,7 @@ class ChunkType(Enum):
 
 
 class SessionMode(Enum):
-    """What a session may do: nothing but read, write, or move nodes."""
+    """What a session may do: read, read and write, or move nodes."""
 
     readonly = 0
     writable = 1

@@ -147,7 +147,7 @@ def test_the_depth_limit_is_the_same_for_reading_and_writing() -> None:
     with pytest.raises(InvalidInputError):
         flexbuffers.dumps(nested(flexbuffers.MAX_DEPTH + 1))
     data = bytes(library.Dumps(nested(flexbuffers.MAX_DEPTH + 1)))
-    with pytest.raises(FormatError, match="inside each other"):
+    with pytest.raises(FormatError, match="more than 100 deep"):
         flexbuffers.loads(data, file="f")
 
 
@@ -246,5 +246,5 @@ def test_broken_flexbuffers_are_refused(data: bytes) -> None:
 def test_a_map_with_a_key_twice_is_refused() -> None:
     data = flexbuffers.dumps({"a": 1, "b": 2})
     assert data.count(b"b\x00") == 1
-    with pytest.raises(FormatError, match="a key twice"):
+    with pytest.raises(FormatError, match="duplicate key"):
         flexbuffers.loads(data.replace(b"b\x00", b"a\x00"), file="f")

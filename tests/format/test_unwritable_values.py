@@ -75,8 +75,8 @@ ONE = DimensionShape(1, 1, 1)
     [
         ({"flushed_at": datetime(1969, 12, 31, tzinfo=UTC)}, InvalidInputError, "before 1970"),
         ({"flushed_at": datetime(2025, 1, 1)}, InvalidInputError, "time zone"),  # noqa: DTZ001
-        ({"message": "\ud800"}, InvalidInputError, "half a surrogate pair"),
-        ({"metadata": {"\ud800": 1}}, InvalidInputError, "half a surrogate pair"),
+        ({"message": "\ud800"}, InvalidInputError, "lone surrogate"),
+        ({"metadata": {"\ud800": 1}}, InvalidInputError, "lone surrogate"),
         ({"metadata": {"a": "\ud800"}}, InvalidInputError, "surrogate"),
         ({"metadata": {"a": 2**64}}, InvalidInputError, ""),
         ({"metadata": {"a": {1, 2}}}, InvalidInputError, "set"),
@@ -129,9 +129,9 @@ def test_a_chunk_grid_too_large_for_version_2() -> None:
         (
             {"latest_updates": (OpsLogEntry(FeatureFlagChanged(2**16, new_value=True), TIME),)},
             InvalidInputError,
-            "a id is outside",
+            "id is out of the range",
         ),
-        ({"deleted_tags": frozenset({"\ud800"})}, InvalidInputError, "half a surrogate pair"),
+        ({"deleted_tags": frozenset({"\ud800"})}, InvalidInputError, "lone surrogate"),
     ],
 )
 def test_repo_infos(changes: Mapping[str, Any], error: type[IcefloeError], reason: str) -> None:

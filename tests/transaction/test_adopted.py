@@ -109,7 +109,7 @@ def test_chunks_that_are_there_are_not_covered(repository: icefloe.Repository) -
     with repository.transaction("main", message="fill") as store:
         zarr.open_array(store, path="a")[2] = 7
     session = repository.writable_session("main")
-    with pytest.raises(InvalidInputError, match="other manifests have chunks there"):
+    with pytest.raises(InvalidInputError, match="overlaps another manifest"):
         adopt(session, (2, 4))
 
 
@@ -145,7 +145,7 @@ def test_forks_do_not_bring_them(repository: icefloe.Repository) -> None:
     session = repository.writable_session("main")
     fork = session.fork()
     adopt(fork, (0, 2))
-    with pytest.raises(SessionStateError, match="only the session that commits"):
+    with pytest.raises(SessionStateError, match="only the committing session"):
         session.merge(fork)
 
 

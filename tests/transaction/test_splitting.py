@@ -27,7 +27,13 @@ from icefloe.model.node import (
 from icefloe.model.path import Path
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from icefloe.transaction.splitting import WHOLE, find_cell_boxes, find_cells, matches, split_sizes
+from icefloe.transaction.splitting import (
+    WHOLE_DIMENSION,
+    compute_split_sizes,
+    find_cell_boxes,
+    find_cells,
+    matches,
+)
 from support.zarr_nodes import array, contents, get, group, put
 
 _If = ManifestSplitCondition
@@ -66,13 +72,20 @@ def test_first_rule_that_names_a_dimension_counts() -> None:
         _If.AnyArray(): {_Dim.DimensionName("^t"): 8},
     }
     config = ManifestSplittingConfig.from_dict(rules)
-    assert split_sizes(config, Path("/x"), _array("time", "lat", "lon")) == (3, 7, 4)
-    assert split_sizes(config, Path("/x"), _array(None, None, None, "t")) == (WHOLE, 7, 4, 3)
-    assert split_sizes(config, Path("/g/x"), _array("time")) == (3,)
-    assert split_sizes(config, Path("/y"), _array("lat", "t")) == (WHOLE, 8)
-    assert split_sizes(config, Path("/other"), _array("lat", "t")) == (1, 1)
-    assert split_sizes(config, Path("/x"), _array()) == ()
-    assert split_sizes(ManifestSplittingConfig(), Path("/x"), _array("t")) == (WHOLE,)
+    assert compute_split_sizes(config, Path("/x"), _array("time", "lat", "lon")) == (3, 7, 4)
+    assert compute_split_sizes(config, Path("/x"), _array(None, None, None, "t")) == (
+        WHOLE_DIMENSION,
+        7,
+        4,
+        3,
+    )
+    assert compute_split_sizes(config, Path("/g/x"), _array("time")) == (3,)
+    assert compute_split_sizes(config, Path("/y"), _array("lat", "t")) == (WHOLE_DIMENSION, 8)
+    assert compute_split_sizes(config, Path("/other"), _array("lat", "t")) == (1, 1)
+    assert compute_split_sizes(config, Path("/x"), _array()) == ()
+    assert compute_split_sizes(ManifestSplittingConfig(), Path("/x"), _array("t")) == (
+        WHOLE_DIMENSION,
+    )
 
 
 def test_bad_regular_expressions() -> None:
@@ -87,7 +100,7 @@ def test_bad_regular_expressions() -> None:
 def test_cells(data: st.DataObject, ndim: int) -> None:
     """Chunks lie in the cells that division says, and extents touch the cells of their chunks."""
     grid = data.draw(st.tuples(*[st.integers(1, 5)] * ndim))
-    sizes = data.draw(st.tuples(*[st.integers(1, 6) | st.just(WHOLE)] * ndim))
+    sizes = data.draw(st.tuples(*[st.integers(1, 6) | st.just(WHOLE_DIMENSION)] * ndim))
     every = list(product(*map(range, grid)))
     cells = find_cells(np.array(every, np.uint32).reshape(len(every), ndim), sizes)
     assert [tuple(cell) for cell in cells.tolist()] == [
@@ -120,7 +133,7 @@ def test_grids_with_more_cells_than_numbers(spec_version: int) -> None:
     corners = list(product((0, _HUGE - 1), repeat=3))
     storage = MemoryStorage()
     Repository.create(storage, spec_version=spec_version)
-    for number, size in enumerate([WHOLE, 1, 1000, 1]):
+    for number, size in enumerate([WHOLE_DIMENSION, 1, 1000, 1]):
         rules = ManifestSplittingConfig.from_dict({_If.AnyArray(): {_Dim.Any(): size}})
         config = RepositoryConfig(manifest=Rules(splitting=rules))
         session = Repository.open(storage, config).writable_session("main")

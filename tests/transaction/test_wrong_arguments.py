@@ -78,8 +78,8 @@ _WRONG_METADATA: list[tuple[Any, str]] = [
     ({"a": "\ud800"}, "'a' cannot be stored"),
     ({"a": {"b": {1: 2}}}, "'a' cannot be stored"),
     ({"\ud800": 1}, "surrogate"),
-    ({1: 2}, "1 is none"),
-    ({1: 2, "a": 3}, "1 is none"),
+    ({1: 2}, "must be a str, not 1"),
+    ({1: 2, "a": 3}, "must be a str, not 1"),
     ([1], "a mapping"),
     ([("a", 1)], "a mapping"),
     ("text", "a mapping"),
@@ -297,5 +297,5 @@ def test_a_version_that_there_is_not(wrong: Any) -> None:
         storage,
         lambda: Repository.create(storage, spec_version=wrong),
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        f"spec_version is 1 or 2, not {wrong!r}",
+        f"spec_version must be 1 or 2, not {wrong!r}",
     )

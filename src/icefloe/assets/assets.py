@@ -1,4 +1,4 @@
-"""The immutable files of a repository as values: fetched, decoded, kept, encoded, written."""
+"""The immutable files of a repository as values: fetch, decode, cache, encode, write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The configuration counts references and nodes; memory is what runs out. This is what they take.
+# The configuration limits numbers of items; caches limit bytes. These are the sizes of items.
 _BYTES_PER_REF = 64
 _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
@@ -55,7 +55,7 @@ _MANIFEST_FILE_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
-    """Fetch a metadata file; one that is larger than its kind can be is refused unread."""
+    """Fetch a metadata file; refuse one above ``max_bytes`` unread."""
     try:
         return storage.get(key, max_bytes=max_bytes)
     except StorageError as error:
@@ -66,14 +66,14 @@ def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SI
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """A file that is ready to be written."""
+    """An encoded file, to be written."""
 
     key: str
     data: bytes
 
 
 class LoadedManifest:
-    """A manifest in memory, and the finders of those of its arrays that were asked for."""
+    """A manifest in memory, with indexes of the arrays that were read."""
 
     __slots__ = ("_finders", "manifest")
 
@@ -81,8 +81,8 @@ class LoadedManifest:
         self.manifest = manifest
         self._finders: dict[NodeId, RefFinder | None] = {}
 
-    def finder(self, node_id: NodeId) -> RefFinder | None:
-        """Return what finds the chunks of one array, None if the manifest has none of it."""
+    def get_finder(self, node_id: NodeId) -> RefFinder | None:
+        """Return the index of the chunks of an array, or None if the manifest has none."""
         try:
             return self._finders[node_id]
         except KeyError:
@@ -92,12 +92,11 @@ class LoadedManifest:
 
 
 class Assets:
-    """Typed access to one repository's files; what is not in memory is one request.
+    """Typed access to the files of a repository; an uncached file is one request.
 
-    Each file tells its own version, so that a repository may mix them; ``spec_version`` is the one
-    that is written. Files are written under fresh random ids and never replaced, so that whatever
-    is in memory stays true. (Icechunk's expiration replaces snapshots of version 1, by ones that
-    differ in nothing but their parent.)
+    Each file records its version, so a repository may mix them; ``spec_version`` is that of new
+    files. Files have random ids and are never replaced, so caches stay valid. (Expiration in
+    generation v1 replaces the parent of a snapshot, and nothing else.)
     """
 
     def __init__(
@@ -112,19 +111,19 @@ class Assets:
         self.spec_version = spec_version
         limits = CachingConfig() if caching is None else caching
         self._trees: Cache[SnapshotId, Tree] = Cache(
-            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _tree_size
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _get_tree_size
         )
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
-            # Finders, made later, number the rows: eight bytes for each.
+            # Finders, made later, take eight bytes for each row.
             lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
         )
-        # Manifests that are edited are not read, and kept as the files that they are.
+        # Manifests that are only edited are cached as files.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
             min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MANIFEST_FILE_BYTES), len
         )
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
-            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _log_size
+            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _get_log_size
         )
         self.chunks = ChunkReader(storage, limits.effective_num_bytes_chunks)
         self._threads = min(_MAX_THREADS, max_concurrent_requests)
@@ -132,7 +131,7 @@ class Assets:
         self._pool_lock = threading.Lock()
 
     def fetch_tree(self, snapshot_id: SnapshotId) -> Tree:
-        """Fetch a snapshot, with an index of its nodes."""
+        """Fetch a snapshot with an index of its nodes."""
         return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
@@ -140,13 +139,13 @@ class Assets:
         return self.fetch_tree(snapshot_id).snapshot
 
     def load_manifest(self, manifest_id: ManifestId) -> LoadedManifest:
-        """Fetch a manifest, for looking up single chunks in it."""
+        """Fetch a manifest for lookups of single chunks."""
         return self._manifests.get(
             manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
         )
 
     def has_manifest(self, manifest_id: ManifestId) -> bool:
-        """Whether a manifest is in memory."""
+        """Whether a manifest is cached."""
         return manifest_id in self._manifests
 
     def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
@@ -154,20 +153,20 @@ class Assets:
         return self.load_manifest(manifest_id).manifest
 
     def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
-        """Fetch the log of what a snapshot changed."""
+        """Fetch the transaction log of a snapshot."""
         return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
 
     def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
-        """Make the file of a snapshot."""
+        """Encode a snapshot."""
         data = encode_snapshot(snapshot, spec_version=self.spec_version)
         return EncodedFile(snapshot_key(snapshot.id), data)
 
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
     ) -> tuple[ManifestFileInfo, EncodedFile]:
-        """Make the file of a manifest, and what a snapshot must know of it.
+        """Encode a manifest; return its entry for the snapshot, too.
 
-        Readers trust the size in it: the reference implementation fetches that many bytes.
+        Icechunk fetches exactly the recorded number of bytes.
         """
         data = encode_manifest(
             manifest, spec_version=self.spec_version, location_compression=location_compression
@@ -178,9 +177,9 @@ class Assets:
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
     ) -> tuple[ManifestFileInfo, EncodedFile] | Manifest:
-        """Make the file of a manifest with some references of its one array replaced.
+        """Encode a manifest of one array with some references replaced, by editing its file.
 
-        Returns the manifest as it was if its file has to be made from its references.
+        Returns the previous manifest if its file cannot be edited.
         """
         file = self._fetch_manifest_file(before.id)
         root = self._open_manifest(before.id, file)
@@ -195,16 +194,16 @@ class Assets:
         return info, EncodedFile(manifest_key(changes.id), data)
 
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
-        """Make the file of a transaction log."""
+        """Encode a transaction log."""
         data = encode_transaction_log(log, spec_version=self.spec_version)
         return EncodedFile(transaction_log_key(log.id), data)
 
     def write(self, file: EncodedFile) -> None:
-        """Write a file under its fresh name."""
+        """Write a file with a fresh id."""
         self.storage.put(file.key, file.data, Fresh())
 
     def publish(self, file: EncodedFile) -> None:
-        """Write a file that people may be told of; it and all before it are safe on disk then."""
+        """Write a file, and make it and all files written before durable."""
         self.storage.put(file.key, file.data, Create())
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -214,13 +213,13 @@ class Assets:
     def write_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
     ) -> ManifestFileInfo:
-        """Write a manifest; returns what a snapshot must know of it."""
+        """Write a manifest; return its entry for the snapshot."""
         info, file = self.encode_manifest(manifest, location_compression)
         self.write(file)
         return info
 
     def write_transaction_log(self, log: TransactionLog) -> None:
-        """Write the log of what a snapshot changed."""
+        """Write a transaction log."""
         self.write(self.encode_transaction_log(log))
 
     def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
@@ -228,27 +227,27 @@ class Assets:
         self.storage.put(chunk_key(chunk_id), data, Fresh())
 
     async def write_chunk_async(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
-        """Do as `write_chunk`, without keeping the event loop from others."""
+        """Write a chunk file, without blocking the event loop."""
         await self.storage.put_async(chunk_key(chunk_id), data)
 
-    def keep(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
-        """Keep what was just written, as if it had been fetched."""
+    def cache(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
+        """Cache a snapshot and manifests that were just written."""
         self._trees.put(tree.snapshot.id, tree)
         for manifest in manifests:
             self._manifests.put(manifest.id, LoadedManifest(manifest))
 
     def run_concurrently(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that waits for the storage on each item, many at the same time.
+        """Call a function that does I/O on each item, in threads; return the results in order.
 
-        All calls end before this does; the first error in the order of the items is raised.
+        Waits for all calls, then raises the first error in the order of the items.
         """
-        listed = list(items)
-        if len(listed) < 2 or self.storage.is_low_latency:
-            return [function(item) for item in listed]
+        arguments = list(items)
+        if len(arguments) < 2 or self.storage.is_low_latency:
+            return [function(item) for item in arguments]
         with self._pool_lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="icefloe")
-        futures = [self._pool.submit(function, item) for item in listed]
+        futures = [self._pool.submit(function, item) for item in arguments]
         errors = [future.exception() for future in futures]
         if first := next((error for error in errors if error is not None), None):
             raise first
@@ -265,8 +264,10 @@ class Assets:
         return read_manifest(self._open_manifest(manifest_id, file))
 
     def _fetch_manifest_file(self, manifest_id: ManifestId) -> bytes | memoryview:
-        kept = self._manifest_files.find(manifest_id)
-        return fetch_file(self.storage, manifest_key(manifest_id)).data if kept is None else kept
+        cached = self._manifest_files.find(manifest_id)
+        if cached is not None:
+            return cached
+        return fetch_file(self.storage, manifest_key(manifest_id)).data
 
     def _open_manifest(self, manifest_id: ManifestId, file: bytes | memoryview) -> Tables:
         key = manifest_key(manifest_id)
@@ -281,15 +282,15 @@ class Assets:
         return log
 
 
-def _tree_size(tree: Tree) -> int:
+def _get_tree_size(tree: Tree) -> int:
     return sum(len(node.user_data) + _BYTES_PER_NODE for node in tree.snapshot.nodes)
 
 
-def _log_size(log: TransactionLog) -> int:
+def _get_log_size(log: TransactionLog) -> int:
     return int(log.updated_chunks.coords.nbytes) + 200
 
 
 def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:
-    """Refuse a whole, valid file that is not the one its name says."""
+    """Raise if a valid file has another id than its key."""
     if found != expected:
-        raise FormatError(f"holds {found}: files were mixed up or renamed", file=key)
+        raise FormatError(f"holds {found}: files were swapped or renamed", file=key)

@@ -1,4 +1,4 @@
-"""A cache that is bounded in bytes and fetches each thing once, however many ask at a time."""
+"""LRU cache, bounded in bytes, with single-flight loading."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Keeps what was used last, up to a number of bytes; with no bytes it keeps nothing.
-
-    Parameters
-    ----------
-    max_bytes
-        How much may be kept.
-    size_of
-        How many bytes a value takes.
-    """
+    """LRU cache of at most ``max_bytes``; ``size_of`` returns the size of a value in bytes."""
 
     def __init__(self, max_bytes: int, size_of: Callable[[V], int]) -> None:
         self._max_bytes = max_bytes
@@ -35,17 +27,17 @@ class Cache(Generic[K, V]):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are kept now."""
+        """The size of all cached values, in bytes."""
         return self._nbytes
 
     def __contains__(self, key: K) -> bool:
         return key in self._values
 
     def get(self, key: K, load: Callable[[], V]) -> V:
-        """Return a value, from ``load`` if it is not here; of many who ask, one loads.
+        """Return a value, from ``load`` if it is not cached.
 
-        Those who ask while it loads get what it returns, also if that is too large to be kept, or
-        what it raises.
+        Single-flight: concurrent callers share one load, its value, even if too large to cache, and
+        its error.
         """
         with self._lock:
             found = self._values.get(key)
@@ -54,22 +46,22 @@ class Cache(Generic[K, V]):
                 return found[0]
             loading = self._loading.get(key)
             if loading is None:
-                mine = self._loading[key] = Future[V]()
+                future = self._loading[key] = Future[V]()
         if loading is not None:
             return loading.result()
         try:
             value = load()
             self.put(key, value)
         except BaseException as error:
-            self._done(key)
-            mine.set_exception(error)
+            self._end_load(key)
+            future.set_exception(error)
             raise
-        self._done(key)
-        mine.set_result(value)
+        self._end_load(key)
+        future.set_result(value)
         return value
 
     def find(self, key: K) -> V | None:
-        """Return a value if it is here."""
+        """Return a value if it is cached, else None."""
         with self._lock:
             found = self._values.get(key)
             if found is None:
@@ -78,7 +70,7 @@ class Cache(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value; the ones that were not used for longest make room."""
+        """Cache a value, evicting the least recently used ones."""
         size = self._size_of(value)
         with self._lock:
             if size > self._max_bytes or key in self._values:
@@ -89,6 +81,6 @@ class Cache(Generic[K, V]):
                 _, (_, freed) = self._values.popitem(last=False)
                 self._nbytes -= freed
 
-    def _done(self, key: K) -> None:
+    def _end_load(self, key: K) -> None:
         with self._lock:
             del self._loading[key]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from icefloe.containers.authorization import AsRepository
 from icefloe.containers.locations import Location
 from icefloe.errors import ErrorKind, InternalError, InvalidInputError
-from icefloe.model.containers import ObjectStoreConfig, bucket_in
+from icefloe.model.containers import ObjectStoreConfig, get_bucket
 from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import azure_storage, gcs_storage, http_storage
 from icefloe.storage.credentials import (
@@ -114,7 +114,7 @@ def _make_unsigned(
     store: AnyObjectStoreConfig, location: Location, home: Place | None
 ) -> ObjectStorage:
     """Make the storage of a container before anything is said about credentials."""
-    bucket = bucket_in(store, location.authority)
+    bucket = get_bucket(store, location.authority)
     match store:
         case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
             return _in_region(new_s3(_with_scheme(options), bucket, None), home)

@@ -1,1 +1,4 @@
-"""Bytes to model and back: every file of a repository that is not a chunk."""
+"""Codecs: bytes of files to model values and back, no I/O.
+
+A codec is named after the model module that it encodes: `format.snapshot` encodes `model.snapshot`.
+"""

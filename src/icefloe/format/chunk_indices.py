@@ -1,4 +1,4 @@
-"""Chunk indices in flatbuffers, by columns: what manifests and transaction logs share."""
+"""Columnar codec of chunk indices, which manifests and transaction logs share."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from icefloe.format.schema import Field
 
 BLOCK_ROWS = 1 << 15
-"""Rows read at once: temporaries of this many numbers stay in the processor's cache."""
+"""Rows per block, such that temporaries stay in the processor's cache."""
 
 MAX_DIMENSIONS = 255
-"""Dimensions are handled one after the other. No array library goes beyond 64 of them."""
+"""Bounds the work on untrusted files; no array library supports more than 64 dimensions."""
 
 TAIL_COUNT, TAIL_COORDS = "(index count)", "(index coords)"
 
 
 class IndexReader:
-    """Collects chunk coordinates block by block; manifests and transaction logs share it."""
+    """Reads chunk coordinates block by block."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class IndexReader:
     ) -> None:
         self._field = field
         rows = np.diff(splits)
-        # The first row of each array tells its number of dimensions; the others are checked
-        # against it, so that memory is bounded before it is taken.
+        # The first row of each array gives its number of dimensions, and bounds the allocation;
+        # the other rows are checked against it.
         self.ndims = np.zeros(len(rows), np.int64)
         heads = Tables(buffer, positions[splits[:-1][rows > 0]], name)
         self.ndims[rows > 0] = heads.vectors(field, 4).count
-        widest = int(self.ndims.max(initial=0))
-        if widest > MAX_DIMENSIONS:
-            buffer.fail(f"{name}: an array of {widest} dimensions; the limit is {MAX_DIMENSIONS}")
+        max_ndim = int(self.ndims.max(initial=0))
+        if max_ndim > MAX_DIMENSIONS:
+            buffer.fail(f"{name}: an array of {max_ndim} dimensions; the limit is {MAX_DIMENSIONS}")
         total = int((rows * self.ndims).sum())
         if total * 4 > buffer.size:
             buffer.fail(f"{name}: {field.name} vectors overlap each other")
@@ -58,13 +58,13 @@ class IndexReader:
         self._row_ndims = np.repeat(self.ndims, rows) if self._ndim is None else None
 
     def read_block(self, block: Tables) -> None:
-        """Read the coordinates of the next tables."""
+        """Read the coordinates of the next block."""
         spans = block.vectors(self._field, 4)
         rows, begin = len(block), block.first_row
         expected = self._ndim if self._row_ndims is None else self._row_ndims[begin : begin + rows]
         if not (spans.count == expected).all():
             row = begin + int(np.argmax(spans.count != expected))
-            block.buffer.fail(f"{block.name} {row} has another number of dimensions than its array")
+            block.buffer.fail(f"{block.name} {row} differs from its array in number of dimensions")
         if self._ndim is None:
             _, values = block.numbers(spans, "<u4")
             self.coords[self._filled : self._filled + len(values)] = values
@@ -76,13 +76,13 @@ class IndexReader:
 
 
 def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> None:
-    """Check that the chunk indices of each array ascend."""
+    """Raise if the chunk indices of an array are not sorted and distinct."""
     if not is_sorted(indices):
         buffer.fail(f"its {what} are not sorted by chunk index, or one comes twice")
 
 
 def find_repeated(indices: ChunkIndexColumns) -> NDArray[np.int64]:
-    """Return the rows that have the same array and the same chunk index as the row before."""
+    """Return the rows with the same array and chunk index as the previous row."""
     starts, rows = indices.coord_starts, np.diff(indices.splits).tolist()
     found = [np.zeros(0, np.int64)]
     for position, first in enumerate(indices.splits[:-1].tolist()):
@@ -92,8 +92,8 @@ def find_repeated(indices: ChunkIndexColumns) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def without_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIndexColumns:
-    """Drop some rows."""
+def drop_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIndexColumns:
+    """Drop rows."""
     kept = np.ones(len(indices), bool)
     kept[rows] = False
     ndims = np.repeat(indices.ndims, np.diff(indices.splits))
@@ -102,13 +102,13 @@ def without_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIn
 
 
 def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> ChunkIndexColumns:
-    """Put the chunk indices of each array in order, where they are not."""
+    """Sort the chunk indices of each array."""
     if is_sorted(indices):
         return indices
     rows, coords = np.diff(indices.splits), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
     for ndim in distinct(indices.ndims[indices.ndims > 0]):
-        # All arrays of one rank at once, so that thousands of small ones cost no more than one.
+        # All arrays of one rank at once: there may be thousands of small ones.
         is_of_rank = indices.ndims == ndim
         here = np.repeat(is_of_rank, rows * indices.ndims)
         matrix = coords[here].reshape(-1, int(ndim))
@@ -122,8 +122,8 @@ def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> C
 
 
 def is_sorted(indices: ChunkIndexColumns) -> bool:
-    """Whether the chunk indices of each array ascend, none of them twice."""
-    # Array by array would be slow for thousands of small ones: arrays of one rank go together.
+    """Whether the chunk indices of each array are sorted and distinct."""
+    # All arrays of one rank at once: there may be thousands of small ones.
     starts = indices.coord_starts
     rows = np.diff(indices.splits)
     for ndim in distinct(indices.ndims[rows > 0]):
@@ -134,35 +134,35 @@ def is_sorted(indices: ChunkIndexColumns) -> bool:
             pieces = [indices.coords[starts[array] : starts[array + 1]] for array in arrays]
             flat = np.concatenate(pieces)
         ends = np.cumsum(rows[arrays])
-        if not _ascends(flat.reshape(int(ends[-1]), int(ndim)), ends):
+        if not _is_ascending(flat.reshape(int(ends[-1]), int(ndim)), ends):
             return False
     return True
 
 
-def _ascends(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
+def _is_ascending(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
     for begin in range(0, len(matrix) - 1, BLOCK_ROWS):
         end = min(begin + BLOCK_ROWS, len(matrix) - 1)
         result = is_ascending(matrix[begin:end], matrix[begin + 1 : end + 1])
         inner = slice(*np.searchsorted(ends, (begin + 1, end + 1)))
-        result[ends[inner] - 1 - begin] = True  # from one array to the next there is no order
+        result[ends[inner] - 1 - begin] = True  # no order across arrays
         if not result.all():
             return False
     return True
 
 
 def index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
-    """Describe the room that a record needs behind its table for chunk indices."""
-    widest = int(indices.ndims.max(initial=0))
-    if widest > MAX_DIMENSIONS:
+    """Return the tail columns of a record that hold chunk indices."""
+    max_ndim = int(indices.ndims.max(initial=0))
+    if max_ndim > MAX_DIMENSIONS:
         raise FormatError(
-            f"an array of {widest} dimensions; the limit is {MAX_DIMENSIONS}",
+            f"an array of {max_ndim} dimensions; the limit is {MAX_DIMENSIONS}",
             kind=ErrorKind.SERIALIZATION,
         )
-    return [(TAIL_COUNT, "<u4", 1), (TAIL_COORDS, "<u4", widest)]
+    return [(TAIL_COUNT, "<u4", 1), (TAIL_COORDS, "<u4", max_ndim)]
 
 
 def fill_coords(block: Records, field: Field, indices: ChunkIndexColumns, rows: slice) -> None:
-    """Write the chunk indices of some rows behind their tables, and point the field at them."""
+    """Write the chunk indices of rows to the tails of their records, and point a field at them."""
     block.aim(field, block.tail(TAIL_COUNT))
     counts, matrix = block.array[TAIL_COUNT], block.array[TAIL_COORDS]
     arrays = slice(

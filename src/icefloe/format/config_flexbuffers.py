@@ -1,7 +1,7 @@
-"""The repository configuration as FlexBuffers: the ``config`` field of v2's ``repo`` object.
+"""FlexBuffers codec of the configuration: the ``config`` field of the file ``repo`` (v2).
 
-The reference implementation's layout: a section is a map with all its fields, unset ones null; a
-case without content is a string, any other a map of one entry; pairs are vectors.
+The layout is Icechunk's: a section is a map of all its fields, unset ones null; a case without
+content is a string, any other case a map of one entry; pairs are vectors.
 """
 
 from __future__ import annotations
@@ -10,33 +10,25 @@ from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import flexbuffers
-from icefloe.format.config_tree import from_tree, to_tree, without_variants
+from icefloe.format.config_tree import flatten_variants, from_tree, to_tree
 
 if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
 
 
 def loads(data: bytes | memoryview, *, file: str = "repo") -> RepositoryConfig:
-    """Decode the configuration in a ``repo`` object.
-
-    Raises
-    ------
-    FormatError
-        If the bytes are not a FlexBuffer within its bounds, or not a configuration.
-    """
+    """Decode a configuration; raise `FormatError` if the bytes are not a valid one."""
     try:
         tree = flexbuffers.loads(data, file=file)
-    except FormatError as e:
-        raise FormatError(e.reason, file=file, kind=ErrorKind.CONFIG_DESERIALIZATION) from e
+    except FormatError as error:
+        kind = ErrorKind.CONFIG_DESERIALIZATION
+        raise FormatError(error.reason, file=file, kind=kind) from error
     return from_tree(tree, file=file)
 
 
 def dumps(config: RepositoryConfig) -> bytes:
-    """Encode a configuration for a ``repo`` object.
+    """Encode a configuration.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is too deep to be read again, or its unknown fields are not plain values.
+    Raises `InvalidInputError` if it is nested too deeply or has unknown fields that are not JSON.
     """
-    return flexbuffers.dumps(without_variants(to_tree(config)))
+    return flexbuffers.dumps(flatten_variants(to_tree(config)))

@@ -1,15 +1,13 @@
-"""The repository configuration as a tree of plain values, which YAML and FlexBuffers then write.
+"""The configuration as a tree of plain values, which YAML and FlexBuffers encode.
 
-The reference implementation derives its encodings from its types, so this module does too: the
-fields of a section become the entries of a map under their own names, and only sum types need a
-table that says how each case is spelled. A case without content is its name; any other is a
-`Variant`, which YAML writes as a tag and FlexBuffers as a map of one entry.
+Icechunk derives its encodings from its types, and so does this module: the fields of a section
+become entries of a map, and only sum types need a table of the names of their cases. A case without
+content is its name; any other is a `Variant`, which YAML writes as a tag and FlexBuffers as a map
+of one entry.
 
-Fields that no section knows are kept as they are, in `Persisted.unknown`, and written again.
-Whatever the tree, `from_tree` returns a configuration or raises `FormatError` with the path of the
-field. A container that breaks the rules for containers is kept, see
-`VirtualChunkContainer.from_persisted`: the reference implementation keeps it as well, and neither
-reads through it.
+Unknown fields are kept in `Persisted.unknown` and written again. For any tree, `from_tree` returns
+a configuration or raises `FormatError` with the path of the field. An invalid container is kept but
+never read from, as in Icechunk; see `VirtualChunkContainer.from_persisted`.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from icefloe.model.config_section import (
     ABSENT_IF_UNSET,
     Persisted,
     field_types,
+    find_problem,
     is_optional,
-    problem_with,
     without_none,
 )
 from icefloe.model.containers import (
@@ -39,14 +37,14 @@ from icefloe.model.containers import (
 )
 
 MAX_DEPTH: Final = 100
-"""How many containers may stand inside each other: a chain of conditions is all that goes deep."""
+"""The maximum nesting; only chains of conditions nest deeply."""
 
 P = TypeVar("P", bound=Persisted)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A case of a sum type, and what it holds."""
+    """A case of a sum type, with its content."""
 
     name: str
     value: Tree
@@ -55,20 +53,20 @@ class Variant:
 Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | Variant | None"
 
 
-def without_variants(tree: Tree) -> Any:
-    """Write each case as a map of one entry, as FlexBuffers and JSON have it."""
+def flatten_variants(tree: Tree) -> Any:
+    """Turn each variant into a map of one entry, as in FlexBuffers and JSON."""
     match tree:
         case Variant(name, value):
-            return {name: without_variants(value)}
+            return {name: flatten_variants(value)}
         case dict():
-            return {key: without_variants(value) for key, value in tree.items()}
+            return {key: flatten_variants(value) for key, value in tree.items()}
         case list():
-            return [without_variants(item) for item in tree]
+            return [flatten_variants(item) for item in tree]
     return tree
 
 
 class _Content(Enum):
-    """What stands under the name of a case."""
+    """The content of a case."""
 
     NOTHING = "nothing"
     ITS_ONE_FIELD = "its one field"
@@ -145,40 +143,29 @@ _PERSISTED_NAMES: Final = {"from_bound": "from", "to_bound": "to"}
 
 
 def to_tree(config: RepositoryConfig) -> dict[str, Tree]:
-    """Turn a configuration into a tree.
+    """Encode a configuration as a tree; raise `InvalidInputError` if it is nested too deeply.
 
-    Every field that Icechunk has is there, unset ones as None; ours are there where they are set.
-
-    Raises
-    ------
-    InvalidInputError
-        If its conditions stand too deep inside each other for a reader.
+    Fields of Icechunk are always present, unset ones as None; fields of icefloe only if set.
     """
     return _encode_fields(config, 1)
 
 
 def from_tree(tree: Tree, *, file: str) -> RepositoryConfig:
-    """Turn a tree into a configuration.
-
-    Raises
-    ------
-    FormatError
-        If a known field holds what it cannot hold, or one that must be there is missing.
-    """
-    return _Decoder(file).fields(RepositoryConfig, tree, "")
+    """Decode a tree; raise `FormatError` if a field is invalid or a required one is missing."""
+    return _Decoder(file).decode_fields(RepositoryConfig, tree, "")
 
 
-def _persisted_names(section: type[Persisted]) -> Mapping[str, str]:
+def _get_persisted_names(section: type[Persisted]) -> Mapping[str, str]:
     return {_PERSISTED_NAMES.get(name, name): name for name in field_types(section)}
 
 
-def _absent_if_unset(section: type[Persisted]) -> frozenset[str]:
+def _find_absent_if_unset(section: type[Persisted]) -> frozenset[str]:
     return frozenset(
         item.name for item in fields(section) if item.metadata.items() >= ABSENT_IF_UNSET.items()
     )
 
 
-def _required_fields(section: type[Persisted]) -> frozenset[str]:
+def _find_required_fields(section: type[Persisted]) -> frozenset[str]:
     return frozenset(
         item.name
         for item in fields(section)
@@ -189,8 +176,8 @@ def _required_fields(section: type[Persisted]) -> frozenset[str]:
 def _encode(value: Any, depth: int) -> Tree:
     if depth > MAX_DEPTH:
         raise InvalidInputError(
-            f"more than {MAX_DEPTH} parts of the configuration inside each other: join conditions "
-            "with or_conditions and and_conditions instead of nesting them",
+            f"the configuration is nested more than {MAX_DEPTH} deep: join conditions with "
+            "or_conditions and and_conditions instead of nesting them",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     if isinstance(value, Enum):
@@ -222,17 +209,17 @@ def _encode_case(case: _Case, value: Any, depth: int) -> Tree:
 
 
 def _encode_fields(value: Persisted, depth: int) -> dict[str, Tree]:
-    names = _persisted_names(type(value))
+    names = _get_persisted_names(type(value))
     known = {
         key: _encode(getattr(value, name), depth + 1)
         for key, name in names.items()
-        if getattr(value, name) is not None or name not in _absent_if_unset(type(value))
+        if getattr(value, name) is not None or name not in _find_absent_if_unset(type(value))
     }
     return {**known, **{key: item for key, item in value.unknown.items() if key not in known}}
 
 
 class _Decoder:
-    """Turns trees into values of a type; ``path`` is where in the file the tree stands."""
+    """Decodes trees into values of a type; ``path`` is the path of the tree in the file."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -241,71 +228,71 @@ class _Decoder:
         where = f"{path}: " if path else ""
         return FormatError(where + reason, file=self._file, kind=ErrorKind.CONFIG_DESERIALIZATION)
 
-    def value(self, hint: Any, tree: Tree, path: str) -> Any:
+    def decode(self, hint: Any, tree: Tree, path: str) -> Any:
         if tree is None and is_optional(hint):
             return None
         hint = without_none(hint)
         if hint in _SUM_TYPES:
-            return self.case(hint, tree, path)
+            return self.decode_case(hint, tree, path)
         match typing.get_origin(hint):
             case origin if origin is tuple:
-                return self.items(typing.get_args(hint), tree, path)
+                return self.decode_items(typing.get_args(hint), tree, path)
             case origin if origin is Mapping:
                 _, item_hint = typing.get_args(hint)
                 return {
-                    key: self.value(item_hint, item, f"{path}[{key!r}]")
-                    for key, item in self.entries(tree, path).items()
+                    key: self.decode(item_hint, item, f"{path}[{key!r}]")
+                    for key, item in self.require_map(tree, path).items()
                 }
             case None if issubclass(hint, Persisted):
-                return self.fields(hint, tree, path)
+                return self.decode_fields(hint, tree, path)
             case None if issubclass(hint, Enum):
-                return self.member(hint, tree, path)
-        problem = problem_with(hint, tree)
+                return self.decode_member(hint, tree, path)
+        problem = find_problem(hint, tree)
         if problem is not None:
             raise self._bad(path, problem)
         return tree
 
-    def entries(self, tree: Tree, path: str) -> dict[str, Tree]:
+    def require_map(self, tree: Tree, path: str) -> dict[str, Tree]:
         if not isinstance(tree, dict):
-            raise self._bad(path, f"a map is needed, not {_kind_of(tree)}")
+            raise self._bad(path, f"a map is needed, not {_describe(tree)}")
         return tree
 
-    def items(self, hints: tuple[Any, ...], tree: Tree, path: str) -> tuple[Any, ...]:
+    def decode_items(self, hints: tuple[Any, ...], tree: Tree, path: str) -> tuple[Any, ...]:
         if not isinstance(tree, list):
-            raise self._bad(path, f"a list is needed, not {_kind_of(tree)}")
+            raise self._bad(path, f"a list is needed, not {_describe(tree)}")
         if hints[-1] is Ellipsis:
             hints = (hints[0],) * len(tree)
         elif len(hints) != len(tree):
             raise self._bad(path, f"{len(hints)} items are needed, not {len(tree)}")
         pairs = zip(hints, tree, strict=True)
-        return tuple(self.value(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(pairs))
+        return tuple(self.decode(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(pairs))
 
-    def member(self, hint: type[Enum], tree: Tree, path: str) -> Enum:
+    def decode_member(self, hint: type[Enum], tree: Tree, path: str) -> Enum:
         name = tree.name if isinstance(tree, Variant) and tree.value is None else tree
         for member in hint:
             if _ENUM_NAMES[member] == name:
                 return member
         names = ", ".join(_ENUM_NAMES[member] for member in hint)
-        raise self._bad(path, f"one of {names} is needed, not {_shown(tree)}")
+        raise self._bad(path, f"one of {names} is needed, not {_quote(tree)}")
 
-    def fields(self, section: type[P], tree: Tree, path: str) -> P:
-        names, hints = _persisted_names(section), field_types(section)
+    def decode_fields(self, section: type[P], tree: Tree, path: str) -> P:
+        names, hints = _get_persisted_names(section), field_types(section)
         known: dict[str, Any] = {}
         unknown: dict[str, Tree] = {}
-        for key, item in self.entries(tree, path).items():
+        for key, item in self.require_map(tree, path).items():
             if key in names:
                 field_path = f"{path}.{key}" if path else key
-                known[names[key]] = self.value(hints[names[key]], item, field_path)
+                known[names[key]] = self.decode(hints[names[key]], item, field_path)
             else:
                 unknown[key] = item
-        for missing in sorted(_required_fields(section) - known.keys()):
+        for missing in sorted(_find_required_fields(section) - known.keys()):
             raise self._bad(path, f"{_PERSISTED_NAMES.get(missing, missing)} is missing")
         if issubclass(section, VirtualChunkContainer):
             return section.from_persisted(**known, unknown=unknown)
         make: Callable[..., P] = section
         return make(**known, unknown=unknown)
 
-    def case(self, hint: Any, tree: Tree, path: str) -> Any:
+    def decode_case(self, hint: Any, tree: Tree, path: str) -> Any:
         content: Tree
         match tree:
             case str(name):
@@ -315,32 +302,32 @@ class _Decoder:
             case dict() if len(tree) == 1:
                 ((name, content),) = tree.items()
             case _:
-                raise self._bad(path, f"a case is needed, not {_kind_of(tree)}")
+                raise self._bad(path, f"a case is needed, not {_describe(tree)}")
         case = next((case for case in _SUM_TYPES[hint] if case.name == name), None)
         if case is None:
             names = ", ".join(case.name for case in _SUM_TYPES[hint])
-            raise self._bad(path, f"one of {names} is needed, not {_shown(name)}")
+            raise self._bad(path, f"one of {names} is needed, not {_quote(name)}")
         path = f"{path}.{name}"
         match case.content:
             case _Content.NOTHING:
                 if content is not None:
-                    raise self._bad(path, f"nothing is needed, not {_kind_of(content)}")
+                    raise self._bad(path, f"nothing is needed, not {_describe(content)}")
                 return case.of()
             case _Content.ITS_ONE_FIELD:
                 ((field_name, field_hint),) = field_types(case.of).items()
-                return case.of(**{field_name: self.value(field_hint, content, path)})
+                return case.of(**{field_name: self.decode(field_hint, content, path)})
             case _Content.ALL_FIELDS:
-                return self.fields(case.of, content, path)
+                return self.decode_fields(case.of, content, path)
             case _Content.OPTIONS_AND_HEADERS:
-                opts = dict(self.entries(content, path))
+                opts = dict(self.require_map(content, path))
                 headers = opts.pop("headers", {})
                 return case.of(
-                    opts=self.value(Mapping[str, str], opts, path),
-                    headers=self.value(Mapping[str, str], headers, f"{path}.headers"),
+                    opts=self.decode(Mapping[str, str], opts, path),
+                    headers=self.decode(Mapping[str, str], headers, f"{path}.headers"),
                 )
 
 
-def _kind_of(tree: Tree) -> str:
+def _describe(tree: Tree) -> str:
     match tree:
         case None:
             return "nothing"
@@ -349,11 +336,11 @@ def _kind_of(tree: Tree) -> str:
         case list():
             return "a list"
         case Variant(name):
-            return f"the case {_shown(name)}"
+            return f"the case {_quote(name)}"
         case str():
             return "a string"
     return repr(tree)
 
 
-def _shown(tree: Tree) -> str:
-    return repr(tree[:40]) if isinstance(tree, str) else _kind_of(tree)
+def _quote(tree: Tree) -> str:
+    return repr(tree[:40]) if isinstance(tree, str) else _describe(tree)

@@ -1,13 +1,11 @@
-"""The repository configuration as YAML: the file ``config.yaml`` of generation v1.
+"""YAML codec of the configuration: the file ``config.yaml`` of generation v1.
 
-The writer of the reference implementation follows YAML 1.2, where ``yes`` is a string, and leaves
-such strings unquoted. PyYAML follows YAML 1.1, where it is a boolean. So only PyYAML's parser and
-emitter are used here, and scalars are told apart by the rules of 1.2; what is written is quoted
-wherever any YAML could take it for something else.
+Icechunk writes YAML 1.2, where ``yes`` is an unquoted string; in PyYAML, which follows YAML 1.1, it
+is a boolean. So only the parser and emitter of PyYAML are used, scalars are resolved by the rules
+of 1.2, and strings are quoted if any YAML version could read them as something else.
 
-The file is not trusted. It is parsed event by event without recursion, and bounded in size and
-depth; anchors and aliases, which can make a short file large, are refused: no writer of
-configurations uses them.
+The file is untrusted: it is parsed without recursion, bounded in size and depth, and without
+anchors and aliases, which could make a short file large and which no writer uses.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 MAX_SIZE_BYTES: Final = 4 * 1024 * 1024
 """More than ten thousand containers."""
 
-# libyaml where the installation has it: the reference implementation's parser is a port of it.
+# libyaml if available: the parser of Icechunk is a port of it.
 _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
@@ -49,7 +47,7 @@ _NEVER_PLAIN: Final = frozenset(("null", "true", "false", "yes", "no", "on", "of
 
 
 class _Emitter(yaml.SafeDumper):
-    """PyYAML's emitter, which by itself quotes every scalar that has a tag, also numbers."""
+    """The emitter of PyYAML, without its quotes around tagged numbers."""
 
     def choose_scalar_style(self) -> Any:
         event: Any = self.event
@@ -59,38 +57,30 @@ class _Emitter(yaml.SafeDumper):
 
 
 def loads(data: bytes | memoryview, *, file: str = "config.yaml") -> RepositoryConfig:
-    """Decode a ``config.yaml``.
-
-    Raises
-    ------
-    FormatError
-        If the bytes are not YAML within the bounds, or not a configuration.
-    """
+    """Decode a ``config.yaml``; raise `FormatError` if the bytes are not a valid one."""
     return from_tree(_parse(bytes(data), file=file), file=file)
 
 
 def dumps(config: RepositoryConfig) -> bytes:
     """Encode a configuration as ``config.yaml``.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is too deep or too large to be read again, or its unknown fields are not plain values.
+    Raises `InvalidInputError` if it is nested too deeply, too large, or has unknown fields that are
+    not JSON.
     """
     text: str = yaml.emit(
-        _document(to_tree(config)), Dumper=_Emitter, allow_unicode=True, width=2**20
+        _iter_document(to_tree(config)), Dumper=_Emitter, allow_unicode=True, width=2**20
     )
     data = text.encode()
     if len(data) > MAX_SIZE_BYTES:
-        raise _unfit(f"it takes {len(data)} bytes, and no reader takes over {MAX_SIZE_BYTES}")
+        raise _unstorable(f"it takes {len(data)} bytes; the limit is {MAX_SIZE_BYTES}")
     return data
 
 
-def _bad(reason: str, file: str) -> FormatError:
+def _yaml_error(reason: str, file: str) -> FormatError:
     return FormatError(reason, file=file, kind=ErrorKind.CONFIG_DESERIALIZATION)
 
 
-def _unfit(reason: str) -> InvalidInputError:
+def _unstorable(reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"this configuration cannot be stored: {reason}", kind=ErrorKind.STORAGE_CONFIG
     )
@@ -98,20 +88,20 @@ def _unfit(reason: str) -> InvalidInputError:
 
 def _parse(data: bytes, *, file: str) -> Tree:
     if len(data) > MAX_SIZE_BYTES:
-        raise _bad(f"{len(data)} bytes are too many for a configuration", file)
+        raise _yaml_error(f"{len(data)} bytes are too many for a configuration", file)
     try:
         return _Builder(file).build(yaml.parse(data.decode(), Loader=_PARSER))
-    except yaml.YAMLError as e:
-        # The error quotes the line, which can be long and can hold what nobody wants in a log.
-        mark = getattr(e, "problem_mark", None)
+    except yaml.YAMLError as error:
+        # The text of the error quotes the line, which may be long and hold secrets.
+        mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise _bad(f"not YAML{where}: {getattr(e, 'problem', None)}", file) from e
-    except ValueError as e:
-        raise _bad("not YAML in UTF-8", file) from e
+        raise _yaml_error(f"not YAML{where}: {getattr(error, 'problem', None)}", file) from error
+    except ValueError as error:
+        raise _yaml_error("not YAML in UTF-8", file) from error
 
 
 class _Container:
-    """A map or a list whose end has not come yet."""
+    """A map or list that is not complete yet."""
 
     __slots__ = ("key", "tag", "value")
 
@@ -132,7 +122,7 @@ class _Builder:
     def build(self, events: Iterator[Any]) -> Tree:
         for event in events:
             if getattr(event, "anchor", None) is not None:
-                raise self._bad(event, "anchors and aliases are not allowed")
+                raise self._error_at(event, "anchors and aliases are not allowed")
             match event:
                 case yaml.ScalarEvent():
                     self._scalar(event)
@@ -142,20 +132,20 @@ class _Builder:
                     self._start([], event)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     done = self._open.pop()
-                    self._add(_tagged(done.tag, done.value), event)
+                    self._add(_apply_tag(done.tag, done.value), event)
         if len(self._roots) != 1:
-            raise _bad(f"{len(self._roots)} documents instead of one", self._file)
+            raise _yaml_error(f"{len(self._roots)} documents instead of one", self._file)
         return self._roots[0]
 
-    def _bad(self, event: Any, reason: str) -> FormatError:
+    def _error_at(self, event: Any, reason: str) -> FormatError:
         mark = event.start_mark
-        return _bad(f"line {mark.line + 1}, column {mark.column + 1}: {reason}", self._file)
+        return _yaml_error(f"line {mark.line + 1}, column {mark.column + 1}: {reason}", self._file)
 
     def _start(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
         if self._awaits_key():
-            raise self._bad(event, "a key must be a string")
+            raise self._error_at(event, "a key must be a string")
         if len(self._open) == MAX_DEPTH:
-            raise self._bad(event, f"more than {MAX_DEPTH} levels")
+            raise self._error_at(event, f"more than {MAX_DEPTH} levels")
         kind = "map" if isinstance(value, dict) else "seq"
         self._open.append(_Container(value, self._local_tag(event, (kind,))))
 
@@ -170,19 +160,19 @@ class _Builder:
         if self._awaits_key():
             container = self._open[-1]
             if tag is not None or event.value in container.value:
-                raise self._bad(event, "a key must be a string, and stand there once")
+                raise self._error_at(event, "a key must be a string, and occur once")
             container.key = event.value
             return
-        # A plain scalar with a tag of its own is still plain: `!Axis 0` holds a number.
+        # A plain scalar with a local tag is still plain: `!Axis 0` holds a number.
         plain = not event.style and event.tag not in ("!", f"{_STANDARD_TAG}str")
-        self._add(_tagged(tag, _resolve(event.value) if plain else event.value), event)
+        self._add(_apply_tag(tag, _resolve(event.value) if plain else event.value), event)
 
     def _local_tag(self, event: Any, standard: tuple[str, ...]) -> str | None:
         tag = event.tag
         if tag in (None, "!") or tag in [_STANDARD_TAG + name for name in standard]:
             return None
         if not tag.startswith("!"):
-            raise self._bad(event, "this tag has no meaning here")
+            raise self._error_at(event, "unknown tag")
         return str(tag[1:])
 
     def _add(self, value: Tree, event: Any) -> None:
@@ -193,18 +183,18 @@ class _Builder:
         if isinstance(container.value, list):
             container.value.append(value)
         elif container.key is None:
-            raise self._bad(event, "a key must be a string")
+            raise self._error_at(event, "a key must be a string")
         else:
             container.value[container.key] = value
             container.key = None
 
 
-def _tagged(tag: str | None, value: Tree) -> Tree:
+def _apply_tag(tag: str | None, value: Tree) -> Tree:
     return value if tag is None else Variant(tag, value)
 
 
 def _resolve(text: str) -> Tree:
-    """Tell what a plain scalar is by YAML 1.2, as the reference implementation reads it."""
+    """Resolve a plain scalar by the rules of YAML 1.2, as Icechunk does."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -221,52 +211,52 @@ def _resolve(text: str) -> Tree:
     return text
 
 
-def _document(tree: Tree) -> Iterator[Any]:
+def _iter_document(tree: Tree) -> Iterator[Any]:
     yield yaml.StreamStartEvent()
     yield yaml.DocumentStartEvent(explicit=False)
-    yield from _events(tree, None, 1)
+    yield from _iter_events(tree, None, 1)
     yield yaml.DocumentEndEvent(explicit=False)
     yield yaml.StreamEndEvent()
 
 
-def _events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
+def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
     if depth > MAX_DEPTH + 1:
-        raise _unfit(f"more than {MAX_DEPTH} levels")
+        raise _unstorable(f"more than {MAX_DEPTH} levels")
     no_tag = tag is None
     match tree:
         case Variant(name, value) if no_tag and re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            yield from _events(value, f"!{name}", depth)
+            yield from _iter_events(value, f"!{name}", depth)
         case dict():
             yield yaml.MappingStartEvent(None, tag, no_tag, flow_style=not tree)
             for key, value in tree.items():
                 if not isinstance(key, str):
-                    raise _unfit("a key is not a string")
-                yield _text_event(key, None)
-                yield from _events(value, None, depth + 1)
+                    raise _unstorable("a key is not a string")
+                yield _make_text_event(key, None)
+                yield from _iter_events(value, None, depth + 1)
             yield yaml.MappingEndEvent()
         case list():
             yield yaml.SequenceStartEvent(None, tag, no_tag, flow_style=not tree)
             for item in tree:
-                yield from _events(item, None, depth + 1)
+                yield from _iter_events(item, None, depth + 1)
             yield yaml.SequenceEndEvent()
         case str():
-            yield _text_event(tree, tag)
+            yield _make_text_event(tree, tag)
         case None | bool() | int() | float():
-            yield yaml.ScalarEvent(None, tag, (no_tag, False), _number_text(tree))
+            yield yaml.ScalarEvent(None, tag, (no_tag, False), _format_scalar(tree))
         case _:
-            raise _unfit(f"there is a {type(tree).__qualname__} in it")
+            raise _unstorable(f"it has a {type(tree).__qualname__}")
 
 
-def _text_event(text: str, tag: str | None) -> Any:
+def _make_text_event(text: str, tag: str | None) -> Any:
     plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _NEVER_PLAIN
     if not plain and not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text):
-        raise _unfit("a string has half a surrogate pair")
+        raise _unstorable("a string has a lone surrogate")
     return yaml.ScalarEvent(
         None, tag, (plain and tag is None, tag is None), text, style=None if plain else '"'
     )
 
 
-def _number_text(value: float | None) -> str:
+def _format_scalar(value: float | None) -> str:
     match value:
         case None:
             return "null"

@@ -1,7 +1,7 @@
-"""The envelope of every metadata file: 39 bytes that say what it is, then one zstd frame.
+"""The envelope of metadata files: a header of 39 bytes, then one zstd frame.
 
-Decompression is bounded: by what a flatbuffer can hold at all, and by a ratio that no honest file
-comes near, so that a small file cannot make a reader spend gigabytes.
+Decompression is bounded by the maximum size of a flatbuffer, and by a compression ratio far above
+that of real files, so that a small file cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ HEADER_SIZE = 39
 MAX_FLATBUFFER_SIZE = 2**31 - 1
 SPEC_VERSIONS = (1, 2)
 DEFAULT_LEVEL = 3
-"""How hard metadata is compressed unless the configuration says; manifests have their own."""
+"""The default compression level of metadata files other than manifests."""
 
 _WRITER = f"icefloe-{__version__}".encode()[:24].ljust(24)
 _ZSTD = 1
-# The manifests of the benchmark compress 6 and 18 times. A thousand times is a bomb, unless the
-# whole is small anyway.
+# The manifests of the benchmark have ratios of 6 and 18.
 _MAX_RATIO = 1000
 _SMALL_SIZE = 64 << 20
 _LARGE_SIZE = 8 << 20
@@ -37,7 +36,7 @@ _THREADS = 2
 
 
 class FileType(IntEnum):
-    """What a metadata file holds."""
+    """The kind of a metadata file."""
 
     SNAPSHOT = 1
     MANIFEST = 2
@@ -49,7 +48,7 @@ class FileType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first 39 bytes of a metadata file say."""
+    """The header of a metadata file."""
 
     writer: str
     spec_version: int
@@ -57,11 +56,11 @@ class Header:
 
 
 def read_header(data: bytes | memoryview, file: str) -> Header:
-    """Read the header of a metadata file of any kind."""
+    """Read the header of a metadata file."""
     head = bytes(data[:HEADER_SIZE])
     if head[: len(MAGIC)] != MAGIC[: len(head)] or len(head) < len(MAGIC):
         raise FormatError(
-            "this is no metadata file of a repository (it does not start with ICE🧊CHUNK)",
+            "not a metadata file of a repository (it does not start with ICE🧊CHUNK)",
             file=file,
             kind=ErrorKind.INVALID_FILE_FORMAT,
         )
@@ -74,8 +73,8 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
     spec_version, file_type, compression = head[36:]
     if spec_version not in SPEC_VERSIONS:
         raise FormatError(
-            f"written for version {spec_version} of the specification; this icefloe reads "
-            f"versions {SPEC_VERSIONS[0]} and {SPEC_VERSIONS[1]}: a newer one may read it",
+            f"written for version {spec_version} of the specification; icefloe reads versions "
+            f"{SPEC_VERSIONS[0]} and {SPEC_VERSIONS[1]}: a newer icefloe may read it",
             file=file,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
@@ -94,11 +93,11 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
 
 
 def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[Header, bytes]:
-    """Read the header, check that it is the expected kind of file, and decompress the rest."""
+    """Read the header, check the kind of the file, and decompress the content."""
     header = read_header(data, file)
     if header.file_type is not file_type:
         raise FormatError(
-            f"holds a {_say(header.file_type)} where a {_say(file_type)} was expected",
+            f"holds a {_describe(header.file_type)} where a {_describe(file_type)} was expected",
             file=file,
             kind=ErrorKind.INVALID_FILE_FORMAT,
         )
@@ -113,10 +112,10 @@ def pack(
     spec_version: int,
     level: int,
 ) -> bytes:
-    """Compress the pieces of a flatbuffer of ``size`` bytes behind a header."""
-    # Large files are compressed by other threads while the next pieces are being made.
+    """Return the file of a flatbuffer of ``size`` bytes, given in pieces."""
+    # Large files are compressed in threads while the next pieces are made.
     threads = _THREADS if size > _LARGE_SIZE else 0
-    # With the size in the frame, readers allocate once.
+    # The size in the frame lets readers allocate once.
     compressor = zstandard.ZstdCompressor(level=level, threads=threads).compressobj(size=size)
     packed = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
     packed += [compressor.compress(piece) for piece in pieces]
@@ -135,8 +134,8 @@ def _decompress(frame: memoryview, file: str) -> bytes:
             )
         if size >= 0:
             return _decompress_at_once(frame, size)
-        # Some writers leave the size out. Room that is not used costs nothing, as the operating
-        # system hands memory out when it is first written to; so the first try mostly suffices.
+        # Some writers omit the size. Unused room costs nothing, since memory is mapped on the first
+        # write, so the first attempt mostly suffices.
         room = min(limit, max(_SMALL_SIZE, 64 * len(frame)))
         while room < limit:
             with contextlib.suppress(zstandard.ZstdError):
@@ -150,11 +149,11 @@ def _decompress(frame: memoryview, file: str) -> bytes:
 
 
 def _decompress_at_once(frame: memoryview, room: int) -> bytes:
-    # Bytes behind the frame would mean that the file is not what its writer wrote.
+    # Extra data after the frame means a damaged file.
     return zstandard.ZstdDecompressor().decompress(
         frame, max_output_size=room, allow_extra_data=False
     )
 
 
-def _say(file_type: FileType) -> str:
+def _describe(file_type: FileType) -> str:
     return file_type.name.lower().replace("_", " ")

@@ -1,13 +1,11 @@
-"""Reading flatbuffers by columns.
+"""Columnar reader of flatbuffers.
 
-A `Tables` is any number of tables of one kind, read field by field with vector arithmetic: one
-call gives a field of all of them. It makes no difference how the writer laid the file out, shared
-vtables or strings, or ordered its objects.
+A `Tables` is any number of tables of one kind; one vectorized call reads a field of all of them,
+whatever the layout of the file: shared or separate vtables and strings, in any order.
 
-Nothing in the buffer is trusted. Every position is checked before it is followed, for bounds and
-for the alignment that the flatbuffers format demands, and nothing is allocated that the size of
-the buffer does not bound. What fails a check raises `FormatError`. The tables of the format do not
-nest in themselves, so offsets that form a cycle end at a check like any other wrong offset.
+The buffer is untrusted. Every position is checked for bounds and alignment before it is followed,
+and allocations are bounded by the size of the buffer; a failed check raises `FormatError`. Tables
+of the format do not nest recursively, so cyclic offsets fail a check like any wrong offset.
 """
 
 from __future__ import annotations
@@ -26,27 +24,27 @@ if TYPE_CHECKING:
 
     from icefloe.format.schema import Field
 
-_ABSENT = 0  # nothing that a field points at can stand at position 0, where the root offset is
-_LONGEST_VTABLE = 132  # for 64 fields, five times what any table of the format has
-_SMALLEST_TABLE = 4
+_ABSENT = 0  # no field can point at position 0, where the root offset is
+_MAX_COMPARED_VTABLE = 132  # 64 fields, five times as many as any table of the format
+_MIN_TABLE_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Vectors inside the buffer: element size known to the caller, -1 items where absent."""
+    """Positions and lengths of vectors inside the buffer."""
 
     start: NDArray[np.int64]
     count: NDArray[np.int64]
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which rows have a vector, be it an empty one."""
+        """A mask of the rows that have a vector, even an empty one."""
         present: NDArray[np.bool_] = self.start != _ABSENT
         return present
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer and the name of the file that they came from."""
+    """The bytes of one flatbuffer, with the name of their file."""
 
     def __init__(self, data: bytes | bytearray | memoryview, file: str) -> None:
         self.file = file
@@ -57,46 +55,46 @@ class FlatBuffer:
         }
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise the error that this file is damaged."""
+        """Raise `FormatError` for this file."""
         raise FormatError(reason, file=self.file)
 
     def root(self, name: str) -> Tables:
-        """Return the root table, as the only one of its kind."""
+        """Return the root table."""
         if self.size < 8:
             self.fail(f"{self.size} bytes are too few for a flatbuffer")
         return Tables(self, np.array([int(self._views[4][0])], np.int64), name)
 
     def gather(self, positions: NDArray[np.int64], dtype: np.dtype[np.generic]) -> NDArray[Any]:
-        """Read one number at each position; they must be in bounds and aligned."""
+        """Read a number at each position; the caller has checked bounds and alignment."""
         size = dtype.itemsize
         view: NDArray[Any] = self._views[size].view(dtype)
         numbers: NDArray[Any] = view[positions >> (size.bit_length() - 1)]
         return numbers
 
     def items(self, start: int, count: int, dtype: np.dtype[np.generic]) -> NDArray[Any]:
-        """View ``count`` items from ``start``, which the caller checked."""
+        """View ``count`` items from ``start``; the caller has checked bounds."""
         return self.bytes[start : start + count * dtype.itemsize].view(dtype)
 
     def blob(self, start: int, count: int) -> bytes:
-        """Copy bytes out, from a place that the caller checked."""
+        """Copy bytes; the caller has checked bounds."""
         return self.bytes[start : start + count].tobytes()
 
-    def are_closed(self, spans: Spans) -> NDArray[np.bool_]:
-        """Say behind which strings there is a zero, as flatbuffers demand."""
+    def is_terminated(self, spans: Spans) -> NDArray[np.bool_]:
+        """Return a mask of the strings with a terminating zero."""
         ends = spans.start + spans.count
         inside = ends < self.size
-        closed: NDArray[np.bool_] = inside & (self.bytes[ends * inside] == 0)
-        return closed
+        terminated: NDArray[np.bool_] = inside & (self.bytes[ends * inside] == 0)
+        return terminated
 
     def require_ascending(self, ids: NDArray[np.uint8], what: str) -> None:
-        """Check that ids, as rows of bytes, are in order and none comes twice."""
+        """Raise if ids, as rows of bytes, are not sorted and distinct."""
         if not is_ascending(ids[:-1], ids[1:]).all():
             self.fail(f"its {what} are not sorted by id, or one comes twice")
 
     def factorize(
         self, spans: Spans, what: str, *, utf8: bool = True
     ) -> tuple[NDArray[np.int32], Strings]:
-        """Turn byte strings into codes into a table of distinct ones; -1 where absent."""
+        """Return codes of byte strings, -1 if absent, and the table of distinct strings."""
         present = spans.present
         everywhere = bool(present.all())
         starts, counts = (
@@ -117,8 +115,13 @@ class FlatBuffer:
         return result, table
 
 
+def field_size(field: Field) -> int:
+    """Return the size of a field in its table, in bytes."""
+    return np.dtype(field.dtype).itemsize * field.items
+
+
 class Tables:
-    """Tables of one kind at the given positions, read by columns."""
+    """Tables of one kind at the given positions, read column by column."""
 
     def __init__(
         self, buffer: FlatBuffer, positions: NDArray[np.int64], name: str, first_row: int = 0
@@ -146,7 +149,7 @@ class Tables:
             "has a malformed vtable",
         )
         if self._vtables_are_alike():
-            # Then one of them serves for all, and all that depends on it is done once.
+            # One of them serves for all tables.
             self._vtables, self._vtable_sizes = vtables[:1], self._vtable_sizes[:1]
         self._table_sizes = buffer.gather(self._vtables + 2, np.dtype("<u2")).astype(np.int64)
         self._require(
@@ -163,10 +166,10 @@ class Tables:
             return False
         if (vtables == vtables[0]).all():
             return True
-        # Long ones, of which a hostile file may have many that differ at the end, are not worth it.
-        if not (sizes == sizes[0]).all() or sizes[0] > _LONGEST_VTABLE:
+        # Long vtables are not compared: a hostile file may have many that differ at the end.
+        if not (sizes == sizes[0]).all() or sizes[0] > _MAX_COMPARED_VTABLE:
             return False
-        # Compared in words, the last of which may overlap the one before it.
+        # Compared in words; the last two may overlap.
         size, first = int(sizes[0]), int(vtables[0])
         step = 8 if size >= 8 else 4
         words = np.ndarray((self.buffer.size - step + 1,), f"<u{step}", self.buffer.bytes, 0, (1,))
@@ -181,7 +184,7 @@ class Tables:
             self.buffer.fail(f"{self.name} {row} {problem}")
 
     def _field_offsets(self, field: Field) -> NDArray[np.int64]:
-        """Where in its table the field stands, 0 where it does not; one entry for all if alike."""
+        """Return the offset of a field in each table, or in all if alike; 0 if absent."""
         entry = 4 + 2 * field.slot
         inside = self._vtable_sizes > entry
         if inside.all():
@@ -192,34 +195,34 @@ class Tables:
         return offsets
 
     def has(self, field: Field) -> NDArray[np.bool_]:
-        """Say which tables have a field; reading it checks the rest."""
+        """Return a mask of the tables that have a field."""
         return np.broadcast_to(self._field_offsets(field) != 0, (len(self.positions),))
 
     def _field_positions(
         self, field: Field, size: int, align: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Where the field of each table stands, and which tables have it; None for all."""
+        """Return the position of a field in each table, and a mask of presence, None for all."""
         offsets = self._field_offsets(field)
         present = offsets != 0
         positions = self.positions + offsets
         fits = (offsets >= 4) & (offsets + size <= self._table_sizes)
-        # Tables are aligned to four bytes, so up to that the offset decides.
+        # Tables are aligned to four bytes, so the offset decides up to that alignment.
         fits = fits & ((offsets if align <= 4 else positions) & (align - 1) == 0)
-        self._require(fits | ~present, f"has its field {field.name} at an impossible place")
+        self._require(fits | ~present, f"has its field {field.name} at an invalid position")
         if present.all():
             return positions, None
         return positions, np.broadcast_to(present, (len(positions),))
 
-    def place(self, field: Field, size: int) -> int:
-        """Say where a field of the one table here stands."""
-        positions, present = self._field_positions(field, size, 1)
+    def place(self, field: Field) -> int:
+        """Return the position of a field of a single table."""
+        positions, present = self._field_positions(field, field_size(field), 1)
         if present is not None:
             self._require_present(field, present, required=True)
         return int(positions[0])
 
-    def scalars(self, field: Field, dtype: str, default: int = 0) -> NDArray[Any]:
+    def scalars(self, field: Field, default: int = 0) -> NDArray[Any]:
         """Read a number of each table."""
-        kind = np.dtype(dtype)
+        kind = np.dtype(field.dtype)
         positions, present = self._field_positions(field, kind.itemsize, kind.itemsize)
         if present is None:
             return self.buffer.gather(positions, kind)
@@ -227,8 +230,9 @@ class Tables:
         result[present] = self.buffer.gather(positions[present], kind)
         return result
 
-    def structs(self, field: Field, size: int, *, required: bool = True) -> NDArray[np.uint8]:
-        """Read a struct of ``size`` bytes of each table as ``u1[n, size]``, zeros where absent."""
+    def structs(self, field: Field, *, required: bool = True) -> NDArray[np.uint8]:
+        """Read a struct of each table as ``u1[n, size]``, zeros where absent."""
+        size = field_size(field)
         positions, present = self._field_positions(field, size, 1)
         room = max(0, self.buffer.size - size + 1)
         windows = np.ndarray((room,), f"V{size}", self.buffer.bytes, 0, (1,))
@@ -254,18 +258,18 @@ class Tables:
             targets = np.zeros(len(positions), np.int64)
             here = positions[present]
             targets[present] = self.buffer.gather(here, word) + here
-        # Forward, that is: a pointer at itself would be an empty vector, as its bytes are zero.
+        # A pointer at itself would pass for an empty vector, since its bytes are zero.
         is_forward = (targets > positions) | (targets == _ABSENT)
         self._require(
             (targets <= self.buffer.size - 4) & (targets & 3 == 0) & is_forward,
-            f"has its field {field.name} point at an impossible place",
+            f"has its field {field.name} point at an invalid position",
         )
         return targets
 
     def vectors(
         self, field: Field, item_size: int, *, align: int = 1, required: bool = True
     ) -> Spans:
-        """Find the vector that the field of each table points at."""
+        """Find the vector of each table."""
         targets = self._targets(field, required=required)
         present = targets != _ABSENT
         counts = self.buffer.gather(targets, np.dtype("<u4")).astype(np.int64)
@@ -280,28 +284,28 @@ class Tables:
         if align > 4:
             self._require(
                 (start & (align - 1) == 0) | (counts == 0),
-                f"has its field {field.name} at an odd place",
+                f"has its field {field.name} misaligned",
             )
         return Spans(start, counts)
 
     def strings(self, field: Field, *, required: bool = True) -> Spans:
-        """Find the string that the field of each table points at."""
+        """Find the string of each table."""
         spans = self.vectors(field, 1, required=required)
         self._require(
-            ~spans.present | self.buffer.are_closed(spans),
-            f"has a {field.name} without its closing zero",
+            ~spans.present | self.buffer.is_terminated(spans),
+            f"has a {field.name} without its terminating zero",
         )
         return spans
 
     def texts(self, field: Field, *, required: bool = True) -> list[str | None]:
-        """Read a string of each table; for tables by the thousand, not by the million."""
+        """Read a string of each table; for thousands of tables, not millions."""
         spans = self.strings(field, required=required)
         codes, table = self.buffer.factorize(spans, f"{self.name}: a {field.name}")
         distinct: list[str | None] = [*table, None]
         return [distinct[code] for code in codes]
 
     def blobs(self, field: Field) -> list[bytes]:
-        """Read a byte vector of each table; equal ones are one object."""
+        """Read a byte vector of each table; equal ones share one object."""
         spans = self.vectors(field, 1)
         codes, table = self.buffer.factorize(spans, f"{self.name}: a {field.name}", utf8=False)
         distinct = [
@@ -311,9 +315,9 @@ class Tables:
         return [distinct[code] for code in codes]
 
     def numbers(self, spans: Spans, dtype: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Read the numbers or structs of all vectors: where each one's start, and all of them."""
+        """Read the numbers or structs of all vectors; return the splits and all items."""
         kind = np.dtype(dtype)
-        splits, places = self._ragged(spans, kind.itemsize)
+        splits, places = self._find_items(spans, kind.itemsize)
         if len(spans.start) == 1:
             return splits, self.buffer.items(int(spans.start[0]), int(spans.count[0]), kind)
         windows = np.ndarray(
@@ -324,23 +328,23 @@ class Tables:
     def id_vectors(
         self, field: Field, size: int, *, required: bool = True
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Read vectors of ids: where each one's start, and all of them as rows of bytes."""
+        """Read vectors of ids; return the splits and all ids as rows of bytes."""
         splits, items = self.numbers(self.vectors(field, size, required=required), f"V{size}")
         return splits, np.ascontiguousarray(items).view(np.uint8).reshape(-1, size)
 
-    def _ragged(
+    def _find_items(
         self, spans: Spans, item_size: int, target_size: int = 0
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find the position of each item of each vector.
 
-        ``target_size`` is the least that what an item points at takes, so that a vector that names
-        one thing over and over is found out before its length costs anything.
+        ``target_size`` is the minimum size of the target of an item: a vector that repeats one
+        target is refused before it costs memory.
         """
         splits = np.zeros(len(spans.count) + 1, np.int64)
         np.cumsum(spans.count, out=splits[1:])
         total = int(splits[-1])
         if total * (item_size + target_size) > self.buffer.size:
-            self.buffer.fail(f"{self.name}: vectors overlap each other or have absurd counts")
+            self.buffer.fail(f"{self.name}: vectors overlap or have excessive counts")
         if len(spans.start) == 1:
             start = int(spans.start[0])
             return splits, np.arange(start, start + total * item_size, item_size, dtype=np.int64)
@@ -348,38 +352,37 @@ class Tables:
         return splits, np.repeat(spans.start, spans.count) + within * item_size
 
     def child_positions(
-        self, field: Field, *, required: bool = True, smallest: int = _SMALLEST_TABLE
+        self, field: Field, *, required: bool = True, min_size: int = _MIN_TABLE_SIZE
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Follow vectors of tables: where each parent's children start, and where they all are.
+        """Follow vectors of tables; return the splits and the positions of all children.
 
-        ``smallest`` is the size of the smallest table that such a child can be.
+        ``min_size`` is the minimum size of a child.
         """
         spans = self.vectors(field, 4, required=required)
-        splits, places = self._ragged(spans, 4, smallest)
+        splits, places = self._find_items(spans, 4, min_size)
         return splits, places + self.buffer.gather(places, np.dtype("<u4"))
 
     def children(
         self, field: Field, name: str, *, required: bool = True
     ) -> tuple[NDArray[np.int64], Tables]:
-        """Follow vectors of tables: where each parent's children start, and all the children."""
+        """Follow vectors of tables; return the splits and all children."""
         splits, positions = self.child_positions(field, required=required)
         children = Tables(self.buffer, positions, name)
-        # Each child may become an object: few tables, each named a million times, must not.
+        # Each child becomes an object: a table listed a million times must be refused.
         sizes = np.broadcast_to(children._table_sizes + 4, len(children))  # and the pointer to it
         if int(sizes.sum()) > self.buffer.size:
             self.buffer.fail(f"{self.name}: tables in {field.name} overlap each other")
         return splits, children
 
     def tables(self, field: Field, name: str, rows: NDArray[np.int64] | None = None) -> Tables:
-        """Follow a pointer to one table from each of these tables, or from some of the rows."""
+        """Follow a pointer to a table from each of these tables, or from some rows."""
         targets = self._targets(field, required=True)
         return Tables(self.buffer, targets if rows is None else targets[rows], name)
 
     def string_vector(self, field: Field) -> list[str]:
-        """Read the vector of strings of the one table here."""
+        """Read the vector of strings of a single table."""
         spans = self.vectors(field, 4)
-        _, places = self._ragged(spans, 4, 5)  # four bytes of length and a closing zero
-        # A vector of strings is a run of pointers: each a table of one field, so to say.
+        _, places = self._find_items(spans, 4, 5)  # four bytes of length and a terminating zero
         targets = places + self.buffer.gather(places, np.dtype("<u4"))
         fits = (targets & 3 == 0) & (targets <= self.buffer.size - 4) & (targets > places)
         if not fits.all():
@@ -388,18 +391,15 @@ class Tables:
         if not (targets + 4 + counts <= self.buffer.size).all():
             self.buffer.fail(f"{self.name}: {field.name} reaches past the end of the file")
         strings = Spans(targets + 4, counts)
-        if not self.buffer.are_closed(strings).all():
-            self.buffer.fail(f"{self.name}: one of {field.name} is without its closing zero")
+        if not self.buffer.is_terminated(strings).all():
+            self.buffer.fail(f"{self.name}: one of {field.name} is without its terminating zero")
         codes, table = self.buffer.factorize(strings, f"{self.name}: one of {field.name}")
         distinct = list(table)
         return [distinct[code] for code in codes]
 
 
 def is_utf8(table: Strings) -> bool:
-    """Whether every string is valid UTF-8.
-
-    The whole is valid and no string starts inside a character: so each string is valid.
-    """
+    """Whether every string is valid UTF-8: all bytes are, and no string starts in a character."""
     if table.data.max(initial=0) < 0x80:
         return True
     try:

@@ -1,15 +1,14 @@
-"""Writing flatbuffers by columns.
+"""Columnar writer of flatbuffers.
 
-A `Layout` hands out places from the front of the file to its back; a parent takes its place before
-its children, because flatbuffers point forward only. `Records` are any number of tables of one
-kind, a numpy record each, filled field by field.
+A `Layout` reserves space from the front to the back of the file; parents come before their
+children, because flatbuffers point forward. `Records` are any number of tables of one kind, a numpy
+record each, filled field by field.
 
-Every table brings its own vtable along, at a fixed distance. That looks wasteful and is not: the
-distance is the same in every record, so zstd sees one repeated pattern where tables that share a
-vtable would each store a different distance to it (measured on a million chunk references: 3.8 MB
-instead of 6.2 MB). It also makes optional fields simple: a row that lacks one says so there.
+Every table has its own vtable, at a constant distance. This compresses better than shared vtables,
+to each of which the distance would differ (a million chunk references: 3.8 MB instead of 6.2 MB),
+and an absent field is a zero in the vtable of its row.
 
-The 2 GiB that a flatbuffer can hold are checked when places are handed out, before memory is spent.
+The maximum size of a flatbuffer, 2 GiB, is checked when space is reserved, before it is allocated.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
+from icefloe.format.envelope import MAX_FLATBUFFER_SIZE, pack
 from icefloe.model.columns import distinct
 
 if TYPE_CHECKING:
@@ -27,27 +26,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.format.envelope import FileType
     from icefloe.format.schema import Field
     from icefloe.model.strings import Strings
 
 FILE_IDENTIFIER = b"Ichk"
 
 BLOCK_ROWS = 1 << 14
-"""Rows written at once: their records stay in the processor's cache until they are compressed."""
-
-UOFFSET = "<u4"
-"""The type of a field that points at a string, a vector or a table."""
+"""Rows per block, such that records stay in the processor's cache until compressed."""
 
 
 class Layout:
-    """The places of one flatbuffer, handed out front to back, and what stands there.
+    """The content of one flatbuffer, front to back.
 
-    Parameters
-    ----------
-    what
-        What is being written, for errors.
-    behind
-        How many bytes of the file there are already; places are handed out behind them.
+    ``what`` describes it in errors. ``behind`` is the size of an existing file to append to.
     """
 
     def __init__(self, what: str, *, behind: int = 0) -> None:
@@ -60,36 +52,36 @@ class Layout:
             self.put(self.reserve(self._head.nbytes), self._head)
 
     def reserve(self, size: int, align: int = 4, *, before: int = 0) -> int:
-        """Take a place of ``size`` bytes, so that what is ``before`` bytes into it is aligned."""
+        """Reserve ``size`` bytes such that the byte at offset ``before`` is aligned."""
         self.require_room(size + align)
         start = self._end + (-(self._end + before) % align)
         self._end = start + size
         return start
 
     def require_room(self, size: int) -> None:
-        """Check that ``size`` more bytes fit, for callers that spend memory before they reserve."""
+        """Raise if ``size`` more bytes do not fit; for callers that allocate first."""
         if self._end + size > MAX_FLATBUFFER_SIZE:
             raise FormatError(
-                f"{self._what} would take more than the 2 GiB that one metadata file can hold: "
-                "commit fewer changes at once, or split manifests (ManifestSplittingConfig)",
+                f"{self._what} would exceed 2 GiB, the maximum of a metadata file: commit fewer "
+                "changes at once, or split manifests (ManifestSplittingConfig)",
                 kind=ErrorKind.SERIALIZATION,
             )
 
     def put(self, start: int, piece: NDArray[np.generic] | Late) -> None:
-        """Let ``piece`` stand at a reserved place; it may still be filled until `pieces`."""
+        """Put a piece at a reserved position; it may be filled until `pieces` is called."""
         self._pieces.append((start, piece))
 
-    def records(self, rows: int, columns: Sequence[Column]) -> Records:
-        """Place ``rows`` tables one behind the other, to be filled at leisure."""
-        records = Records(columns)
+    def records(self, rows: int, fields: Sequence[Field]) -> Records:
+        """Place ``rows`` consecutive tables, to be filled later."""
+        records = Records(fields)
         start = self.reserve(rows * records.stride, 8)
         records.place(start + np.arange(rows, dtype=np.int64) * records.stride)
         self.put(start, records.array)
         return records
 
     def blobs(self, table: Strings) -> NDArray[np.int64]:
-        """Place strings or byte vectors, each once; returns their positions."""
-        sizes = blob_sizes(table.lengths)
+        """Place strings or byte vectors; return their positions."""
+        sizes = compute_blob_sizes(table.lengths)
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
         start = self.reserve(total)
@@ -101,7 +93,7 @@ class Layout:
     def vectors(
         self, counts: NDArray[np.int64], dtype: str | np.dtype[Any], *, align: int = 4
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Place one vector for each count; returns positions, and all items to be filled."""
+        """Place a vector for each count; return their positions, and all items to fill."""
         kind = np.dtype(dtype)
         if len(counts) == 1:
             size = int(counts[0]) * kind.itemsize
@@ -110,19 +102,19 @@ class Layout:
             items = np.zeros(int(counts[0]), kind)
             self.put(start + 4, items)
             return np.array([start], np.int64), items
-        return self._ragged_vectors(counts, kind, align)
+        return self._place_vectors(counts, kind, align)
 
     def id_vectors(self, counts: NDArray[np.int64], rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Place vectors of ids, given as rows of bytes; returns their positions."""
+        """Place vectors of ids, given as rows of bytes; return their positions."""
         size = rows.shape[1]
         places, items = self.vectors(counts, f"V{size}")
         items[:] = np.ascontiguousarray(rows).view(f"V{size}").reshape(-1)
         return places
 
-    def _ragged_vectors(
+    def _place_vectors(
         self, counts: NDArray[np.int64], kind: np.dtype[np.generic], align: int
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        # Each vector takes whole units, its count at the end of the first one: items are aligned.
+        # A vector takes whole units, with its count at the end of the first, which aligns items.
         unit = max(align, 4)
         sizes = unit + -(-counts * kind.itemsize // unit) * unit
         ends = np.cumsum(sizes)
@@ -141,7 +133,7 @@ class Layout:
     def pointers(
         self, counts: NDArray[np.int64] | Sequence[int]
     ) -> tuple[NDArray[np.int64], Pointers]:
-        """Place vectors of pointers; returns their positions, and the pointers to be aimed."""
+        """Place vectors of pointers; return their positions, and the pointers to aim."""
         counts = np.asarray(counts, np.int64)
         splits = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=splits[1:])
@@ -155,13 +147,32 @@ class Layout:
         is_pointer[heads] = False
         return start + heads * 4, Pointers(words, start, np.flatnonzero(is_pointer))
 
+    def table_vectors(
+        self, counts: NDArray[np.int64] | Sequence[int], fields: Sequence[Field]
+    ) -> tuple[NDArray[np.int64], Records]:
+        """Place vectors of tables; return the positions of the vectors, and the tables to fill."""
+        places, pointers = self.pointers(counts)
+        records = self.records(int(np.sum(counts)), fields)
+        pointers.aim(records.positions)
+        return places, records
+
     @property
     def size(self) -> int:
-        """How many bytes the file has so far."""
+        """The size of the file so far, in bytes."""
         return self._end
 
+    def pack(self, root: Records, *, file_type: FileType, spec_version: int, level: int) -> bytes:
+        """Return the metadata file of the flatbuffer."""
+        return pack(
+            self.pieces(root),
+            self.size,
+            file_type=file_type,
+            spec_version=spec_version,
+            level=level,
+        )
+
     def pieces(self, root: Records | None = None) -> Iterator[memoryview]:
-        """Yield the bytes of all that was placed, in order; the head of a file names its root."""
+        """Yield all bytes in order; the head of a new file points at its root."""
         if root is not None:
             self._head[0] = root.positions[0]
         cursor = self._begin
@@ -174,16 +185,16 @@ class Layout:
 
 
 class Late(Protocol):
-    """Content that is put together only when the file is written out."""
+    """Content that is produced when the file is written."""
 
     nbytes: int
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the content in order."""
+        """Yield the content, in order."""
 
 
 class _Scattered:
-    """Items that are filled densely and stand apart in the file."""
+    """Items that are contiguous in memory and scattered in the file."""
 
     def __init__(
         self, out: NDArray[np.uint8], places: NDArray[np.int64], items: NDArray[np.generic]
@@ -200,48 +211,38 @@ class _Scattered:
 
 
 class Pointers(NamedTuple):
-    """Pointers that stand in vectors."""
+    """The pointers of vectors."""
 
     words: NDArray[np.uint32]
     start: int
     slots: NDArray[np.int64]
 
     def aim(self, targets: NDArray[np.int64]) -> None:
-        """Let the pointers, in their order, point at the targets."""
+        """Set the targets of the pointers."""
         self.words[self.slots] = targets - (self.start + self.slots * 4)
 
 
-class Column(NamedTuple):
-    """A field of a table to be written: its numpy type, and how many of them a struct has."""
-
-    field: Field
-    dtype: str
-    items: int = 1
-
-
 class Records:
-    """Tables of one kind as a numpy record array: vtable, table, and what goes with each."""
+    """Tables of one kind as a numpy record array of vtable, table and tail."""
 
-    def __init__(
-        self, columns: Sequence[Column], tail: Sequence[tuple[str, str, int]] = ()
-    ) -> None:
-        slots = 2 + max((column.field.slot + 1 for column in columns), default=0)
+    def __init__(self, fields: Sequence[Field], tail: Sequence[tuple[str, str, int]] = ()) -> None:
+        slots = 2 + max((field.slot + 1 for field in fields), default=0)
         names, formats, offsets = ["vtable", "soffset"], [f"({slots},)<u2", "<i4"], [0]
-        # Wide fields first: then nothing but the start needs padding.
-        ordered = sorted(columns, key=lambda column: -np.dtype(column.dtype).itemsize)
+        # Wide fields first, so that only the start needs padding.
+        ordered = sorted(fields, key=lambda field: -np.dtype(field.dtype).itemsize)
         wide = bool(ordered) and np.dtype(ordered[0].dtype).itemsize == 8
         table = -(-2 * slots // 4) * 4
         if wide and table % 8 == 0:
-            table += 4  # the eight-byte fields come right behind the four bytes of soffset
+            table += 4  # eight-byte fields follow the four bytes of soffset
         offsets.append(table)
         end = table + 4
         entries = np.zeros(slots, np.uint16)
-        for column in ordered:
-            names.append(column.field.name)
-            formats.append(f"({column.items},){column.dtype}" if column.items > 1 else column.dtype)
+        for field in ordered:
+            names.append(field.name)
+            formats.append(f"({field.items},){field.dtype}" if field.items > 1 else field.dtype)
             offsets.append(end)
-            entries[2 + column.field.slot] = end - table
-            end += np.dtype(column.dtype).itemsize * column.items
+            entries[2 + field.slot] = end - table
+            end += np.dtype(field.dtype).itemsize * field.items
         entries[0], entries[1] = 2 * slots, end - table
         self._field_offsets = dict(zip(names, offsets, strict=True))
         end = -(-end // 4) * 4
@@ -261,7 +262,7 @@ class Records:
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def place(self, starts: NDArray[np.int64]) -> None:
-        """Say where in the file each record starts; what the records held is gone."""
+        """Set the position of each record, and reset their content."""
         self._starts = starts
         self.array = np.zeros(len(starts), self._dtype)
         self.array["vtable"] = self._entries
@@ -269,19 +270,19 @@ class Records:
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Where each table is, for those that point at it."""
-        return self.positions_from(self._starts)
+        """The position of each table."""
+        return self.locate_tables(self._starts)
 
-    def positions_from(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the table of a record is that starts there."""
+    def locate_tables(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of the tables of records that start at ``starts``."""
         return starts + self._table
 
     def tail(self, name: str) -> NDArray[np.int64]:
-        """Where a part of the tail of each record is."""
+        """Return the position of a tail column in each record."""
         return self._starts + self._tail_offsets[name]
 
     def fill(self, field: Field, values: object, present: NDArray[np.bool_] | None = None) -> None:
-        """Set a number or a struct of each table; where it is not present, the table lacks it."""
+        """Set a number or struct of each table; tables where it is not ``present`` lack it."""
         assign(self.array[field.name], values, field.name)
         if present is not None:
             self._drop(field, ~present)
@@ -289,7 +290,7 @@ class Records:
     def aim(
         self, field: Field, targets: NDArray[np.int64], present: NDArray[np.bool_] | None = None
     ) -> None:
-        """Let a field of each table point at a target; where it is not present, lack it."""
+        """Point a field of each table at a target; tables where it is not ``present`` lack it."""
         distance = targets - (self._starts + self._field_offsets[field.name])
         if present is not None:
             distance = np.where(present, distance, 0)
@@ -301,23 +302,17 @@ class Records:
 
 
 def assign(column: NDArray[Any], values: object, name: str) -> None:
-    """Put numbers into a column.
-
-    Raises
-    ------
-    InvalidInputError
-        If one of them is negative or too large for what the format has for it.
-    """
+    """Assign numbers to a column; raise `InvalidInputError` if one is out of its range."""
     try:
         column[...] = values
     except OverflowError as error:
         raise InvalidInputError(
-            f"a {name} is outside what the format can hold ({error})", kind=ErrorKind.SERIALIZATION
+            f"{name} is out of the range of the format ({error})", kind=ErrorKind.SERIALIZATION
         ) from error
 
 
 class Runs(NamedTuple):
-    """Strings between records: behind row ``ends[i]`` comes ``table[codes[i]]``; -1 for none."""
+    """Strings between records: ``table[codes[i]]`` follows row ``ends[i]``; -1 for none."""
 
     ends: NDArray[np.int64]
     codes: NDArray[np.int32]
@@ -325,7 +320,7 @@ class Runs(NamedTuple):
 
 
 class LateRecords:
-    """Tables by the million: made, filled and written out a block at a time."""
+    """Millions of tables, filled and written block by block."""
 
     def __init__(
         self,
@@ -339,7 +334,7 @@ class LateRecords:
         self.nbytes = nbytes
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the records of one block after the other."""
+        """Yield the records block by block."""
         rows = len(self._starts)
         for begin in range(0, rows, BLOCK_ROWS):
             end = min(begin + BLOCK_ROWS, rows)
@@ -363,21 +358,21 @@ class LateRecords:
         return out
 
 
-def blob_sizes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How much room strings take: length, bytes, closing zero, padding to four bytes."""
+def compute_blob_sizes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sizes of strings: length, bytes, terminating zero, padding to four bytes."""
     return 4 + (lengths + 4 & ~np.int64(3))
 
 
 def place_blobs(
     out: NDArray[np.uint8], starts: NDArray[np.int64], table: Strings, codes: NDArray[np.integer]
 ) -> None:
-    """Write strings of the table, each with its length before it, at their starts in ``out``."""
+    """Write strings, each after its length, to their positions in ``out``."""
     if not len(codes):
         return
-    # Not by the lengths of the whole table, which may have a string for each of a million rows.
+    # Not `table.lengths`: the table may have a string for each of a million rows.
     lengths = table.offsets[1:][codes] - table.offsets[:-1][codes]
     np.ndarray((len(out) - 3,), "<u4", out, 0, (1,))[starts] = lengths
-    # Strings of one length are copied as items of that size, all at once.
+    # All strings of one length are copied at once, as items of that size.
     for length in distinct(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
         source = np.ndarray((len(table.data) - length + 1,), f"V{length}", table.data, 0, (1,))

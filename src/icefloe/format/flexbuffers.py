@@ -1,14 +1,13 @@
-"""FlexBuffers: bytes to JSON values and back, for metadata and configuration of generation v2.
+"""FlexBuffers codec of JSON values, for metadata and configuration of generation v2.
 
-A FlexBuffer is read from its end: the root's type and width stand in the last two bytes, and every
-offset points backwards. Nothing stops an offset from pointing into a value that contains it, or
-many offsets from sharing one value, so a few bytes can describe an endless or an exponentially
-large value. The reader therefore has a depth limit and a budget that grows with the length of the
-bytes, and checks each offset and count before it uses them: whatever the bytes, `loads` returns a
-value or raises `FormatError`, in time linear in their length.
+A FlexBuffer is read from its end: the last two bytes are the type and width of the root, and
+offsets point backwards. Offsets may form cycles or share values, so a few bytes can describe an
+infinite or exponentially large value. The reader therefore has a depth limit and a budget linear in
+the number of bytes, and checks each offset and count before use: for any bytes, `loads` returns a
+value or raises `FormatError` in linear time.
 
-The writer is ours too: the one in the `flatbuffers` package raises on floats beyond the range of
-single precision and on integers from 2**63, and loses track of the keys it has written.
+The writer of the `flatbuffers` package is not used: it raises on floats beyond single precision and
+on integers from 2**63, and loses track of written keys.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any, Final
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 
 MAX_DEPTH: Final = 100
-"""How many containers may stand inside each other, reading and writing."""
+"""The maximum nesting of containers."""
 
 BUDGET_PER_BYTE: Final = 4
-"""An honest value takes a byte at least; sharing gives back a little more, never this much."""
+"""Values per byte: a value takes at least one byte, unless it is shared."""
 
 _NULL, _INT, _UINT, _FLOAT, _KEY, _STRING = range(6)
 _INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(6, 11)
@@ -40,21 +39,9 @@ _LETTERS: Final = {
 
 
 def loads(data: bytes | memoryview, *, file: str | None = None, blobs: bool = False) -> Any:
-    """Decode a FlexBuffer.
+    """Decode a FlexBuffer; raise `FormatError` if it is invalid, too deep or too repetitive.
 
-    Parameters
-    ----------
-    data
-        The bytes, all of them: a FlexBuffer is found from its end.
-    file
-        Where they come from, for the error.
-    blobs
-        Whether a blob is a value; it becomes `bytes`, which JSON does not know.
-
-    Raises
-    ------
-    FormatError
-        If the bytes are not a FlexBuffer, or one that is too deep or repeats itself too often.
+    ``file`` names the source in errors. Blobs, which JSON lacks, are decoded only with ``blobs``.
     """
     return _Reader(bytes(data), file=file, blobs=blobs).read_root()
 
@@ -62,11 +49,8 @@ def loads(data: bytes | memoryview, *, file: str | None = None, blobs: bool = Fa
 def dumps(value: Any) -> bytes:
     """Encode a JSON value: None, bool, int, float, str, list or tuple, dict with string keys.
 
-    Raises
-    ------
-    InvalidInputError
-        If there is anything else in it, an integer outside ``[-2**63, 2**64)``, a key with a zero
-        byte, or too many containers inside each other.
+    Raises `InvalidInputError` for other values, integers outside ``[-2**63, 2**64)``, keys with a
+    zero byte, and containers that are nested too deeply.
     """
     return _Writer().finish(value)
 
@@ -80,16 +64,16 @@ class _Reader:
         self._file = file
         self._blobs = blobs
         self._budget = BUDGET_PER_BYTE * len(data)
-        # Keys and strings are shared on purpose by every writer; each place is decoded once.
+        # Writers share keys and strings; each is decoded once.
         self._texts: dict[tuple[int, int], str] = {}
         self._key_vectors: dict[tuple[int, int, int], list[str]] = {}
 
     def read_root(self) -> Any:
         if self._size < 3:
-            raise self._bad("a FlexBuffer has three bytes or more")
+            raise self._bad("it has fewer than three bytes")
         packed_type, width = self._data[-2:]
         if width not in _WIDTHS:
-            raise self._bad(f"{width} is no width of a root")
+            raise self._bad(f"invalid width {width} of the root")
         return self._value(self._size - 2 - width, width, packed_type, 0)
 
     def _bad(self, reason: str) -> FormatError:
@@ -139,21 +123,21 @@ class _Reader:
         if _FIRST_TYPED <= kind <= _LAST_TYPED or kind == _VECTOR_BOOL:
             count = self._count(target, width)
             element = _BOOL if kind == _VECTOR_BOOL else kind - _FIRST_TYPED + _INT
-            return self._typed(target, width, count, element)
+            return self._read_typed(target, width, count, element)
         if _FIRST_FIXED <= kind <= _LAST_FIXED:
             pairs, element = divmod(kind - _FIRST_FIXED, 3)
-            return self._typed(target, width, pairs + 2, _INT + element)
+            return self._read_typed(target, width, pairs + 2, _INT + element)
         if _INDIRECT_INT <= kind <= _INDIRECT_FLOAT:
             return self._scalar(target, width, kind - _INDIRECT_INT + _INT)
         if kind == _BLOB:
             return self._blob(target, width)
-        raise self._bad(f"{kind} is no type")
+        raise self._bad(f"unknown type {kind}")
 
     def _count(self, target: int, width: int) -> int:
-        """Read the number of elements or bytes that stands before a value."""
+        """Read the number of elements or bytes before a value."""
         count = self._uint(target - width, width)
         if count > self._size - target:
-            raise self._bad(f"{count} elements or bytes at {target} do not fit in")
+            raise self._bad(f"{count} elements or bytes at {target} exceed the buffer")
         return count
 
     def _blob(self, target: int, width: int) -> bytes:
@@ -177,7 +161,7 @@ class _Reader:
         if text is None:
             end = self._data.find(0, target) if target >= 0 else -1
             if end < 0:
-                raise self._bad(f"a key at {target} that does not end")
+                raise self._bad(f"unterminated key at {target}")
             self._spend(end - target)
             text = self._decode(self._data[target:end])
             self._texts[target, 0] = text
@@ -186,25 +170,25 @@ class _Reader:
     def _decode(self, text: bytes) -> str:
         try:
             return text.decode()
-        except UnicodeDecodeError as e:
-            raise FormatError("bad FlexBuffer: a string is not UTF-8", file=self._file) from e
+        except UnicodeDecodeError as error:
+            raise FormatError("bad FlexBuffer: a string is not UTF-8", file=self._file) from error
 
     def _elements(self, target: int, width: int, count: int, depth: int) -> list[Any]:
         if depth == MAX_DEPTH:
-            raise self._bad(f"more than {MAX_DEPTH} containers inside each other")
+            raise self._bad(f"nested more than {MAX_DEPTH} deep")
         types = target + count * width
         if types + count > self._size:
-            raise self._bad(f"{count} elements at {target} do not fit in")
+            raise self._bad(f"{count} elements at {target} exceed the buffer")
         values = []
         for i in range(count):
-            values.append(  # noqa: PERF401 - a comprehension is one frame more on a deep stack
+            values.append(  # noqa: PERF401 - a comprehension adds a frame to a deep stack
                 self._value(target + i * width, width, self._data[types + i], depth + 1)
             )
         return values
 
-    def _typed(self, target: int, width: int, count: int, kind: int) -> list[Any]:
+    def _read_typed(self, target: int, width: int, count: int, kind: int) -> list[Any]:
         if target < 0 or target + count * width > self._size:
-            raise self._bad(f"{count} elements at {target} do not fit in")
+            raise self._bad(f"{count} elements at {target} exceed the buffer")
         self._spend(count)
         if kind in _LETTERS:
             letter = _LETTERS[kind].get(width)
@@ -216,7 +200,7 @@ class _Reader:
         targets = [position - self._uint(position, width) for position in positions]
         if kind == _KEY:
             return [self._key(t) for t in targets]
-        # The width of a string's length is not stored in the vectors that were given up for it.
+        # These deprecated vectors do not store the width of the length of a string.
         return [self._string(t, 1) for t in targets]
 
     def _map(self, target: int, width: int, depth: int) -> dict[str, Any]:
@@ -225,22 +209,22 @@ class _Reader:
         keys_target = keys_at - self._uint(keys_at, width)
         keys_width = self._uint(target - 2 * width, width)
         if keys_width not in _WIDTHS:
-            raise self._bad(f"{keys_width} is no width of keys")
+            raise self._bad(f"invalid width {keys_width} of keys")
         keys = self._key_vectors.get((keys_target, keys_width, count))
         if keys is None:
             if self._count(keys_target, keys_width) != count:
-                raise self._bad(f"a map of {count} values and another number of keys")
-            keys = self._typed(keys_target, keys_width, count, _KEY)
+                raise self._bad(f"a map of {count} values has a different number of keys")
+            keys = self._read_typed(keys_target, keys_width, count, _KEY)
             self._key_vectors[keys_target, keys_width, count] = keys
         values = self._elements(target, width, count, depth)
         result = dict(zip(keys, values, strict=True))
         if len(result) != count:
-            raise self._bad("a map with a key twice")
+            raise self._bad("a map has a duplicate key")
         return result
 
 
-# What the writer knows of a value: its type, the width it needs (0 to 3 for 1 to 8 bytes), and
-# either the bits that go into the parent or the place in the buffer that the parent points to.
+# A written value: its type, its width (0 to 3 for 1 to 8 bytes), and either the bits to store in
+# the parent or the position in the buffer for the parent to point to.
 _Stored = tuple[int, int, int]
 _INLINE: Final = frozenset((_NULL, _INT, _UINT, _FLOAT, _BOOL))
 
@@ -255,10 +239,10 @@ class _Writer:
 
     def finish(self, value: Any) -> bytes:
         root = self._store(value, 0)
-        width = self._fitting_width([root], prefix=[])
+        width = self._find_width([root], prefix=[])
         self._align(width)
         self._append(root, width)
-        self._buffer += bytes((self._packed_type(root, width), 1 << width))
+        self._buffer += bytes((self._pack_type(root, width), 1 << width))
         return bytes(self._buffer)
 
     def _store(self, value: Any, depth: int) -> _Stored:
@@ -269,11 +253,11 @@ class _Writer:
         if isinstance(value, str):
             return self._store_text(value)
         if isinstance(value, int):
-            return _stored_int(value)
+            return _store_int(value)
         if isinstance(value, float):
             return _FLOAT, 3, int.from_bytes(struct.pack("<d", value), "little")
         if depth == MAX_DEPTH:
-            raise _unfit(f"more than {MAX_DEPTH} containers inside each other")
+            raise _unfit(f"nesting more than {MAX_DEPTH} deep")
         if isinstance(value, dict):
             return self._store_map(value, depth)
         if isinstance(value, list | tuple):
@@ -282,7 +266,7 @@ class _Writer:
 
     def _store_text(self, value: str) -> _Stored:
         text = _encode(value)
-        width = _width_of(len(text))
+        width = _get_width(len(text))
         self._align(width)
         self._buffer += len(text).to_bytes(1 << width, "little")
         place = len(self._buffer)
@@ -294,7 +278,7 @@ class _Writer:
         entries: list[tuple[bytes, Any]] = []
         for key, item in value.items():
             if not isinstance(key, str) or "\0" in key:
-                raise _unfit("a key that is no string, or has a zero byte")
+                raise _unfit("a key that is not a string or has a zero byte")
             entries.append((_encode(key), item))
         entries.sort(key=lambda entry: entry[0])
         names = tuple(name for name, _ in entries)
@@ -316,10 +300,10 @@ class _Writer:
     def _store_vector(
         self, elements: list[_Stored], *, keys: bool = False, of_map: _Stored | None = None
     ) -> _Stored:
-        prefix = [_stored_int(len(elements))]
+        prefix = [_store_int(len(elements))]
         if of_map is not None:
-            prefix = [of_map, _stored_int(1 << of_map[1]), *prefix]
-        width = self._fitting_width(elements, prefix=prefix)
+            prefix = [of_map, _store_int(1 << of_map[1]), *prefix]
+        width = self._find_width(elements, prefix=prefix)
         self._align(width)
         for item in prefix:
             self._append(item, width)
@@ -328,11 +312,11 @@ class _Writer:
             self._append(item, width)
         if keys:
             return _FIRST_TYPED + _KEY - _INT, width, place
-        self._buffer += bytes(self._packed_type(item, width) for item in elements)
+        self._buffer += bytes(self._pack_type(item, width) for item in elements)
         return (_VECTOR if of_map is None else _MAP), width, place
 
-    def _fitting_width(self, elements: list[_Stored], *, prefix: list[_Stored]) -> int:
-        """Find the smallest width that all elements and all offsets from their places fit in."""
+    def _find_width(self, elements: list[_Stored], *, prefix: list[_Stored]) -> int:
+        """Return the smallest width that fits all elements and offsets."""
         items = [*prefix, *elements]
         width = max((item[1] for item in items if item[0] in _INLINE), default=0)
         while width < 3:
@@ -358,33 +342,33 @@ class _Writer:
         self._buffer += bits.to_bytes(1 << width, "little")
 
     @staticmethod
-    def _packed_type(item: _Stored, parent_width: int) -> int:
+    def _pack_type(item: _Stored, parent_width: int) -> int:
         kind, width, _ = item
         return kind << 2 | (parent_width if kind in _INLINE else width)
 
 
-def _width_of(value: int) -> int:
+def _get_width(value: int) -> int:
     return 0 if value < 1 << 8 else 1 if value < 1 << 16 else 2 if value < 1 << 32 else 3
 
 
-def _stored_int(value: int) -> _Stored:
+def _store_int(value: int) -> _Stored:
     if 0 <= value < 1 << 64:
-        return _UINT, _width_of(value), value
+        return _UINT, _get_width(value), value
     if -(1 << 63) <= value < 0:
-        # One bit more than the magnitude, for the sign.
-        return _INT, _width_of(2 * ~value), value
+        # One more bit, for the sign.
+        return _INT, _get_width(2 * ~value), value
     raise _unfit("an integer outside -2**63 to 2**64 - 1")
 
 
 def _encode(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError as e:
-        raise _unfit("a string with half a surrogate pair") from e
+    except UnicodeEncodeError as error:
+        raise _unfit("a string with a lone surrogate") from error
 
 
 def _unfit(what: str) -> InvalidInputError:
     return InvalidInputError(
-        f"metadata are JSON values, and not {what}",
+        f"metadata must be JSON, without {what}",
         kind=ErrorKind.BAD_METADATA,
     )

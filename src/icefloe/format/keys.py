@@ -1,4 +1,4 @@
-"""Where the files of a repository are, as keys of a storage (seed `003`, File Layout)."""
+"""Keys of the files of a repository (Icechunk spec, "File Layout")."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
 
 CONFIG = "config.yaml"
-"""The configuration, generation v1."""
+"""The configuration of generation v1."""
 
 REPO = "repo"
-"""All mutable state, generation v2."""
+"""The mutable state of generation v2."""
 
 REFS = "refs/"
 OVERWRITTEN = "overwritten/"
-"""Where generation v2 keeps the files that ``repo`` replaced."""
+"""The prefix of backups of ``repo``, generation v2."""
 
 _BRANCH, _TAG = "branch.", "tag."
 _REF_FILE, _TOMBSTONE = "/ref.json", "/ref.json.deleted"
@@ -42,32 +42,32 @@ def chunk_key(chunk_id: ChunkId) -> str:
 
 
 def branch_key(name: str) -> str:
-    """Return the key of a branch's reference file, generation v1."""
+    """Return the key of the file of a branch, generation v1."""
     return f"{REFS}{_BRANCH}{name}{_REF_FILE}"
 
 
 def tag_key(name: str) -> str:
-    """Return the key of a tag's reference file, generation v1."""
+    """Return the key of the file of a tag, generation v1."""
     return f"{REFS}{_TAG}{name}{_REF_FILE}"
 
 
 def tombstone_key(name: str) -> str:
-    """Return the key of the file that says that a tag was deleted, generation v1."""
+    """Return the key of the tombstone of a deleted tag, generation v1."""
     return f"{REFS}{_TAG}{name}{_TOMBSTONE}"
 
 
 def branch_of(key: str) -> str | None:
-    """Return the branch whose reference file this key is."""
+    """Return the branch whose file has this key, else None."""
     return _between(key, REFS + _BRANCH, _REF_FILE)
 
 
 def tag_of(key: str) -> str | None:
-    """Return the tag whose reference file this key is."""
+    """Return the tag whose file has this key, else None."""
     return _between(key, REFS + _TAG, _REF_FILE)
 
 
 def tombstone_of(key: str) -> str | None:
-    """Return the tag whose tombstone this key is."""
+    """Return the tag whose tombstone has this key, else None."""
     return _between(key, REFS + _TAG, _TOMBSTONE)
 
 

@@ -1,7 +1,6 @@
-"""Virtual locations compressed with a zstd dictionary that the manifest carries (version 2).
+"""Compression of virtual locations with a zstd dictionary in the manifest (version 2).
 
-Locations are compressed and decompressed in one batch call each way, without a Python loop. What
-is compressed is each distinct location once, however many chunks name it.
+Distinct locations are compressed and decompressed in one batch call, without a Python loop.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# The reference implementation's reader takes no longer ones either.
+# The limit of Icechunk's reader.
 MAX_LOCATION_SIZE = 1024
 
-# A reference takes sixty bytes besides its location, so that even the longest locations of an
-# honest file stay below this many times the file's size, unless all is small anyway.
+# A reference takes sixty bytes besides its location, so the longest locations of a valid file stay
+# below this multiple of its size.
 _MAX_RATIO = 16
 _SMALL_SIZE = 64 << 20
 
@@ -36,7 +35,7 @@ _SEGMENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
 
 @dataclass(frozen=True, slots=True)
 class CompressedLocations:
-    """Distinct locations as zstd frames, and the dictionary that they need."""
+    """Distinct locations as zstd frames, with their dictionary."""
 
     dictionary: bytes
     frames: Strings
@@ -44,10 +43,7 @@ class CompressedLocations:
 
 @dataclass(frozen=True, slots=True)
 class LocationCompression:
-    """When and how locations are compressed; the defaults are the reference implementation's.
-
-    ``min_locations`` counts distinct locations: that is what a manifest of icefloe stores.
-    """
+    """Settings of the compression, with Icechunk's defaults; locations count once if equal."""
 
     min_locations: int = 1000
     max_training_samples: int = 100
@@ -55,7 +51,7 @@ class LocationCompression:
     level: int = 3
 
     def compress(self, locations: Strings) -> CompressedLocations | None:
-        """Compress all locations, or say with None that they are better stored plain."""
+        """Compress all locations, or return None if they are better stored plain."""
         lengths = locations.lengths
         if len(locations) < max(self.min_locations, 1) or lengths.max() > MAX_LOCATION_SIZE:
             return None
@@ -63,8 +59,8 @@ class LocationCompression:
         if dictionary is None:
             return None
         compressor = zstandard.ZstdCompressor(level=self.level, dict_data=dictionary)
-        frames = compressor.multi_compress_to_buffer(_segments(locations))
-        return CompressedLocations(dictionary.as_bytes(), _strings(frames))
+        frames = compressor.multi_compress_to_buffer(_to_segments(locations))
+        return CompressedLocations(dictionary.as_bytes(), _to_strings(frames))
 
     def _train(self, locations: Strings) -> zstandard.ZstdCompressionDict | None:
         count = max(1, min(self.max_training_samples, len(locations)))
@@ -78,12 +74,12 @@ class LocationCompression:
         try:
             return zstandard.train_dictionary(self.max_dictionary_size, samples * repeats)
         except zstandard.ZstdError:
-            return None  # too few or too uniform samples: plain strings serve as well
+            return None  # too few or too uniform samples
 
 
 def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int) -> Strings:
-    """Decompress the distinct locations of a manifest, whose flatbuffer has ``file_size`` bytes."""
-    sizes = _content_sizes(frames, file)
+    """Decompress the distinct locations of a manifest with ``file_size`` bytes."""
+    sizes = _read_content_sizes(frames, file)
     if (sizes > MAX_LOCATION_SIZE).any():
         raise FormatError(
             f"a compressed location claims {int(sizes.max())} bytes; the limit is "
@@ -99,14 +95,14 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
         decompressor = zstandard.ZstdDecompressor(
             dict_data=zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         )
-        # An empty location has nothing to decompress, and the batch call refuses it.
+        # The batch call refuses empty locations.
         full = np.flatnonzero(sizes)
         table = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
         if len(full):
             batch = decompressor.multi_decompress_to_buffer(
-                _segments(frames, full), decompressed_sizes=sizes[full].astype("<u8").tobytes()
+                _to_segments(frames, full), decompressed_sizes=sizes[full].astype("<u8").tobytes()
             )
-            table = _strings(batch)
+            table = _to_strings(batch)
     except (zstandard.ZstdError, ValueError) as error:
         raise FormatError(f"a compressed location is damaged ({error})", file=file) from error
     offsets = np.zeros(len(frames) + 1, np.int64)
@@ -117,13 +113,10 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
     return result
 
 
-def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
-    """Read the size that each frame declares, from the first bytes of each.
-
-    The batch call allocates what the frames declare, so it must be known to be harmless before.
-    """
+def _read_content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
+    """Read the declared size of each frame, which the batch call would allocate unchecked."""
     starts, lengths = frames.offsets[:-1], frames.lengths
-    # Padded, so that every header can be read whole; what lies past a frame's end is checked next.
+    # Padded, so that every header can be read; frames that end early are found below.
     data = np.concatenate([frames.data, np.zeros(32, np.uint8)])
     words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     halves = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
@@ -139,7 +132,7 @@ def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
         -1,
     )
     blocks = at + field_bytes
-    # Empty ones are never decompressed, so that what follows must be known to be nothing.
+    # Empty locations are not decompressed, so their blocks are checked here.
     is_damaged = (sizes == 0) & (words[blocks] & 0xFFFFFF != _EMPTY_LAST_BLOCK)
     is_damaged |= (words[starts] != _MAGIC) | (blocks > starts + lengths) | (sizes < 0)
     if is_damaged.any():
@@ -147,7 +140,7 @@ def _content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
     return sizes
 
 
-def _segments(
+def _to_segments(
     table: Strings, rows: NDArray[np.int64] | None = None
 ) -> zstandard.BufferWithSegments:
     starts, lengths = table.offsets[:-1], table.lengths
@@ -157,7 +150,7 @@ def _segments(
     return zstandard.BufferWithSegments(table.data.tobytes(), segments.tobytes())
 
 
-def _strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:
+def _to_strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:
     segments = cast("Sequence[bytes]", batch)  # each one offers its bytes
     offsets = np.zeros(len(segments) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)), out=offsets[1:])

@@ -1,7 +1,7 @@
-"""Manifest files (seed `003`, Chunk Manifest Files), between bytes and columns.
+"""Codec of manifest files (Icechunk spec, "Chunk Manifest Files").
 
-Chunk references are read and written by vector arithmetic, in blocks that fit the processor's
-cache; there is no Python loop over them in either direction.
+Reading and writing are vectorized, in blocks that fit the processor's cache; there is no Python
+loop over chunk references.
 """
 
 from __future__ import annotations
@@ -15,28 +15,26 @@ from icefloe.format import location_compression, schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
+    drop_rows,
     fill_coords,
     find_repeated,
     index_tail,
     is_sorted,
     require_sorted,
-    without_rows,
 )
-from icefloe.format.envelope import FileType, pack, unpack
+from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
 from icefloe.format.flatbuffer_writer import (
-    UOFFSET,
-    Column,
     LateRecords,
     Layout,
     Records,
     Runs,
-    blob_sizes,
+    compute_blob_sizes,
 )
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.columns import constant
-from icefloe.model.ids import ChunkId, ManifestId, NodeId
+from icefloe.model.ids import ChunkId, ManifestId
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest
 from icefloe.model.strings import EMPTY, Strings, factorize
 
@@ -46,40 +44,39 @@ if TYPE_CHECKING:
     from icefloe.format.location_compression import LocationCompression
 
 DEFAULT_LEVEL = 1
-"""How hard manifests are compressed unless the configuration says.
+"""The default compression level of manifests.
 
-Level 3, the reference implementation's, is slower here and gives no smaller files: the layout is so
-regular that the fast search finds what there is.
+Level 3, Icechunk's default, is slower and gives no smaller files: the layout is very regular.
 """
 
 _NO_COMPRESSION, _ZSTD_DICTIONARY = 0, 1
-_SMALLEST_RECORD = 28  # of a reference as written here: pointer, vtable, table and index
-_SMALLEST_REF = 12  # the distance to its vtable, its index, and one place where its bytes are
+_MIN_RECORD_SIZE = 28  # of a written reference: pointer, vtable, table and index
+_MIN_REF_SIZE = 12  # the vtable offset, the index and one of the payload fields
 
 
 def open_manifest(data: bytes | memoryview, file: str) -> Tables:
-    """Decompress a manifest file; returns its root table, and reads nothing yet."""
+    """Decompress a manifest file and return its root table."""
     _, body = unpack(data, FileType.MANIFEST, file)
     return FlatBuffer(body, file).root("Manifest")
 
 
 def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
-    """Read a manifest file."""
+    """Decode a manifest file."""
     return read_manifest(open_manifest(data, file))
 
 
 def read_manifest_id(root: Tables) -> ManifestId:
-    """Read which manifest a file holds."""
-    return ManifestId(root.structs(schema.Manifest.ID, ManifestId.SIZE).tobytes())
+    """Read the id of a manifest."""
+    return ManifestId(root.structs(schema.Manifest.ID).tobytes())
 
 
 def read_manifest(root: Tables) -> Manifest:
-    """Read all that a manifest file holds."""
+    """Read a whole manifest."""
     manifest_id = read_manifest_id(root)
     _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
-    node_ids = arrays.structs(schema.ArrayManifest.NODE_ID, NodeId.SIZE)
+    node_ids = arrays.structs(schema.ArrayManifest.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays")
-    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS, smallest=_SMALLEST_REF)
+    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
     indices = IndexReader(root.buffer, positions, splits, "ChunkRef", schema.ChunkRef.INDEX)
     refs = _RefReader(root.buffer, len(positions))
     for begin in range(0, len(positions), BLOCK_ROWS):
@@ -88,26 +85,26 @@ def read_manifest(root: Tables) -> Manifest:
         indices.read_block(block)
         refs.read_block(block)
     columns = ChunkIndexColumns(node_ids, splits, indices.ndims, indices.coords)
-    payloads = refs.payloads(root)
+    payloads = refs.build_payloads(root)
     if not is_sorted(columns):
-        # Icechunk 1 writes a reference twice when rules of splitting changed between commits.
+        # Icechunk 1 writes a reference twice when the splitting rules changed between commits.
         repeated = find_repeated(columns)
         if payloads.rows(repeated) == payloads.rows(repeated - 1):
             kept = np.delete(np.arange(len(payloads)), repeated)
-            columns, payloads = without_rows(columns, repeated), payloads.rows(kept)
+            columns, payloads = drop_rows(columns, repeated), payloads.rows(kept)
         require_sorted(root.buffer, columns, "chunk references")
     return Manifest(manifest_id, columns, payloads)
 
 
 class _RefReader:
-    """Collects the columns of a manifest's chunk references, block by block."""
+    """Reads the columns of chunk references, block by block."""
 
     def __init__(self, buffer: FlatBuffer, rows: int) -> None:
         self._buffer, self._rows = buffer, rows
         self._kind = np.empty(rows, np.uint8)
         self._offset = np.empty(rows, np.uint64)
         self._length = np.empty(rows, np.uint64)
-        # Columns that many manifests do not use at all are made when a block first needs them.
+        # Columns that many manifests lack are allocated when first needed.
         self._chunk_id: NDArray[np.uint8] | None = None
         self._last_modified: NDArray[np.uint32] | None = None
         self._spans = {
@@ -115,7 +112,7 @@ class _RefReader:
         }
 
     def read_block(self, block: Tables) -> None:
-        """Read the next tables."""
+        """Read the next block of tables."""
         begin, end = block.first_row, block.first_row + len(block)
         rows = slice(begin, end)
         ref = schema.ChunkRef
@@ -126,42 +123,40 @@ class _RefReader:
         places = is_native.astype(np.uint8) + is_compressed + is_plain + is_inline
         if not (places == 1).all():
             row = int(np.argmax(places != 1))
-            block.buffer.fail(
-                f"ChunkRef {begin + row} names {places[row]} places where its bytes are, not one"
-            )
+            block.buffer.fail(f"ChunkRef {begin + row} has {places[row]} payloads, not one")
         kind = np.full(end - begin, ChunkKind.VIRTUAL, np.uint8)
         kind[is_native] = ChunkKind.NATIVE
         kind[is_inline] = ChunkKind.INLINE
         self._kind[rows] = kind
-        self._offset[rows] = block.scalars(ref.OFFSET, "<u8")
-        self._length[rows] = block.scalars(ref.LENGTH, "<u8")
+        self._offset[rows] = block.scalars(ref.OFFSET)
+        self._length[rows] = block.scalars(ref.LENGTH)
         if is_native.any():
             if self._chunk_id is None:
                 self._chunk_id = np.zeros((self._rows, ChunkId.SIZE), np.uint8)
-            self._chunk_id[rows] = block.structs(ref.CHUNK_ID, ChunkId.SIZE, required=False)
+            self._chunk_id[rows] = block.structs(ref.CHUNK_ID, required=False)
         if is_plain.any():
-            self._spans["location"].put(rows, block.strings(ref.LOCATION, required=False))
+            self._spans["location"].set(rows, block.strings(ref.LOCATION, required=False))
         if is_compressed.any():
             spans = block.vectors(ref.COMPRESSED_LOCATION, 1, required=False)
-            self._spans["compressed"].put(rows, spans)
+            self._spans["compressed"].set(rows, spans)
         if is_inline.any():
-            self._spans["inline"].put(rows, block.vectors(ref.INLINE, 1, required=False))
-        # Checksums mean something for virtual chunks only; elsewhere they are not kept.
+            self._spans["inline"].set(rows, block.vectors(ref.INLINE, 1, required=False))
+        # Checksums of other chunks are meaningless and dropped.
         is_virtual = is_plain | is_compressed
         if (block.has(ref.CHECKSUM_ETAG) & is_virtual).any():
             etags = block.strings(ref.CHECKSUM_ETAG, required=False)
             etags = Spans(etags.start * is_virtual, etags.count * is_virtual)
-            self._spans["etag"].put(rows, etags)
+            self._spans["etag"].set(rows, etags)
         if (block.has(ref.CHECKSUM_LAST_MODIFIED) & is_virtual).any():
             if self._last_modified is None:
                 self._last_modified = np.zeros(self._rows, np.uint32)
-            times = block.scalars(ref.CHECKSUM_LAST_MODIFIED, "<u4")
+            times = block.scalars(ref.CHECKSUM_LAST_MODIFIED)
             self._last_modified[rows] = times * is_virtual
 
-    def payloads(self, root: Tables) -> ChunkPayloads:
+    def build_payloads(self, root: Tables) -> ChunkPayloads:
         rows = self._rows
-        location, locations = self._locations(root)
-        etag, etags = self._strings("etag", schema.ChunkRef.CHECKSUM_ETAG)
+        location, locations = self._read_locations(root)
+        etag, etags = self._factorize("etag", schema.ChunkRef.CHECKSUM_ETAG)
         return ChunkPayloads(
             kind=self._kind,
             offset=self._offset,
@@ -176,10 +171,10 @@ class _RefReader:
             last_modified=constant(0, rows, np.uint32)
             if self._last_modified is None
             else self._last_modified,
-            inline=self._inline(),
+            inline=self._read_inline(),
         )
 
-    def _strings(
+    def _factorize(
         self, name: str, field: schema.Field, *, utf8: bool = True
     ) -> tuple[NDArray[np.int32], Strings]:
         spans = self._spans[name].spans
@@ -187,14 +182,16 @@ class _RefReader:
             return constant(NO_CODE, self._rows, np.int32), EMPTY
         return self._buffer.factorize(spans, f"a chunk's {field.name}", utf8=utf8)
 
-    def _locations(self, root: Tables) -> tuple[NDArray[np.int32], Strings]:
-        plain = self._strings("location", schema.ChunkRef.LOCATION)
+    def _read_locations(self, root: Tables) -> tuple[NDArray[np.int32], Strings]:
+        plain = self._factorize("location", schema.ChunkRef.LOCATION)
         if self._spans["compressed"].spans is None:
             return plain
-        codes, frames = self._strings("compressed", schema.ChunkRef.COMPRESSED_LOCATION, utf8=False)
-        algorithm = int(root.scalars(schema.Manifest.COMPRESSION_ALGORITHM, "<u1", 1)[0])
+        codes, frames = self._factorize(
+            "compressed", schema.ChunkRef.COMPRESSED_LOCATION, utf8=False
+        )
+        algorithm = int(root.scalars(schema.Manifest.COMPRESSION_ALGORITHM, 1)[0])
         if algorithm != _ZSTD_DICTIONARY:
-            root.buffer.fail(f"compresses locations in an unknown way ({algorithm})")
+            root.buffer.fail(f"unknown compression of locations ({algorithm})")
         span = root.vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
         dictionary = root.buffer.blob(int(span.start[0]), int(span.count[0]))
         table = location_compression.decompress(
@@ -202,13 +199,13 @@ class _RefReader:
         )
         if not len(plain[1]):
             return codes, table
-        # Both kinds in one file: nobody writes that, but the format allows it.
+        # The format allows plain and compressed locations in one file; no known writer mixes them.
         both = Strings.of([*plain[1], *table])
         return np.where(codes == NO_CODE, plain[0], codes + np.int32(len(plain[1]))), both
 
-    def _inline(self) -> NDArray[np.uint8]:
-        """Copy inline chunks out, each once, and point offset and length at the copies."""
-        codes, table = self._strings("inline", schema.ChunkRef.INLINE, utf8=False)
+    def _read_inline(self) -> NDArray[np.uint8]:
+        """Copy the distinct inline chunks, and set offset and length to the copies."""
+        codes, table = self._factorize("inline", schema.ChunkRef.INLINE, utf8=False)
         rows = codes != NO_CODE
         self._offset[rows] = table.offsets[codes[rows]]
         self._length[rows] = table.lengths[codes[rows]]
@@ -216,13 +213,13 @@ class _RefReader:
 
 
 class _SpanColumn:
-    """Where the strings of one field are, for all rows; takes memory when first used."""
+    """The spans of one field for all rows, allocated when first used."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self.spans: Spans | None = None
 
-    def put(self, rows: slice, spans: Spans) -> None:
+    def set(self, rows: slice, spans: Spans) -> None:
         if self.spans is None:
             self.spans = Spans(np.zeros(self._rows, np.int64), np.zeros(self._rows, np.int64))
         self.spans.start[rows] = spans.start
@@ -236,11 +233,7 @@ def encode_manifest(
     level: int = DEFAULT_LEVEL,
     location_compression: LocationCompression | None = None,
 ) -> bytes:
-    """Write a manifest file.
-
-    ``location_compression`` says when and how virtual locations are compressed with a dictionary;
-    version 1 has no such thing and ignores it.
-    """
+    """Encode a manifest file; version 1 ignores ``location_compression``."""
     indices, payloads = manifest.indices, manifest.payloads
     if len(indices) != len(payloads):
         raise FormatError(
@@ -254,12 +247,12 @@ def encode_manifest(
 
     table = schema.Manifest
     columns = [
-        Column(table.ID, "<u1", ManifestId.SIZE),
-        Column(table.ARRAYS, UOFFSET),
-        Column(table.COMPRESSION_ALGORITHM, "<u1"),
+        table.ID,
+        table.ARRAYS,
+        table.COMPRESSION_ALGORITHM,
     ]
     if compressed is not None:
-        columns.append(Column(table.LOCATION_DICTIONARY, UOFFSET))
+        columns.append(table.LOCATION_DICTIONARY)
     root = layout.records(1, columns)
     root.fill(table.ID, np.frombuffer(manifest.id.raw, np.uint8))
     root.fill(
@@ -269,60 +262,51 @@ def encode_manifest(
         dictionary = layout.blobs(Strings.of([compressed.dictionary]))
         root.aim(table.LOCATION_DICTIONARY, dictionary)
 
-    place, arrays = layout.pointers([len(indices.node_ids)])
-    root.aim(table.ARRAYS, place)
     array_table = schema.ArrayManifest
-    heads = layout.records(
-        len(indices.node_ids),
-        [Column(array_table.NODE_ID, "<u1", NodeId.SIZE), Column(array_table.REFS, UOFFSET)],
-    )
+    counts = [len(indices.node_ids)]
+    place, heads = layout.table_vectors(counts, [array_table.NODE_ID, array_table.REFS])
+    root.aim(table.ARRAYS, place)
     heads.fill(array_table.NODE_ID, indices.node_ids)
-    arrays.aim(heads.positions)
     frames = None if compressed is None else compressed.frames
     vectors, _ = write_refs(layout, manifest, frames)
     heads.aim(array_table.REFS, vectors)
-    return pack(
-        layout.pieces(root),
-        layout.size,
-        file_type=FileType.MANIFEST,
-        spec_version=spec_version,
-        level=level,
-    )
+    return layout.pack(root, file_type=FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
-def _used_fields(payloads: ChunkPayloads, *, compressed: bool) -> dict[Column, NDArray[np.bool_]]:
-    """Say which fields these chunk references use besides the index, and which rows have each."""
+def _find_used_fields(
+    payloads: ChunkPayloads, *, compressed: bool
+) -> dict[schema.Field, NDArray[np.bool_]]:
+    """Return the fields in use besides the index, with a mask of the rows that have each."""
     ref = schema.ChunkRef
     is_native = payloads.kind == ChunkKind.NATIVE
     is_inline = payloads.kind == ChunkKind.INLINE
     is_virtual = payloads.kind == ChunkKind.VIRTUAL
     optional = {
-        Column(ref.OFFSET, "<u8"): ~is_inline,
-        Column(ref.LENGTH, "<u8"): ~is_inline,
-        Column(ref.CHUNK_ID, "<u1", ChunkId.SIZE): is_native,
-        Column(ref.COMPRESSED_LOCATION if compressed else ref.LOCATION, UOFFSET): is_virtual,
-        Column(ref.CHECKSUM_ETAG, UOFFSET): is_virtual & (payloads.etag != NO_CODE),
-        Column(ref.CHECKSUM_LAST_MODIFIED, "<u4"): is_virtual & (payloads.last_modified != 0),
-        Column(ref.INLINE, UOFFSET): is_inline,
+        ref.OFFSET: ~is_inline,
+        ref.LENGTH: ~is_inline,
+        ref.CHUNK_ID: is_native,
+        ref.COMPRESSED_LOCATION if compressed else ref.LOCATION: is_virtual,
+        ref.CHECKSUM_ETAG: is_virtual & (payloads.etag != NO_CODE),
+        ref.CHECKSUM_LAST_MODIFIED: is_virtual & (payloads.last_modified != 0),
+        ref.INLINE: is_inline,
     }
-    return {column: rows for column, rows in optional.items() if rows.any()}
+    return {field: rows for field, rows in optional.items() if rows.any()}
 
 
 def write_refs(
     layout: Layout, manifest: Manifest, frames: Strings | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Place all chunk references; returns where their vectors are, one for each array, and they.
+    """Place all chunk references; return the positions of the vectors and of the references.
 
-    ``frames`` are compressed locations to be written instead of the plain ones.
+    ``frames`` are compressed locations to write instead of the plain ones.
     """
     ref, indices, payloads = schema.ChunkRef, manifest.indices, manifest.payloads
-    # Too many are found out before anything is made for each of them, and then exactly.
-    layout.require_room(len(manifest) * _SMALLEST_RECORD)
-    used = _used_fields(payloads, compressed=frames is not None)
-    records = Records([Column(ref.INDEX, UOFFSET), *used], index_tail(indices))
+    # Checked before anything is allocated, and again exactly.
+    layout.require_room(len(manifest) * _MIN_RECORD_SIZE)
+    present = _find_used_fields(payloads, compressed=frames is not None)
+    records = Records([ref.INDEX, *present], index_tail(indices))
     layout.require_room(len(manifest) * (records.stride + 4))
     vectors, pointers = layout.pointers(np.diff(indices.splits))
-    present = {column.field: rows for column, rows in used.items()}
     location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION
     starts, nbytes, runs = _place_refs(
         layout, records, payloads.location, payloads.locations if frames is None else frames
@@ -355,7 +339,7 @@ def write_refs(
         targets[ref.CHECKSUM_ETAG] = layout.blobs(payloads.etags)[payloads.etag]
     if ref.INLINE in present:
         targets[ref.INLINE] = _place_inline(layout, payloads, present[ref.INLINE])
-    positions = records.positions_from(starts)
+    positions = records.locate_tables(starts)
     pointers.aim(positions)
     return vectors, positions
 
@@ -363,11 +347,10 @@ def write_refs(
 def _place_refs(
     layout: Layout, records: Records, codes: NDArray[np.int32], table: Strings
 ) -> tuple[NDArray[np.int64], int, Runs | None]:
-    """Say where each chunk reference starts, how much room all take, and what is between them.
+    """Return the start of each reference, the size of all, and the locations between them.
 
-    A location stands right behind the run of references that name it. The distances then repeat
-    from file to file of an archive, which zstd likes, while strings in one pool would be at a
-    different distance from every reference. Where locations change back and forth, one pool it is.
+    A location follows the run of references that use it: its distance then repeats from run to run,
+    and compresses better than the distance to a pool. Locations that alternate go into one pool.
     """
     rows = len(codes)
     starts = np.arange(rows, dtype=np.int64) * records.stride
@@ -377,7 +360,7 @@ def _place_refs(
     ends = np.flatnonzero(is_end)
     if len(table) and len(ends) <= max(2 * len(table), rows // 8):
         runs = Runs(ends, codes[ends], table)
-        sizes = -(-blob_sizes(table.lengths[runs.codes]) // 8) * 8
+        sizes = -(-compute_blob_sizes(table.lengths[runs.codes]) // 8) * 8
         sizes[runs.codes == NO_CODE] = 0
         starts += np.repeat(np.cumsum(sizes) - sizes, np.diff(ends, prepend=-1))
         nbytes += int(sizes.sum())
@@ -388,7 +371,7 @@ def _place_refs(
 def _place_inline(
     layout: Layout, payloads: ChunkPayloads, is_inline: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Place the bytes of inline chunks, equal ones once."""
+    """Place the distinct inline chunks; return the position of each."""
     codes, distinct = factorize(
         payloads.inline,
         payloads.offset[is_inline].astype(np.int64),

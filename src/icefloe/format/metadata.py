@@ -1,8 +1,7 @@
-"""User metadata of snapshots and repositories: names and values, each value encoded by itself.
+"""Codec of the user metadata of snapshots and repositories.
 
-Values are MessagePack in files of version 1 and FlexBuffers in files of version 2. They are decoded
-when somebody looks at them: the history of a repository has thousands of them, and a commit that
-rewrites it passes them on as they are.
+Each value is encoded separately: as MessagePack in version 1, as FlexBuffers in version 2. Values
+are decoded on access: history has thousands of them, which a commit rewrites unread.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import flexbuffers, schema
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
@@ -26,15 +24,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.flatbuffer_writer import Layout
 
 _MAX_DEPTH = 64
 
 
 class EncodedMetadata(Mapping[str, Any]):
-    """Metadata as a file holds it, decoded entry by entry on access.
-
-    Damaged values raise `FormatError` when they are looked at.
-    """
+    """Encoded metadata, decoded on access; damaged values then raise `FormatError`."""
 
     def __init__(self, items: dict[str, bytes], spec_version: int, file: str) -> None:
         self._items, self._file = items, file
@@ -52,28 +48,24 @@ class EncodedMetadata(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
-    def encoded(self, name: str) -> bytes:
-        """Return a value as the file has it."""
+    def get_encoded(self, name: str) -> bytes:
+        """Return the encoded form of a value."""
         return self._items[name]
 
 
 def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMetadata:
-    """Encode metadata that a caller gives.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is no mapping of names to JSON values; the entry that is none is named.
-    """
+    """Encode metadata; raise `InvalidInputError` if it is not a mapping of names to JSON."""
     if not isinstance(metadata, Mapping):
-        raise _bad(f"metadata is a mapping of names to JSON values, not {metadata!r:.80}")
+        raise _bad(f"metadata must be a mapping of names to JSON values, not {metadata!r:.80}")
     for name in metadata:
         if not isinstance(name, str):
-            raise _bad(f"the names of metadata entries are str, and {name!r:.80} is none")
+            raise _bad(f"the name of a metadata entry must be a str, not {name!r:.80}")
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            raise _bad(f"the metadata entry {name!r:.80} has half a surrogate pair") from error
+            raise _bad(
+                f"the name of the metadata entry {name!r:.80} has a lone surrogate"
+            ) from error
     items = {name: _encode_entry(metadata, name, spec_version) for name in sorted(metadata)}
     return EncodedMetadata(items, spec_version, "metadata")
 
@@ -81,14 +73,14 @@ def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMe
 def read_metadata(
     owners: Tables, field: schema.Field, spec_version: int, *, required: bool
 ) -> list[Mapping[str, Any]]:
-    """Read the metadata of each of the owners."""
+    """Read the metadata of each owner."""
     splits, items = owners.children(field, "MetadataItem", required=required)
     names = [name or "" for name in items.texts(schema.MetadataItem.NAME)]
     values = items.blobs(schema.MetadataItem.VALUE)
     result: list[Mapping[str, Any]] = [{} for _ in range(len(owners))]
     for owner in np.flatnonzero(np.diff(splits)):
         rows = slice(int(splits[owner]), int(splits[owner + 1]))
-        check_ascending(names[rows], "metadata", owners.buffer.file)
+        require_ascending(names[rows], "metadata", owners.buffer.file)
         entries = dict(zip(names[rows], values[rows], strict=True))
         result[owner] = EncodedMetadata(entries, spec_version, owners.buffer.file)
     return result
@@ -97,9 +89,8 @@ def read_metadata(
 def write_metadata(
     layout: Layout, owners: Sequence[Mapping[str, Any]], spec_version: int
 ) -> NDArray[np.int64]:
-    """Place the metadata of each owner; returns the positions of their vectors."""
+    """Place the metadata of each owner; return the positions of the vectors."""
     entries = [sorted(owner) for owner in owners]
-    places, pointers = layout.pointers([len(names) for names in entries])
     names = [name for owner in entries for name in owner]
     values = [
         _encode_entry(owner, name, spec_version)
@@ -107,27 +98,27 @@ def write_metadata(
         for name in names_of
     ]
     item = schema.MetadataItem
-    records = layout.records(len(names), [Column(item.NAME, UOFFSET), Column(item.VALUE, UOFFSET)])
-    pointers.aim(records.positions)
+    counts = [len(names_of) for names_of in entries]
+    places, records = layout.table_vectors(counts, [item.NAME, item.VALUE])
     records.aim(item.NAME, layout.blobs(Strings.of(names)))
     records.aim(item.VALUE, layout.blobs(Strings.of(values)))
     return places
 
 
-def check_ascending(names: Sequence[str], what: str, file: str) -> None:
-    """Check that names are in order and none comes twice."""
+def require_ascending(names: Sequence[str], what: str, file: str) -> None:
+    """Raise if names are not sorted and distinct."""
     if any(a >= b for a, b in pairwise(names)):
         raise FormatError(f"its {what} is not sorted by name, or a name comes twice", file=file)
 
 
 def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> bytes:
     if isinstance(owner, EncodedMetadata) and owner.spec_version == spec_version:
-        return owner.encoded(name)
+        return owner.get_encoded(name)
     value = owner[name]
     try:
         if spec_version > 1:
             return flexbuffers.dumps(value)
-        return bytes(msgpack.packb(_checked(value, 0), use_bin_type=True))
+        return bytes(msgpack.packb(_require_json(value, 0), use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as error:  # InvalidInputError is a ValueError
         raise _bad(f"the metadata entry {name!r} cannot be stored: {error}") from error
 
@@ -136,27 +127,27 @@ def _bad(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.BAD_METADATA)
 
 
-def _checked(value: Any, depth: int) -> Any:
-    """Refuse what MessagePack could write and JSON could not."""
+def _require_json(value: Any, depth: int) -> Any:
+    """Return a value as JSON; raise for other values that MessagePack supports."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} deep")
     match value:
         case None | bool() | int() | float() | str():
             return value
         case list() | tuple():
-            return [_checked(item, depth + 1) for item in value]
+            return [_require_json(item, depth + 1) for item in value]
         case Mapping():
             if not all(isinstance(key, str) for key in value):
                 raise TypeError("keys must be strings")
-            return {key: _checked(item, depth + 1) for key, item in value.items()}
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+            return {key: _require_json(item, depth + 1) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _unique_keys(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     entries = list(pairs)
     result = dict(entries)
     if len(result) != len(entries):
-        raise ValueError("a map with a key twice")
+        raise ValueError("a map has a duplicate key")
     return result
 
 
@@ -164,10 +155,10 @@ def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
     if spec_version > 1:
         return flexbuffers.loads(data, file=file)
     try:
-        # Not the decoder in C: it makes room for as many items as an array claims to have, one
-        # array inside the other, and does not give it back when the claim turns out false.
+        # Not the C decoder: it allocates the declared number of items of nested arrays, and leaks
+        # them if there are fewer.
         value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_unique_keys)
-        return _checked(value, 0)
+        return _require_json(value, 0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(
             f"a metadata value is not valid MessagePack ({error})", file=file

@@ -1,4 +1,4 @@
-"""Reference files of generation v1 (seed `003`, Reference Files): ``{"snapshot": "…"}``."""
+"""Codec of the ref files of generation v1 (Icechunk spec, "Reference Files")."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ MAX_REF_SIZE = 1 << 16
 
 
 def decode_ref(data: bytes | memoryview, file: str) -> SnapshotId:
-    """Read the snapshot that a branch or a tag points at."""
+    """Decode the target of a branch or tag."""
     if len(data) > MAX_REF_SIZE:
-        raise FormatError(f"{len(data)} bytes are too many for a reference file", file=file)
+        raise FormatError(f"{len(data)} bytes are too many for a ref file", file=file)
     try:
         content = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"this is not JSON ({error})", file=file) from error
+        raise FormatError(f"not JSON ({error})", file=file) from error
     snapshot = content.get("snapshot") if isinstance(content, dict) else None
     if not isinstance(snapshot, str):
-        raise FormatError(
-            'a reference file holds {"snapshot": "<id>"}; this one does not', file=file
-        )
+        raise FormatError('a ref file must be {"snapshot": "<id>"}', file=file)
     try:
         return SnapshotId.parse(snapshot)
     except InvalidInputError as error:
@@ -30,5 +28,5 @@ def decode_ref(data: bytes | memoryview, file: str) -> SnapshotId:
 
 
 def encode_ref(snapshot_id: SnapshotId) -> bytes:
-    """Write a reference file."""
+    """Encode a ref file."""
     return json.dumps({"snapshot": str(snapshot_id)}, separators=(",", ":")).encode()

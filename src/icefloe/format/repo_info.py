@@ -1,4 +1,4 @@
-"""The file ``repo`` of generation v2, between bytes and the model."""
+"""Codec of the file ``repo`` of generation v2 (schema `repo.fbs`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import config_flexbuffers, schema
-from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
+from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout, assign
+from icefloe.format.flatbuffer_writer import Layout, assign
 from icefloe.format.ids import ids_of, rows_of
-from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
+from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
 from icefloe.format.schema import Field
 from icefloe.format.timestamps import from_microseconds, to_microseconds
 from icefloe.model import repo_info as model
@@ -21,7 +21,7 @@ from icefloe.model.snapshot import SnapshotInfo
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,13 +35,22 @@ _ID, _STRING, _STATUS = "id", "string", "status"
 
 
 class _UpdateKind(NamedTuple):
-    """How one kind of update is stored: its fields in the order of their slots."""
+    """The stored form of one kind of update: names and types of its fields, by slot."""
 
     type: type[model.UpdateType]
     fields: tuple[tuple[str, str], ...] = ()
 
+    def iter_fields(self) -> Iterator[tuple[Field, str]]:
+        for slot, (name, stored) in enumerate(self.fields):
+            if stored == _ID:
+                yield Field(name, slot, "<u1", SnapshotId.SIZE), stored
+            elif stored in (_STRING, _STATUS):
+                yield Field(name, slot), stored
+            else:
+                yield Field(name, slot, stored), stored
 
-# In the order of the union's numbers, which start at 1.
+
+# In the order of their numbers in the union, which start at 1.
 _UPDATE_KINDS = (
     _UpdateKind(model.RepoInitialized),
     _UpdateKind(model.RepoMigrated, (("from_version", "<u1"), ("to_version", "<u1"))),
@@ -65,15 +74,15 @@ _UPDATE_KINDS = (
 
 
 def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
-    """Read the file ``repo``, or one of its backups."""
+    """Decode the file ``repo``, or one of its backups."""
     header, body = unpack(data, FileType.REPO_INFO, file)
     root = FlatBuffer(body, file).root("Repo")
     table = schema.Repo
-    spec_version = int(root.scalars(table.SPEC_VERSION, "<u1")[0])
+    spec_version = int(root.scalars(table.SPEC_VERSION)[0])
     if header.spec_version != SPEC_VERSION or spec_version != SPEC_VERSION:
         raise FormatError(
-            f"is a repository info of version {header.spec_version} for a repository of version "
-            f"{spec_version}; icefloe knows them for version {SPEC_VERSION} alone",
+            f"has version {header.spec_version} for a repository of version {spec_version}; "
+            f"icefloe supports version {SPEC_VERSION}",
             file=file,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
@@ -82,7 +91,7 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
     if "main" not in branches:
         root.buffer.fail("has no branch main, which every repository has")
     deleted = root.string_vector(table.DELETED_TAGS)
-    check_ascending(deleted, table.DELETED_TAGS.name, file)
+    require_ascending(deleted, table.DELETED_TAGS.name, file)
     return model.RepoInfo(
         spec_version=spec_version,
         branches=branches,
@@ -102,9 +111,9 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
 def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]:
     table, file = schema.SnapshotInfo, root.buffer.file
     _, infos = root.children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
-    rows = infos.structs(table.ID, SnapshotId.SIZE)
+    rows = infos.structs(table.ID)
     root.buffer.require_ascending(rows, "snapshots")
-    parents = infos.scalars(table.PARENT_OFFSET, "<i4").astype(np.int64)
+    parents = infos.scalars(table.PARENT_OFFSET).astype(np.int64)
     _require_ancestry(root.buffer, parents)
     ids = ids_of(rows, SnapshotId)
     splits, pruned_rows = infos.id_vectors(
@@ -124,7 +133,7 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
             zip(
                 ids,
                 parents.tolist(),
-                infos.scalars(table.FLUSHED_AT, "<u8").tolist(),
+                infos.scalars(table.FLUSHED_AT).tolist(),
                 infos.texts(table.MESSAGE),
                 read_metadata(infos, table.METADATA, spec_version, required=False),
                 strict=True,
@@ -134,11 +143,11 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
 
 
 def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
-    """Check that every snapshot descends from one without a parent: no circles."""
+    """Raise if the parents of snapshots form a cycle or are out of range."""
     count = len(parents)
     if ((parents < _NO_PARENT) | (parents >= count)).any():
         buffer.fail("has a snapshot whose parent is not in the list of snapshots")
-    # Following every line twice as far in each round ends all of them in `count`, or never.
+    # Pointer doubling: each round follows twice as many parents; all end in `count`, or in a cycle.
     ancestor = np.append(np.where(parents == _NO_PARENT, count, parents), count)
     for _ in range(count.bit_length()):
         ancestor = ancestor[ancestor]
@@ -151,10 +160,10 @@ def _read_refs(
 ) -> dict[str, SnapshotId]:
     _, refs = root.children(field, "Ref")
     names = [name or "" for name in refs.texts(schema.Ref.NAME)]
-    check_ascending(names, field.name, root.buffer.file)
-    places = refs.scalars(schema.Ref.SNAPSHOT_INDEX, "<u4")
+    require_ascending(names, field.name, root.buffer.file)
+    places = refs.scalars(schema.Ref.SNAPSHOT_INDEX)
     if (places >= len(snapshots)).any():
-        root.buffer.fail(f"has one of {field.name} point at a snapshot that is not there")
+        root.buffer.fail(f"has one of {field.name} point at a missing snapshot")
     return {name: snapshots[place].id for name, place in zip(names, places, strict=True)}
 
 
@@ -166,8 +175,8 @@ def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
                 model.RepoAvailability(availability), from_microseconds(set_at, file), reason
             )
             for availability, set_at, reason in zip(
-                tables.scalars(table.AVAILABILITY, "<u1").tolist(),
-                tables.scalars(table.SET_AT, "<u8").tolist(),
+                tables.scalars(table.AVAILABILITY).tolist(),
+                tables.scalars(table.SET_AT).tolist(),
                 tables.texts(table.LIMITED_AVAILABILITY_REASON, required=False),
                 strict=True,
             )
@@ -179,7 +188,7 @@ def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
 def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
     table, file = schema.Update, root.buffer.file
     _, updates = root.children(schema.Repo.LATEST_UPDATES, "Update")
-    codes = updates.scalars(table.UPDATE_TYPE_TYPE, "<u1")
+    codes = updates.scalars(table.UPDATE_TYPE_TYPE)
     kinds: dict[int, model.UpdateType] = {}
     for code, kind in enumerate(_UPDATE_KINDS, 1):
         rows = np.flatnonzero(codes == code)
@@ -195,7 +204,7 @@ def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
         model.OpsLogEntry(kinds[row], from_microseconds(updated_at, file), backup_path)
         for row, (updated_at, backup_path) in enumerate(
             zip(
-                updates.scalars(table.UPDATED_AT, "<u8").tolist(),
+                updates.scalars(table.UPDATED_AT).tolist(),
                 updates.texts(table.BACKUP_PATH, required=False),
                 strict=True,
             )
@@ -205,16 +214,15 @@ def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
 
 def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateType]:
     columns: list[list[Any]] = []
-    for slot, (name, stored) in enumerate(kind.fields):
-        field = Field(name, slot)
+    for field, stored in kind.iter_fields():
         if stored == _STRING:
             columns.append(tables.texts(field))
         elif stored == _ID:
-            columns.append(ids_of(tables.structs(field, SnapshotId.SIZE), SnapshotId))
+            columns.append(ids_of(tables.structs(field), SnapshotId))
         elif stored == _STATUS:
             columns.append(_read_statuses(tables.tables(field, "RepoStatus")))
         else:
-            columns.append(tables.scalars(field, stored).tolist())
+            columns.append(tables.scalars(field).tolist())
     if kind.type is model.FeatureFlagChanged:
         return [
             model.FeatureFlagChanged(flag, bool(value) if is_set else None)
@@ -241,7 +249,7 @@ def _read_flags(root: Tables, field: Field) -> frozenset[int]:
 
 
 def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> bytes:
-    """Write the file ``repo``; refs and snapshots are put in order."""
+    """Encode the file ``repo``; refs and snapshots are sorted."""
     _require_consistency(info)
     layout = Layout(f"the repository info with {len(info.snapshots)} snapshots")
     table = schema.Repo
@@ -260,14 +268,8 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
         table.METADATA,
         table.LATEST_UPDATES,
     )
-    root = layout.records(
-        1,
-        [
-            Column(table.SPEC_VERSION, "<u1"),
-            *(Column(field, UOFFSET) for field in required),
-            *(Column(field, UOFFSET) for field, present in optional.items() if present),
-        ],
-    )
+    fields = [field for field, present in optional.items() if present]
+    root = layout.records(1, [table.SPEC_VERSION, *required, *fields])
     root.fill(table.SPEC_VERSION, info.spec_version)
     root.aim(table.STATUS, _write_statuses(layout, [info.status]))
     root.aim(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
@@ -294,17 +296,11 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
             place, items = layout.vectors(np.array([len(flags)]), "<u2")
             assign(items, sorted(flags), field.name)
             root.aim(field, place)
-    return pack(
-        layout.pieces(root),
-        layout.size,
-        file_type=FileType.REPO_INFO,
-        spec_version=SPEC_VERSION,
-        level=level,
-    )
+    return layout.pack(root, file_type=FileType.REPO_INFO, spec_version=SPEC_VERSION, level=level)
 
 
 def _require_consistency(info: model.RepoInfo) -> None:
-    """Refuse what a reader would refuse, before it is written."""
+    """Raise for content that a reader would refuse."""
     if info.spec_version != SPEC_VERSION:
         raise FormatError(
             f"a repository of version {info.spec_version} has no repository info",
@@ -315,26 +311,17 @@ def _require_consistency(info: model.RepoInfo) -> None:
         raise FormatError(
             "the repository info names a snapshot twice", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
         )
-    wanted = {
-        *info.branches.values(),
-        *info.tags.values(),
-        *(info.parent_id for info in info.snapshots if info.parent_id is not None),
-    }
-    if "main" not in info.branches or not wanted <= ids:
-        missing = ", ".join(str(one) for one in sorted(wanted - ids)) or "branch main"
+    parents = (snapshot.parent_id for snapshot in info.snapshots)
+    needed = {*info.branches.values(), *info.tags.values(), *filter(None, parents)}
+    if "main" not in info.branches or not needed <= ids:
+        missing = ", ".join(map(str, sorted(needed - ids))) or "branch main"
         raise FormatError(f"the repository info lacks {missing}", kind=ErrorKind.SERIALIZATION)
 
 
 def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDArray[np.int64]:
     table = schema.RepoStatus
-    records = layout.records(
-        len(statuses),
-        [
-            Column(table.AVAILABILITY, "<u1"),
-            Column(table.SET_AT, "<u8"),
-            Column(table.LIMITED_AVAILABILITY_REASON, UOFFSET),
-        ],
-    )
+    fields = [table.AVAILABILITY, table.SET_AT, table.LIMITED_AVAILABILITY_REASON]
+    records = layout.records(len(statuses), fields)
     records.fill(table.AVAILABILITY, [status.availability for status in statuses])
     records.fill(table.SET_AT, [to_microseconds(status.set_at) for status in statuses])
     reasons = [status.limited_availability_reason for status in statuses]
@@ -343,7 +330,7 @@ def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDA
 
 
 def _aim_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
-    """Place texts, equal ones once, and point a field at them; None leaves the field out."""
+    """Place the distinct texts and point a field at them; None leaves the field out."""
     codes, distinct = Strings.of([text or "" for text in texts]).unique()
     places = layout.blobs(distinct)
     present = np.array([text is not None for text in texts], bool)
@@ -359,12 +346,8 @@ def _write_refs(
 ) -> None:
     table = schema.Ref
     ordered = sorted(refs.items())
-    place, pointers = layout.pointers([len(ordered)])
+    place, records = layout.table_vectors([len(ordered)], [table.NAME, table.SNAPSHOT_INDEX])
     root.aim(field, place)
-    records = layout.records(
-        len(ordered), [Column(table.NAME, UOFFSET), Column(table.SNAPSHOT_INDEX, "<u4")]
-    )
-    pointers.aim(records.positions)
     _aim_texts(layout, records, table.NAME, [name for name, _ in ordered])
     records.fill(table.SNAPSHOT_INDEX, [places[snapshot_id] for _, snapshot_id in ordered])
 
@@ -376,20 +359,16 @@ def _write_snapshots(
     places: Mapping[SnapshotId, int],
 ) -> None:
     table = schema.SnapshotInfo
-    place, pointers = layout.pointers([len(snapshots)])
+    fields = [
+        table.ID,
+        table.PARENT_OFFSET,
+        table.FLUSHED_AT,
+        table.MESSAGE,
+        table.METADATA,
+        table.PRUNED_ANCESTOR_TX_LOGS,
+    ]
+    place, records = layout.table_vectors([len(snapshots)], fields)
     root.aim(schema.Repo.SNAPSHOTS, place)
-    records = layout.records(
-        len(snapshots),
-        [
-            Column(table.ID, "<u1", SnapshotId.SIZE),
-            Column(table.PARENT_OFFSET, "<i4"),
-            Column(table.FLUSHED_AT, "<u8"),
-            Column(table.MESSAGE, UOFFSET),
-            Column(table.METADATA, UOFFSET),
-            Column(table.PRUNED_ANCESTOR_TX_LOGS, UOFFSET),
-        ],
-    )
-    pointers.aim(records.positions)
     records.fill(table.ID, rows_of([info.id for info in snapshots], SnapshotId))
     records.fill(
         table.PARENT_OFFSET,
@@ -402,24 +381,15 @@ def _write_snapshots(
     counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
     pruned = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
     vectors = layout.id_vectors(counts, rows_of(pruned, SnapshotId))
-    # The format has no empty list here: a snapshot without pruned ancestors lacks the field.
+    # A snapshot without pruned ancestors lacks the field; the format has no empty list here.
     records.aim(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
 
 
 def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLogEntry]) -> None:
     table = schema.Update
-    place, pointers = layout.pointers([len(updates)])
+    fields = [table.UPDATE_TYPE_TYPE, table.UPDATE_TYPE, table.UPDATED_AT, table.BACKUP_PATH]
+    place, records = layout.table_vectors([len(updates)], fields)
     root.aim(schema.Repo.LATEST_UPDATES, place)
-    records = layout.records(
-        len(updates),
-        [
-            Column(table.UPDATE_TYPE_TYPE, "<u1"),
-            Column(table.UPDATE_TYPE, UOFFSET),
-            Column(table.UPDATED_AT, "<u8"),
-            Column(table.BACKUP_PATH, UOFFSET),
-        ],
-    )
-    pointers.aim(records.positions)
     records.fill(table.UPDATED_AT, [to_microseconds(update.updated_at) for update in updates])
     _aim_texts(layout, records, table.BACKUP_PATH, [update.backup_path for update in updates])
     codes = np.zeros(len(updates), np.uint8)
@@ -435,27 +405,21 @@ def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLog
 def _write_update_kind(
     layout: Layout, kind: _UpdateKind, values: Sequence[model.UpdateType]
 ) -> NDArray[np.int64]:
-    columns = [
-        Column(Field(name, slot), "<u1", SnapshotId.SIZE)
-        if stored == _ID
-        else Column(Field(name, slot), UOFFSET if stored in (_STRING, _STATUS) else stored)
-        for slot, (name, stored) in enumerate(kind.fields)
-    ]
-    records = layout.records(len(values), columns)
-    for column, (name, stored) in zip(columns, kind.fields, strict=True):
-        items = [_stored_value(value, name) for value in values]
+    records = layout.records(len(values), [field for field, _ in kind.iter_fields()])
+    for field, stored in kind.iter_fields():
+        items = [_get_stored_value(value, field.name) for value in values]
         if stored == _STRING:
-            _aim_texts(layout, records, column.field, items)
+            _aim_texts(layout, records, field, items)
         elif stored == _ID:
-            records.fill(column.field, rows_of(items, SnapshotId))
+            records.fill(field, rows_of(items, SnapshotId))
         elif stored == _STATUS:
-            records.aim(column.field, _write_statuses(layout, items))
+            records.aim(field, _write_statuses(layout, items))
         else:
-            records.fill(column.field, items)
+            records.fill(field, items)
     return records.positions
 
 
-def _stored_value(value: model.UpdateType, name: str) -> Any:
+def _get_stored_value(value: model.UpdateType, name: str) -> Any:
     if isinstance(value, model.FeatureFlagChanged):
         if name == "is_set":
             return value.new_value is not None

@@ -1,4 +1,4 @@
-"""Snapshot files (seed `003`, Snapshot Files), between bytes and the model."""
+"""Codec of snapshot files (Icechunk spec, "Snapshot Files")."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import schema
-from icefloe.format.envelope import DEFAULT_LEVEL, FileType, pack, unpack
+from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, Layout, assign
+from icefloe.format.flatbuffer_writer import Layout, assign
 from icefloe.format.ids import ids_of, rows_of
-from icefloe.format.metadata import check_ascending, read_metadata, write_metadata
+from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
 from icefloe.format.timestamps import from_microseconds, to_microseconds
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
 from icefloe.model.node import (
@@ -53,19 +53,19 @@ _MANIFEST_FILE_INFO = np.dtype(
 
 
 def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
-    """Read a snapshot file of either version."""
+    """Decode a snapshot file of either version."""
     header, body = unpack(data, FileType.SNAPSHOT, file)
     root = FlatBuffer(body, file).root("Snapshot")
     table = schema.Snapshot
     is_v1 = header.spec_version == 1
     parent = None
-    # In version 2 the repository's info has the ancestry, and a parent here would rival it.
+    # In version 2 the file `repo` records ancestry, and a parent here is ignored.
     if is_v1 and root.has(table.PARENT_ID)[0]:
-        parent = SnapshotId(root.structs(table.PARENT_ID, SnapshotId.SIZE).tobytes())
+        parent = SnapshotId(root.structs(table.PARENT_ID).tobytes())
     return Snapshot(
-        id=SnapshotId(root.structs(table.ID, SnapshotId.SIZE).tobytes()),
+        id=SnapshotId(root.structs(table.ID).tobytes()),
         parent_id=parent,
-        flushed_at=from_microseconds(int(root.scalars(table.FLUSHED_AT, "<u8")[0]), file),
+        flushed_at=from_microseconds(int(root.scalars(table.FLUSHED_AT)[0]), file),
         message=root.texts(table.MESSAGE)[0] or "",
         metadata=read_metadata(root, table.METADATA, header.spec_version, required=True)[0],
         nodes=_read_nodes(root, is_v1=is_v1),
@@ -78,8 +78,8 @@ def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     _, nodes = root.children(schema.Snapshot.NODES, "NodeSnapshot")
     file = root.buffer.file
     paths = [path or "" for path in nodes.texts(table.PATH)]
-    check_ascending(paths, "list of nodes", file)
-    kinds = nodes.scalars(table.NODE_DATA_TYPE, "<u1")
+    require_ascending(paths, "list of nodes", file)
+    kinds = nodes.scalars(table.NODE_DATA_TYPE)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
         root.buffer.fail(
@@ -91,9 +91,9 @@ def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
     for row, array in zip(rows, arrays, strict=True):
         node_data[row] = array
-    ids = ids_of(nodes.structs(table.ID, NodeId.SIZE), NodeId)
+    ids = ids_of(nodes.structs(table.ID), NodeId)
     if len(set(ids)) < len(ids):
-        root.buffer.fail("has two nodes with one id")
+        root.buffer.fail("has two nodes with the same id")
     try:
         return tuple(
             NodeSnapshot(node_id, Path(path), user_data, data)
@@ -121,9 +121,9 @@ def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]
     field, name = schema.ArrayNodeData.DIMENSION_NAMES, schema.DimensionName.NAME
     splits, tables = arrays.children(field, "DimensionName", required=False)
     codes, texts = tables.buffer.factorize(tables.strings(name, required=False), "a dimension name")
-    # A dimension without a name is written as an absent string (code -1) or as an empty one.
+    # A dimension without a name is an absent string (code -1) or an empty one.
     distinct = [text or None for text in texts] + [None]
-    found = _shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
+    found = _make_shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
     has_names = arrays.has(field).tolist()
     return [row if present else None for row, present in zip(found, has_names, strict=True)]
 
@@ -131,40 +131,37 @@ def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]
 def _read_shapes(arrays: Tables, *, is_v1: bool) -> list[tuple[DimensionShape, ...]]:
     table, shape = schema.ArrayNodeData, schema.DimensionShapeV2
     is_v2 = arrays.has(table.SHAPE_V2)
-    # A scalar has no dimensions in either version, so that presence decides, not emptiness.
+    # A scalar has an empty shape in either version, so presence decides.
     if not (is_v2 | arrays.has(table.SHAPE)).all():
         arrays.buffer.fail("has an array without a shape")
     if is_v1 and is_v2.any():
         arrays.buffer.fail("claims version 1 and has array shapes of version 2")
     if is_v2.all():
         splits, dimensions = arrays.children(table.SHAPE_V2, "DimensionShapeV2")
-        lengths = dimensions.scalars(shape.ARRAY_LENGTH, "<u8")
-        counts = dimensions.scalars(shape.NUM_CHUNKS, "<u4")
-        return _shared(splits, np.stack([lengths, counts], 1), DimensionShape)
+        lengths = dimensions.scalars(shape.ARRAY_LENGTH)
+        counts = dimensions.scalars(shape.NUM_CHUNKS)
+        return _make_shared(splits, np.stack([lengths, counts], 1), DimensionShape)
     if is_v2.any():
         arrays.buffer.fail("has arrays with shapes of both versions")
-    make = DimensionShape.regular if is_v1 else _irregular
+    make = DimensionShape.regular if is_v1 else _make_irregular
     spans = arrays.vectors(table.SHAPE, 16, align=8)
     splits, items = arrays.numbers(spans, _DIMENSION_SHAPE)
     pairs = np.stack([items["f0"], items["f1"]], 1)
-    return _shared(splits, pairs, make)
+    return _make_shared(splits, pairs, make)
 
 
-def _irregular(array_length: int, chunk_length: int) -> DimensionShape:
-    """Describe a dimension by what version 2 records."""
+def _make_irregular(array_length: int, chunk_length: int) -> DimensionShape:
+    """Make a dimension as version 2 records it."""
     return replace(DimensionShape.regular(array_length, chunk_length), chunk_length=None)
 
 
 Item = TypeVar("Item")
 
 
-def _shared(
+def _make_shared(
     splits: NDArray[np.int64], rows: NDArray[Any], make: Callable[..., Item]
 ) -> list[tuple[Item, ...]]:
-    """Make a tuple of items, one for each row, for each array.
-
-    Most arrays of a repository are alike, so equal tuples are made once and shared.
-    """
+    """Make a tuple of items for each array, one item for each row; equal tuples are shared."""
     size = rows.itemsize * rows.shape[1]
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
     codes, table = factorize(data, splits[:-1] * size, np.diff(splits) * size)
@@ -183,14 +180,14 @@ def _read_manifest_refs(
     range_splits, ranges = refs.numbers(refs.vectors(table.EXTENTS, 8), _INDEX_RANGE)
     if not (ranges["f0"] <= ranges["f1"]).all():
         refs.buffer.fail("has a manifest whose extents run backwards")
-    # No ranges at all stand for everything.
+    # No ranges mean the whole array.
     counts, expected = np.diff(range_splits), np.repeat(np.array(ndims, int), np.diff(splits))
     if not ((counts == 0) | (counts == expected)).all():
         refs.buffer.fail("has a manifest whose extents have another rank than its array")
     pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
-    boxes = _shared(range_splits, pairs, ChunkIndexRange)
+    boxes = _make_shared(range_splits, pairs, ChunkIndexRange)
     extents = {box: ManifestExtents(box) for box in set(boxes)}
-    ids = ids_of(refs.structs(table.OBJECT_ID, ManifestId.SIZE), ManifestId)
+    ids = ids_of(refs.structs(table.OBJECT_ID), ManifestId)
     return splits, [
         ManifestRef(manifest_id, extents[box]) for manifest_id, box in zip(ids, boxes, strict=True)
     ]
@@ -203,9 +200,9 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
             root.buffer.fail("claims version 1 and has a list of manifests of version 2")
         info = schema.ManifestFileInfoV2
         _, files = root.children(table.MANIFEST_FILES_V2, "ManifestFileInfoV2")
-        ids = files.structs(info.ID, ManifestId.SIZE)
-        sizes = files.scalars(info.SIZE_BYTES, "<u8")
-        counts = files.scalars(info.NUM_CHUNK_REFS, "<u4")
+        ids = files.structs(info.ID)
+        sizes = files.scalars(info.SIZE_BYTES)
+        counts = files.scalars(info.NUM_CHUNK_REFS)
     else:
         spans = root.vectors(table.MANIFEST_FILES, _MANIFEST_FILE_INFO.itemsize, align=8)
         items = root.buffer.items(int(spans.start[0]), int(spans.count[0]), _MANIFEST_FILE_INFO)
@@ -220,23 +217,23 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
 
 
 def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
-    """Write a snapshot file; nodes and manifest files are put in order."""
+    """Encode a snapshot file; nodes and manifest files are sorted."""
     _require_distinct(snapshot)
     layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
     table = schema.Snapshot
     has_parent = spec_version == 1 and snapshot.parent_id is not None
     columns = [
-        Column(table.ID, "<u1", SnapshotId.SIZE),
-        Column(table.NODES, UOFFSET),
-        Column(table.FLUSHED_AT, "<u8"),
-        Column(table.MESSAGE, UOFFSET),
-        Column(table.METADATA, UOFFSET),
-        Column(table.MANIFEST_FILES, UOFFSET),
+        table.ID,
+        table.NODES,
+        table.FLUSHED_AT,
+        table.MESSAGE,
+        table.METADATA,
+        table.MANIFEST_FILES,
     ]
     if has_parent:
-        columns.append(Column(table.PARENT_ID, "<u1", SnapshotId.SIZE))
+        columns.append(table.PARENT_ID)
     if spec_version > 1:
-        columns.append(Column(table.MANIFEST_FILES_V2, UOFFSET))
+        columns.append(table.MANIFEST_FILES_V2)
     root = layout.records(1, columns)
     root.fill(table.ID, np.frombuffer(snapshot.id.raw, np.uint8))
     if snapshot.parent_id is not None and has_parent:
@@ -248,17 +245,11 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
     _write_nodes(
         layout, root, sorted(snapshot.nodes, key=lambda node: node.path.value), spec_version
     )
-    return pack(
-        layout.pieces(root),
-        layout.size,
-        file_type=FileType.SNAPSHOT,
-        spec_version=spec_version,
-        level=level,
-    )
+    return layout.pack(root, file_type=FileType.SNAPSHOT, spec_version=spec_version, level=level)
 
 
 def _require_distinct(snapshot: Snapshot) -> None:
-    """Refuse what a reader would refuse, before it is written."""
+    """Raise for content that a reader would refuse."""
     for what, names in (
         ("path", {node.path for node in snapshot.nodes}),
         ("node id", {node.id for node in snapshot.nodes}),
@@ -289,17 +280,9 @@ def _write_manifest_files(
         assign(items["num_chunk_refs"], refs, "num_chunk_refs")
         return
     info_table = schema.ManifestFileInfoV2
-    place, pointers = layout.pointers([len(files)])
+    fields = [info_table.ID, info_table.SIZE_BYTES, info_table.NUM_CHUNK_REFS]
+    place, records = layout.table_vectors([len(files)], fields)
     root.aim(table.MANIFEST_FILES_V2, place)
-    records = layout.records(
-        len(files),
-        [
-            Column(info_table.ID, "<u1", ManifestId.SIZE),
-            Column(info_table.SIZE_BYTES, "<u8"),
-            Column(info_table.NUM_CHUNK_REFS, "<u4"),
-        ],
-    )
-    pointers.aim(records.positions)
     records.fill(info_table.ID, ids)
     records.fill(info_table.SIZE_BYTES, [info.size_bytes for info in files])
     records.fill(info_table.NUM_CHUNK_REFS, [info.num_chunk_refs for info in files])
@@ -309,28 +292,18 @@ def _write_nodes(
     layout: Layout, root: Records, nodes: Sequence[NodeSnapshot], spec_version: int
 ) -> None:
     table = schema.NodeSnapshot
-    place, pointers = layout.pointers([len(nodes)])
+    fields = [table.ID, table.PATH, table.USER_DATA, table.NODE_DATA_TYPE, table.NODE_DATA]
+    place, records = layout.table_vectors([len(nodes)], fields)
     root.aim(schema.Snapshot.NODES, place)
-    records = layout.records(
-        len(nodes),
-        [
-            Column(table.ID, "<u1", NodeId.SIZE),
-            Column(table.PATH, UOFFSET),
-            Column(table.USER_DATA, UOFFSET),
-            Column(table.NODE_DATA_TYPE, "<u1"),
-            Column(table.NODE_DATA, UOFFSET),
-        ],
-    )
-    pointers.aim(records.positions)
     records.fill(table.ID, rows_of([node.id for node in nodes], NodeId))
     records.aim(table.PATH, layout.blobs(Strings.of([str(node.path) for node in nodes])))
-    # Groups mostly have the same metadata, byte for byte: stored once.
+    # Equal metadata, which most groups have, is stored once.
     codes, distinct = Strings.of([node.user_data for node in nodes]).unique()
     records.aim(table.USER_DATA, layout.blobs(distinct)[codes])
     arrays = [node.node_data for node in nodes if isinstance(node.node_data, ArrayNodeData)]
     is_array = np.array([isinstance(node.node_data, ArrayNodeData) for node in nodes], bool)
     records.fill(table.NODE_DATA_TYPE, np.where(is_array, _ARRAY, _GROUP))
-    targets = np.full(len(nodes), layout.records(1, []).positions[0])  # one table for all groups
+    targets = np.full(len(nodes), layout.records(1, []).positions[0])  # shared by all groups
     targets[is_array] = _write_arrays(layout, arrays, spec_version)
     records.aim(table.NODE_DATA, targets)
 
@@ -339,14 +312,10 @@ def _write_arrays(
     layout: Layout, arrays: Sequence[ArrayNodeData], spec_version: int
 ) -> NDArray[np.int64]:
     table = schema.ArrayNodeData
-    columns = [
-        Column(table.SHAPE, UOFFSET),
-        Column(table.DIMENSION_NAMES, UOFFSET),
-        Column(table.MANIFESTS, UOFFSET),
-    ]
+    fields = [table.SHAPE, table.DIMENSION_NAMES, table.MANIFESTS]
     if spec_version > 1:
-        columns.append(Column(table.SHAPE_V2, UOFFSET))
-    records = layout.records(len(arrays), columns)
+        fields.append(table.SHAPE_V2)
+    records = layout.records(len(arrays), fields)
     _write_shapes(layout, records, arrays, spec_version)
     _write_dimension_names(layout, records, arrays)
     _write_manifest_refs(layout, records, arrays)
@@ -363,26 +332,24 @@ def _write_shapes(
         places, items = layout.vectors(counts, _DIMENSION_SHAPE, align=8)
         array_lengths = [dimension.array_length for dimension in dimensions]
         assign(items["f0"], array_lengths, "array_length")
-        assign(items["f1"], [_chunk_length(dimension) for dimension in dimensions], "chunk_length")
+        assign(
+            items["f1"], [_get_chunk_length(dimension) for dimension in dimensions], "chunk_length"
+        )
         records.aim(table.SHAPE, places)
         return
     empty, _ = layout.vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)
     records.aim(table.SHAPE, np.broadcast_to(empty, (len(arrays),)))
     shape = schema.DimensionShapeV2
-    places, pointers = layout.pointers(counts)
+    places, tables = layout.table_vectors(counts, [shape.ARRAY_LENGTH, shape.NUM_CHUNKS])
     records.aim(table.SHAPE_V2, places)
-    tables = layout.records(
-        len(dimensions), [Column(shape.ARRAY_LENGTH, "<u8"), Column(shape.NUM_CHUNKS, "<u4")]
-    )
-    pointers.aim(tables.positions)
     tables.fill(shape.ARRAY_LENGTH, [dimension.array_length for dimension in dimensions])
     tables.fill(shape.NUM_CHUNKS, [dimension.num_chunks for dimension in dimensions])
 
 
-def _chunk_length(dimension: DimensionShape) -> int:
+def _get_chunk_length(dimension: DimensionShape) -> int:
     if dimension.chunk_length is not None:
         return dimension.chunk_length
-    # What a repository of version 2 does not record: the length that gives this many chunks.
+    # Version 2 does not record it: return a length that gives this many chunks.
     return max(1, -(-dimension.array_length // max(1, dimension.num_chunks)))
 
 
@@ -390,26 +357,21 @@ def _write_dimension_names(
     layout: Layout, records: Records, arrays: Sequence[ArrayNodeData]
 ) -> None:
     names = [array.dimension_names or () for array in arrays]
-    places, pointers = layout.pointers([len(row) for row in names])
+    name_field = schema.DimensionName.NAME
+    places, tables = layout.table_vectors([len(row) for row in names], [name_field])
     is_named = np.array([array.dimension_names is not None for array in arrays], bool)
     records.aim(schema.ArrayNodeData.DIMENSION_NAMES, places, is_named)
     flat = [name for row in names for name in row]
-    name_field = schema.DimensionName.NAME
-    tables = layout.records(len(flat), [Column(name_field, UOFFSET)])
-    pointers.aim(tables.positions)
     texts = layout.blobs(Strings.of([name or "" for name in flat]))
     tables.aim(name_field, texts, np.array([name is not None for name in flat], bool))
 
 
 def _write_manifest_refs(layout: Layout, records: Records, arrays: Sequence[ArrayNodeData]) -> None:
     table = schema.ManifestRef
-    places, pointers = layout.pointers([len(array.manifests) for array in arrays])
+    counts = np.array([len(array.manifests) for array in arrays], np.int64)
+    places, tables = layout.table_vectors(counts, [table.OBJECT_ID, table.EXTENTS])
     records.aim(schema.ArrayNodeData.MANIFESTS, places)
     refs = [ref for array in arrays for ref in array.manifests]
-    tables = layout.records(
-        len(refs), [Column(table.OBJECT_ID, "<u1", ManifestId.SIZE), Column(table.EXTENTS, UOFFSET)]
-    )
-    pointers.aim(tables.positions)
     tables.fill(table.OBJECT_ID, rows_of([ref.id for ref in refs], ManifestId))
     counts = np.array([len(ref.extents.ranges) for ref in refs], np.int64)
     places, items = layout.vectors(counts, _INDEX_RANGE)

@@ -1,4 +1,4 @@
-"""Times as the files have them: microseconds since 1970, UTC."""
+"""Codec of timestamps: microseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ _MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(value: int, file: str) -> datetime:
-    """Turn a time of a file into a datetime."""
+    """Decode a timestamp."""
     if value > _MAX:
         raise FormatError(f"has a time {value} µs after 1970, past the year 9999", file=file)
     return _EPOCH + timedelta(microseconds=int(value))
 
 
 def to_microseconds(value: datetime) -> int:
-    """Turn a datetime into a time for a file.
-
-    Raises
-    ------
-    InvalidInputError
-        If it does not know its time zone, or lies before 1970.
-    """
+    """Encode a time; raise `InvalidInputError` if it has no time zone or is before 1970."""
     if value.tzinfo is None or value < _EPOCH:
-        raise InvalidInputError(f"{value!r} must have a time zone and must not lie before 1970")
+        raise InvalidInputError(f"{value!r} must have a time zone and must not be before 1970")
     return (value - _EPOCH) // _MICROSECOND

@@ -1,4 +1,4 @@
-"""Transaction log files (seed `003`, Transaction logs), between bytes and the model."""
+"""Codec of transaction log files (Icechunk spec, "Transaction logs")."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from icefloe.format.chunk_indices import (
     index_tail,
     sort_indices,
 )
-from icefloe.format.envelope import FileType, pack, unpack
+from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
-from icefloe.format.flatbuffer_writer import UOFFSET, Column, LateRecords, Layout, Records
+from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records
 from icefloe.format.ids import ids_of, rows_of
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId, SnapshotId
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEFAULT_LEVEL = 1
-"""Millions of chunk indices in a regular layout: as for manifests, more effort gains nothing."""
+"""The default compression level, as for manifests."""
 
-_SMALLEST_INDEX = 8  # the distance to its vtable, and the pointer to its coordinates
+_MIN_INDEX_SIZE = 8  # the vtable offset and the pointer to the coordinates
 
 _NODE_SETS = {
     "new_groups": schema.TransactionLog.NEW_GROUPS,
@@ -48,11 +48,11 @@ _NODE_SETS = {
 
 
 def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLog:
-    """Read a transaction log file of either version."""
+    """Decode a transaction log file of either version."""
     _, body = unpack(data, FileType.TRANSACTION_LOG, file)
     root = FlatBuffer(body, file).root("TransactionLog")
     return TransactionLog(
-        id=SnapshotId(root.structs(schema.TransactionLog.ID, SnapshotId.SIZE).tobytes()),
+        id=SnapshotId(root.structs(schema.TransactionLog.ID).tobytes()),
         updated_chunks=_read_updated_chunks(root),
         moved_nodes=_read_moves(root),
         **{name: _read_node_set(root, field) for name, field in _NODE_SETS.items()},
@@ -68,24 +68,23 @@ def _read_node_set(root: Tables, field: schema.Field) -> frozenset[NodeId]:
 def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
     table = schema.ArrayUpdatedChunks
     _, arrays = root.children(schema.TransactionLog.UPDATED_CHUNKS, "ArrayUpdatedChunks")
-    node_ids = arrays.structs(table.NODE_ID, NodeId.SIZE)
+    node_ids = arrays.structs(table.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays with updated chunks")
-    splits, positions = arrays.child_positions(table.CHUNKS, smallest=_SMALLEST_INDEX)
+    splits, positions = arrays.child_positions(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
     field = schema.ChunkIndices.COORDS
     reader = IndexReader(root.buffer, positions, splits, "ChunkIndices", field)
     for begin in range(0, len(positions), BLOCK_ROWS):
         places = positions[begin : begin + BLOCK_ROWS]
         reader.read_block(Tables(root.buffer, places, "ChunkIndices", first_row=begin))
     columns = ChunkIndexColumns(node_ids, splits, reader.ndims, reader.coords)
-    # The reference implementation goes through an array manifest by manifest where it is split,
-    # so its files need not have them in the order that the specification demands.
+    # Icechunk writes the chunks of a split array by manifest, not in the order of the spec.
     return sort_indices(root.buffer, columns, "updated chunks")
 
 
 def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
     table = schema.MoveOperation
     _, moves = root.children(schema.TransactionLog.MOVED_NODES, "MoveOperation", required=False)
-    ids = ids_of(moves.structs(table.NODE_ID, NodeId.SIZE), NodeId)
+    ids = ids_of(moves.structs(table.NODE_ID), NodeId)
     try:
         result = tuple(
             MoveOperation(Path(source or ""), Path(target or ""), node_id, NodeKind(kind))
@@ -93,7 +92,7 @@ def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
                 moves.texts(table.FROM),
                 moves.texts(table.TO),
                 ids,
-                moves.scalars(table.NODE_TYPE, "<u1").tolist(),
+                moves.scalars(table.NODE_TYPE).tolist(),
                 strict=True,
             )
         )
@@ -108,7 +107,7 @@ def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
 def encode_transaction_log(
     log: TransactionLog, *, spec_version: int, level: int = DEFAULT_LEVEL
 ) -> bytes:
-    """Write a transaction log file; moves are put in order."""
+    """Encode a transaction log file; moves are sorted."""
     if len({move.to_path for move in log.moved_nodes}) < len(log.moved_nodes):
         raise FormatError(
             f"transaction log {log.id} moves two nodes to one path", kind=ErrorKind.SERIALIZATION
@@ -118,10 +117,10 @@ def encode_transaction_log(
     root = layout.records(
         1,
         [
-            Column(table.ID, "<u1", SnapshotId.SIZE),
-            *(Column(field, UOFFSET) for field in _NODE_SETS.values()),
-            Column(table.UPDATED_CHUNKS, UOFFSET),
-            Column(table.MOVED_NODES, UOFFSET),
+            table.ID,
+            *_NODE_SETS.values(),
+            table.UPDATED_CHUNKS,
+            table.MOVED_NODES,
         ],
     )
     root.fill(table.ID, np.frombuffer(log.id.raw, np.uint8))
@@ -131,29 +130,16 @@ def encode_transaction_log(
         root.aim(field, layout.id_vectors(np.array([len(nodes)]), rows))
     _write_moves(layout, root, sorted(log.moved_nodes, key=lambda move: move.to_path.segments))
     _write_updated_chunks(layout, root, log.updated_chunks)
-    return pack(
-        layout.pieces(root),
-        layout.size,
-        file_type=FileType.TRANSACTION_LOG,
-        spec_version=spec_version,
-        level=level,
+    return layout.pack(
+        root, file_type=FileType.TRANSACTION_LOG, spec_version=spec_version, level=level
     )
 
 
 def _write_moves(layout: Layout, root: Records, moves: Sequence[MoveOperation]) -> None:
     table = schema.MoveOperation
-    place, pointers = layout.pointers([len(moves)])
+    fields = [table.FROM, table.TO, table.NODE_ID, table.NODE_TYPE]
+    place, records = layout.table_vectors([len(moves)], fields)
     root.aim(schema.TransactionLog.MOVED_NODES, place)
-    records = layout.records(
-        len(moves),
-        [
-            Column(table.FROM, UOFFSET),
-            Column(table.TO, UOFFSET),
-            Column(table.NODE_ID, "<u1", NodeId.SIZE),
-            Column(table.NODE_TYPE, "<u1"),
-        ],
-    )
-    pointers.aim(records.positions)
     records.aim(table.FROM, layout.blobs(Strings.of([str(move.from_path) for move in moves])))
     records.aim(table.TO, layout.blobs(Strings.of([str(move.to_path) for move in moves])))
     records.fill(table.NODE_ID, rows_of([move.node_id for move in moves], NodeId))
@@ -162,15 +148,10 @@ def _write_moves(layout: Layout, root: Records, moves: Sequence[MoveOperation]) 
 
 def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColumns) -> None:
     table = schema.ArrayUpdatedChunks
-    place, pointers = layout.pointers([len(chunks.node_ids)])
+    place, arrays = layout.table_vectors([len(chunks.node_ids)], [table.NODE_ID, table.CHUNKS])
     root.aim(schema.TransactionLog.UPDATED_CHUNKS, place)
-    arrays = layout.records(
-        len(chunks.node_ids),
-        [Column(table.NODE_ID, "<u1", NodeId.SIZE), Column(table.CHUNKS, UOFFSET)],
-    )
-    pointers.aim(arrays.positions)
     arrays.fill(table.NODE_ID, chunks.node_ids)
-    records = Records([Column(schema.ChunkIndices.COORDS, UOFFSET)], index_tail(chunks))
+    records = Records([schema.ChunkIndices.COORDS], index_tail(chunks))
     layout.require_room(len(chunks) * (records.stride + 4))
     places, indices = layout.pointers(np.diff(chunks.splits))
     arrays.aim(table.CHUNKS, places)
@@ -188,4 +169,4 @@ def _write_indices(
         fill_coords(block, schema.ChunkIndices.COORDS, chunks, rows)
 
     layout.put(start, LateRecords(records, starts, nbytes, fill))
-    return records.positions_from(starts)
+    return records.locate_tables(starts)

@@ -1,1 +1,1 @@
-"""The core types that are persisted (seed `000`): frozen values, no I/O."""
+"""The persisted types as frozen values, no I/O; `icefloe.format` has the codec of the same name."""

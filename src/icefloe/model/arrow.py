@@ -1,7 +1,7 @@
-"""Arrow data in and out, as columns of numpy; pyarrow is loaded when it is first needed.
+"""Conversion between Arrow data and numpy columns; pyarrow is imported when first needed.
 
-Whatever speaks Arrow's PyCapsule interface is understood: tables of pyarrow, polars, pandas and
-DuckDB. Nothing here loops over rows.
+Accepts any object with Arrow's PyCapsule interface, such as tables of pyarrow, polars, pandas and
+DuckDB. All conversions are vectorized.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_pyarrow() -> Any:
-    """Import pyarrow, or say how to install it."""
+    """Import pyarrow, or raise with a hint to install it."""
     try:
         import pyarrow  # noqa: ICN001, PLC0415 - optional
         import pyarrow.compute  # noqa: PLC0415
@@ -32,16 +32,16 @@ def load_pyarrow() -> Any:
 
 
 def is_arrow(value: object) -> bool:
-    """Whether a value offers itself as Arrow data."""
+    """Whether a value has Arrow's PyCapsule interface."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
 def to_arrow_table(value: object) -> Any:
-    """Make a pyarrow table of anything that offers itself as one, without copying."""
+    """Return Arrow data as a pyarrow table, without copying."""
     if not is_arrow(value):
         raise InvalidInputError(
-            f"a {type(value).__qualname__} is no Arrow table: pass a table or record batch of "
-            "pyarrow, or anything with __arrow_c_stream__",
+            f"a {type(value).__qualname__} is not an Arrow table: pass a table or record batch of "
+            "pyarrow, or any object with __arrow_c_stream__",
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         )
     pa = load_pyarrow()
@@ -49,13 +49,13 @@ def to_arrow_table(value: object) -> Any:
         return pa.table(value)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"a {type(value).__qualname__} is no Arrow table: {error}",
+            f"a {type(value).__qualname__} is not an Arrow table: {error}",
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         ) from error
 
 
 def to_arrow_column(value: object) -> Any:
-    """Make a chunked array of anything that offers itself as an Arrow array."""
+    """Return Arrow data as a chunked array."""
     pa = load_pyarrow()
     if isinstance(value, pa.ChunkedArray):
         return value
@@ -65,12 +65,9 @@ def to_arrow_column(value: object) -> Any:
 
 
 def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
-    """Read a column of strings: a code for each row, `NO_CODE` for nulls, and the strings.
+    """Return the code of each string, `NO_CODE` for nulls, and the distinct strings.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is no column of strings, or they are no UTF-8.
+    Raises `InvalidInputError` if the column does not hold strings, or they are not UTF-8.
     """
     pa = load_pyarrow()
     kind = column.type
@@ -84,7 +81,7 @@ def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
         or pa.types.is_string_view(values)
     ):
         raise InvalidInputError(
-            f"column {name!r} holds {kind}: strings are needed, plain or dictionary-encoded",
+            f"column {name!r} must hold strings, plain or dictionary-encoded, not {kind}",
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         )
     if pa.types.is_string_view(values):
@@ -92,7 +89,7 @@ def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
         is_dictionary = False
     encoded = column if is_dictionary else column.dictionary_encode()
     combined = encoded.unify_dictionaries().combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):  # without any chunk
+    if isinstance(combined, pa.ChunkedArray):  # it has no chunks
         return np.zeros(0, np.int32), Strings.of([])
     codes = combined.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False).astype(np.int32)
     table = combined.dictionary.cast(pa.large_string())
@@ -100,18 +97,18 @@ def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"column {name!r} holds strings that are no UTF-8: {error}",
+            f"column {name!r} holds strings that are not UTF-8: {error}",
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         ) from error
     is_null = table.is_null().to_numpy(zero_copy_only=False)
-    # Others may repeat an entry, or have null as one.
+    # Dictionaries of other libraries may have duplicates and nulls.
     renumber, distinct = view_strings(table).unique()
     renumber = np.append(np.where(is_null, NO_CODE, renumber), NO_CODE).astype(np.int32)
     return renumber[codes], distinct
 
 
 def view_strings(array: Any) -> Strings:
-    """View an Arrow array of large strings as `Strings`, without copying."""
+    """Return an Arrow array of large strings as `Strings`, without copying."""
     _, offsets, data = array.buffers()
     if not len(array):
         return Strings.of([])
@@ -121,7 +118,7 @@ def view_strings(array: Any) -> Strings:
 
 
 def to_dictionary_array(codes: NDArray[np.int32], table: Strings) -> Any:
-    """Make a dictionary-encoded Arrow array; `NO_CODE` becomes null."""
+    """Return a dictionary-encoded Arrow array; `NO_CODE` becomes null."""
     pa = load_pyarrow()
     buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
     values = pa.LargeStringArray.from_buffers(len(table), buffers[1], buffers[2])

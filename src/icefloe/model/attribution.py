@@ -1,4 +1,4 @@
-"""Attribution: labels that let the owner of a bucket tell whose requests are whose."""
+"""Attribution of requests: labels for the owner of a bucket."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Attribution:
     client
         The program, ``name`` or ``name/version``.
     workload
-        What the requests are for: a job or a pipeline.
+        The job or pipeline.
     principal
-        On whose behalf they are made.
+        The user or service.
 
     Raises
     ------
     InvalidInputError
-        If a label has more than 128 characters, or characters that the header cannot hold.
+        If a label has more than 128 characters, or characters that are invalid in the header.
     """
 
     client: str | None = None
@@ -42,17 +42,17 @@ class Attribution:
         if self.client is not None and not (
             len(self.client) <= _MAX_LENGTH and _CLIENT.fullmatch(self.client)
         ):
-            raise _refused("client", self.client, "'name' or 'name/version'")
+            raise _label_error("client", self.client, "'name' or 'name/version'")
         for field, label in (("workload", self.workload), ("principal", self.principal)):
             if label is not None and not (
                 len(label) <= _MAX_LENGTH
                 and _LABEL.fullmatch(label)
                 and _NOT_IN_LABELS.isdisjoint(label)
             ):
-                raise _refused(field, label, 'printable ASCII without ( ) \\ ; = "')
+                raise _label_error(field, label, 'printable ASCII without ( ) \\ ; = "')
 
     def user_agent(self, library: str) -> str:
-        """Return the header's value: who sends, through which library, and for what."""
+        """Return the value of the ``User-Agent`` header."""
         labels = [
             f"{name}={value}"
             for name, value in (("workload", self.workload), ("principal", self.principal))
@@ -62,9 +62,8 @@ class Attribution:
         return " ".join(part for part in parts if part)
 
 
-def _refused(field: str, label: str, allowed: str) -> InvalidInputError:
+def _label_error(field: str, label: str, allowed: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{field}={label!r} cannot stand in a request: use at most {_MAX_LENGTH} characters, "
-        f"{allowed}",
+        f"{field}={label!r} is not a valid label: use at most {_MAX_LENGTH} characters, {allowed}",
         kind=ErrorKind.STORAGE_CONFIG,
     )

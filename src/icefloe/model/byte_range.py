@@ -1,4 +1,4 @@
-"""Which bytes of a chunk or an object to read (seed `000`, ByteRange)."""
+"""Byte ranges of chunks and objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Bounded:
     end: int
 
     def __post_init__(self) -> None:
-        _require(0 <= self.start <= self.end, f"a byte range must not run backwards: {self}")
+        _require(0 <= self.start <= self.end, f"a byte range must not end before it starts: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class From:
     start: int
 
     def __post_init__(self) -> None:
-        _require(self.start >= 0, f"a byte range starts at 0 or later: {self}")
+        _require(self.start >= 0, f"a byte range must not start below 0: {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last ``length`` bytes, or all of them where there are fewer."""
+    """The last ``length`` bytes, or all if there are fewer."""
 
     length: int
 
     def __post_init__(self) -> None:
-        _require(self.length >= 0, f"a byte range has 0 bytes or more: {self}")
+        _require(self.length >= 0, f"a byte range must not have a negative length: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,28 @@ class Until:
     skipped: int
 
     def __post_init__(self) -> None:
-        _require(self.skipped >= 0, f"a byte range leaves out 0 bytes or more: {self}")
+        _require(self.skipped >= 0, f"a byte range must not skip a negative length: {self}")
 
 
 ByteRange: TypeAlias = Bounded | From | Last | Until
 
 
 def resolve(byte_range: ByteRange | None, size: int) -> Bounded:
-    """Turn a byte range into the bounded one it means in ``size`` bytes; None means all.
+    """Return a byte range of ``size`` bytes as a bounded one; None means all.
 
-    A range that reaches past the end raises, except `Last`, which takes what there is.
+    A range beyond the end raises, except `Last`, which is clipped.
     """
     match byte_range:
         case None:
             return Bounded(0, size)
         case Bounded(start, end):
-            _require(end <= size, f"bytes {start} to {end} asked of an object of {size} bytes")
+            _require(end <= size, f"bytes {start} to {end} exceed an object of {size} bytes")
             return byte_range
         case From(start):
-            _require(start <= size, f"bytes from {start} asked of an object of {size} bytes")
+            _require(start <= size, f"bytes from {start} exceed an object of {size} bytes")
             return Bounded(start, size)
         case Last(length):
             return Bounded(max(0, size - length), size)
         case Until(skipped):
-            _require(skipped <= size, f"all but {skipped} bytes of an object of {size} bytes")
+            _require(skipped <= size, f"all but {skipped} bytes exceed an object of {size} bytes")
             return Bounded(0, size - skipped)

@@ -1,7 +1,7 @@
-"""Chunk indices of one or many arrays as columns: what manifests and transaction logs share.
+"""Columnar chunk indices of arrays, as in manifests and transaction logs.
 
-Rows are grouped by array, arrays ordered by the bytes of their node id, rows of an array ordered
-lexicographically by coordinates: the order that the format demands.
+Rows are grouped by array, arrays are sorted by the bytes of their node id, and the rows of an array
+lexicographically by coordinates, as the format requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIndexColumns:
-    """Which chunks of which arrays.
+    """Chunk indices of several arrays.
 
     Array ``i`` has the rows ``splits[i]:splits[i + 1]``; their coordinates are the next
     ``rows * ndims[i]`` entries of ``coords``.
@@ -39,7 +39,7 @@ class ChunkIndexColumns:
 
     @classmethod
     def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:
-        """Make columns from one ``u4[n, ndim]`` matrix for each array; sorts what is unsorted."""
+        """Make columns from a ``u4[n, ndim]`` matrix for each array, in any order."""
         ordered = sorted(arrays.items())
         matrices = [sort_rows(matrix) for _, matrix in ordered]
         splits = np.zeros(len(ordered) + 1, np.int64)
@@ -55,7 +55,7 @@ class ChunkIndexColumns:
         )
 
     def __len__(self) -> int:
-        """Return the number of rows, that is of chunks."""
+        """Return the number of chunks."""
         return int(self.splits[-1])
 
     def __eq__(self, other: object) -> bool:
@@ -76,17 +76,17 @@ class ChunkIndexColumns:
 
     @property
     def coord_starts(self) -> NDArray[np.int64]:
-        """Where the coordinates of each array start in ``coords``, and the end as last entry."""
+        """The start of each array in ``coords``, and the length of ``coords`` as last entry."""
         starts = np.zeros(len(self.splits), np.int64)
         np.cumsum(np.diff(self.splits) * self.ndims, out=starts[1:])
         return starts
 
     def nodes(self) -> Iterator[NodeId]:
-        """Yield the node ids in their order."""
+        """Yield the node ids, in order."""
         return (NodeId(row.tobytes()) for row in self.node_ids)
 
     def position(self, node_id: NodeId) -> int | None:
-        """Say which array of these columns is ``node_id``."""
+        """Return the position of an array, or None."""
         place = bisect_left(
             range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
         )
@@ -95,7 +95,7 @@ class ChunkIndexColumns:
         return None
 
     def matrix(self, position: int) -> NDArray[np.uint32]:
-        """Return the coordinates of the array at ``position`` as a ``u4[n, ndim]`` view."""
+        """Return the coordinates of the array at a position as a ``u4[n, ndim]`` view."""
         starts = self.coord_starts
         flat = self.coords[starts[position] : starts[position + 1]]
         rows = int(self.splits[position + 1] - self.splits[position])
@@ -103,7 +103,7 @@ class ChunkIndexColumns:
 
 
 def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None:
-    """Find the row of a sorted ``u4[n, ndim]`` matrix that equals ``indices``."""
+    """Return the row of a sorted ``u4[n, ndim]`` matrix that equals ``indices``, or None."""
     low, high = 0, len(matrix)
     if matrix.shape[1] != len(indices):
         return None
@@ -115,14 +115,14 @@ def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None
 
 
 def is_sorted(matrix: NDArray[np.uint32]) -> bool:
-    """Whether each row comes strictly after the one before it."""
+    """Whether the rows are sorted and distinct."""
     return bool(is_ascending(matrix[:-1], matrix[1:]).all())
 
 
 def is_ascending(
     before: NDArray[np.unsignedinteger], after: NDArray[np.unsignedinteger]
 ) -> NDArray[np.bool_]:
-    """Say for each pair of rows whether the second comes strictly after the first."""
+    """Return a mask of the pairs of rows in strictly ascending order."""
     result = np.zeros(len(before), bool)
     for axis in range(before.shape[1] - 1, -1, -1):
         left, right = before[:, axis], after[:, axis]
@@ -131,7 +131,7 @@ def is_ascending(
 
 
 def sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
-    """Return the row numbers in lexicographic order, or None where they already are."""
+    """Return the row numbers in lexicographic order, or None if already sorted."""
     if is_sorted(matrix):
         return None
     if not matrix.shape[1]:

@@ -1,7 +1,6 @@
-"""Where the bytes of one chunk are (seed `000`, ChunkPayload): a chunk reference.
+"""Chunk references, one value for each chunk.
 
-These are the values for one chunk at a time. Millions of them live as columns in
-`icefloe.model.manifest`, and come out of it as these on request.
+Manifests hold them as columns (`icefloe.model.manifest`) and return these values on request.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_U64 = 2**64 - 1
 
 
 class ChunkKind(IntEnum):
-    """How a chunk is stored; the numbers are those of the columns and of the public API."""
+    """The kind of a chunk reference; numbers as in the public API."""
 
     NATIVE = 1
     VIRTUAL = 2
@@ -28,15 +27,15 @@ class ChunkKind(IntEnum):
 
 
 class ChunkIndices(tuple[int, ...]):
-    """The coordinates of a chunk in the grid of its array; each fits 32 bits, unsigned."""
+    """The coordinates of a chunk in the grid of its array, as unsigned 32-bit numbers."""
 
     __slots__ = ()
 
     def __new__(cls, *coords: int) -> Self:
-        """Make the indices of one chunk; no coordinates for the chunk of a scalar array."""
+        """Make the indices of a chunk; that of a scalar array has none."""
         if any(not 0 <= coord <= MAX_U32 for coord in coords):
             raise InvalidInputError(
-                f"chunk indices {coords} must lie between 0 and {MAX_U32}",
+                f"chunk indices {coords} must be between 0 and {MAX_U32}",
                 kind=ErrorKind.INVALID_CHUNK_INDEX,
             )
         return super().__new__(cls, coords)
@@ -47,21 +46,21 @@ class ChunkIndices(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class ETag:
-    """A virtual chunk's file must still have this entity tag when it is read."""
+    """A checksum: the file of a virtual chunk must have this entity tag when read."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class LastModified:
-    """A virtual chunk's file must not have changed after this time, in seconds since 1970."""
+    """A checksum: the file must not have changed after this time, in seconds since 1970."""
 
     seconds: int
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds <= MAX_U32:
             raise InvalidInputError(
-                f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970, "
+                f"a last-modified checksum must be between 1 and {MAX_U32} seconds since 1970, "
                 f"not {self.seconds}",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
@@ -71,10 +70,7 @@ Checksum: TypeAlias = ETag | LastModified
 
 
 class ChunkRef(NamedTuple):
-    """A native chunk: a range of the file ``chunks/{id}`` of the repository.
-
-    A tuple, because every chunk that is read or written makes one.
-    """
+    """A native chunk: a range of ``chunks/{id}``. A tuple, for speed: each access makes one."""
 
     id: ChunkId
     offset: int
@@ -93,14 +89,14 @@ class VirtualChunkRef:
     def __post_init__(self) -> None:
         if not (0 <= self.offset <= MAX_U64 and 0 <= self.length <= MAX_U64):
             raise InvalidInputError(
-                f"offset {self.offset} and length {self.length} must each fit 64 bits, unsigned",
+                f"offset {self.offset} and length {self.length} must be unsigned 64-bit numbers",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
 
 
 @dataclass(frozen=True, slots=True)
 class InlineChunk:
-    """A small chunk whose bytes stand in the manifest itself."""
+    """A small chunk, stored in the manifest."""
 
     data: bytes
 

@@ -1,4 +1,4 @@
-"""Numpy columns that cannot be changed: values made of them are values."""
+"""Immutable numpy columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def freeze_columns(owner: Any) -> None:
-    """Replace each column of a frozen dataclass by a read-only view of it; no copying."""
+    """Replace each column of a frozen dataclass by a read-only view."""
     for field in fields(owner):
         column = getattr(owner, field.name)
         if isinstance(column, np.ndarray) and column.flags.writeable:
@@ -24,14 +24,14 @@ def freeze_columns(owner: Any) -> None:
 
 
 def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
-    """Make a column of one value that takes no memory."""
+    """Make a column that repeats one value without using memory."""
     return np.broadcast_to(np.array(value, dtype), (rows,))
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
-    """Return the distinct ones of some numbers, ascending.
+    """Return the distinct numbers, sorted.
 
-    `numpy.unique` would first import masked arrays, which takes a process about ten milliseconds.
+    `numpy.unique` would import masked arrays, which takes about ten milliseconds.
     """
     ordered = np.sort(numbers)
     is_new = np.ones(len(ordered), bool)

@@ -1,14 +1,10 @@
-"""The repository configuration: what is stored with a repository and applies to all who open it.
+"""The configuration of a repository, and all names of its sections.
 
-`RepositoryConfig` is a tree of sections whose fields can be assigned to. A field that is unset is
-None; the value that applies then is the ``effective_`` attribute of the same name. Sections lie
-over each other with `RepositoryConfig.merge`: the defaults of the storage, then what the repository
-persists, then what the user passes.
+`RepositoryConfig` is a tree of mutable sections. An unset field is None; its ``effective_``
+attribute has the value that applies. `RepositoryConfig.merge` overlays configurations: the defaults
+of the storage, the persisted configuration, and that of the user.
 
-A section that stands in two configurations is one object, as it is in Icechunk: use `copy` where a
-change of one must not be a change of the other.
-
-All names of the configuration can be imported from here.
+As in Icechunk, a section assigned to two configurations is shared: use `copy` to separate them.
 """
 
 from collections.abc import Mapping
@@ -88,19 +84,19 @@ __all__ = [
 
 
 class CompressionAlgorithm(Enum):
-    """How metadata files are compressed."""
+    """The compression of metadata files."""
 
     Zstd = 0
 
     @staticmethod
     def default() -> "CompressionAlgorithm":
-        """Get the algorithm that is used where none is set."""
+        """Return the default algorithm."""
         return CompressionAlgorithm.Zstd
 
 
 @dataclass(slots=True, repr=False)
 class CompressionConfig(ConfigSection):
-    """How metadata files are compressed, and how hard."""
+    """Algorithm and level of the compression of metadata files."""
 
     algorithm: CompressionAlgorithm | None = None
     level: U8 | None = None
@@ -110,13 +106,13 @@ class CompressionConfig(ConfigSection):
 
     @staticmethod
     def default() -> "CompressionConfig":
-        """Get a section with nothing set."""
+        """Return a section with nothing set."""
         return CompressionConfig()
 
 
 @dataclass(slots=True, repr=False)
 class CachingConfig(ConfigSection):
-    """How much is kept in memory; 0 keeps nothing."""
+    """Sizes of the caches in memory; 0 disables a cache."""
 
     num_snapshot_nodes: U64 | None = None
     num_chunk_refs: U64 | None = None
@@ -132,18 +128,16 @@ class CachingConfig(ConfigSection):
 
     @staticmethod
     def default() -> "CachingConfig":
-        """Get a section with nothing set."""
+        """Return a section with nothing set."""
         return CachingConfig()
 
 
 @dataclass(slots=True, repr=False)
 class PackingConfig(ConfigSection):
-    """How small chunks are put together into larger objects.
+    """The packing of small chunks into larger objects.
 
-    Chunks of at most ``max_chunk_bytes`` are packed, into objects of about
-    ``target_object_bytes``; a ``max_chunk_bytes`` of 0 packs none, also where the repository's own
-    configuration packs. Icechunk has no such section: it ignores this one, and drops it when it
-    saves the configuration.
+    Chunks of at most ``max_chunk_bytes`` are packed into objects of about ``target_object_bytes``;
+    0 disables packing. Icechunk ignores this section, and drops it when it saves a configuration.
     """
 
     max_chunk_bytes: U64 | None = None
@@ -160,15 +154,15 @@ DEFAULT_REPO_UPDATE_RETRIES: Final = StorageRetriesSettings(
 
 @dataclass(slots=True, repr=False)
 class RepoUpdateRetryConfig(ConfigSection):
-    """How often an update of the ``repo`` object is tried again after somebody else's."""
+    """Retries of an update of ``repo`` that another writer preceded."""
 
     default: StorageRetriesSettings | None = None
 
     effective_default = Effective("default", DEFAULT_REPO_UPDATE_RETRIES)
 
 
-def _copied(containers: object) -> object:
-    """Copy a mapping, so that only assignments, which are checked, change what a section holds."""
+def _copy_mapping(containers: object) -> object:
+    """Copy a mapping, so that only checked assignments change a section."""
     return dict(containers) if isinstance(containers, Mapping) else containers
 
 
@@ -176,10 +170,9 @@ def _copied(containers: object) -> object:
 class RepositoryConfig(ConfigSection):
     """The configuration of a repository.
 
-    A chunk of at most ``inline_chunk_threshold_bytes`` bytes is stored inside its manifest; 0
-    stores none there. ``virtual_chunk_containers`` maps URL prefixes to containers; None means that
-    nobody said anything about containers, so that the default ones apply, and an empty mapping that
-    there are none. Chunks are packed only where ``packing`` is set.
+    Chunks of at most ``inline_chunk_threshold_bytes`` bytes are stored in their manifest.
+    ``virtual_chunk_containers`` maps URL prefixes to containers; None means the default containers,
+    an empty mapping none at all. Chunks are packed only if ``packing`` is set.
     """
 
     inline_chunk_threshold_bytes: U16 | None = None
@@ -189,7 +182,7 @@ class RepositoryConfig(ConfigSection):
     caching: CachingConfig | None = None
     storage: StorageSettings | None = None
     virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = field(
-        default=None, metadata=convert_with(_copied)
+        default=None, metadata=convert_with(_copy_mapping)
     )
     manifest: ManifestConfig | None = None
     repo_update_retries: RepoUpdateRetryConfig | None = None
@@ -208,63 +201,58 @@ class RepositoryConfig(ConfigSection):
 
     @property
     def effective_max_concurrent_requests(self) -> int:
-        """How many requests may be under way at once, at least one: with none, all would wait."""
+        """The maximum number of concurrent requests, at least one."""
         return 256 if self.max_concurrent_requests is None else max(1, self.max_concurrent_requests)
 
     @property
     def effective_get_partial_values_concurrency(self) -> int:
-        """How many keys of one call are fetched at once, at least one."""
+        """The maximum number of keys of one call to fetch concurrently, at least one."""
         concurrency = self.get_partial_values_concurrency
         return 10 if concurrency is None else max(1, concurrency)
 
     @staticmethod
     def default() -> "RepositoryConfig":
-        """Get a configuration with nothing set."""
+        """Return a configuration with nothing set."""
         return RepositoryConfig()
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
-        """Get the container with this URL prefix or this name, or None.
+        """Return the container with this URL prefix or name, or None.
 
-        Default containers are not part of a configuration, and are not found here.
+        Default containers are not part of the configuration.
         """
         containers = self.virtual_chunk_containers or {}
-        # A name has no '/' and a prefix has '://': no name hides a prefix, but a bare scheme.
+        # A name has no '/' and a prefix has '://', so a name hides no prefix but a bare scheme.
         named = (container for container in containers.values() if container.name == name)
         found = containers.get(name) or next(named, None)
         return found or containers.get(normalize_prefix(name))
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
-        """Add a container, or edit one.
+        """Add a container, replacing those with the same prefix or the same name.
 
-        It takes the place of the container with the same prefix and, where it has a name, of the
-        one with the same name: both are unique within a repository. With the first container the
-        default ones are gone.
+        The first container disables the default ones.
         """
         if not isinstance(cont, VirtualChunkContainer):
             raise InvalidInputError(
                 f"a VirtualChunkContainer is needed, not a {type(cont).__qualname__}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
-        meant = normalize_prefix(cont.url_prefix)
+        prefix_to_set = normalize_prefix(cont.url_prefix)
         kept = {
             prefix: other
             for prefix, other in (self.virtual_chunk_containers or {}).items()
             if (cont.name is None or other.name != cont.name)
-            and normalize_prefix(other.url_prefix) != meant
+            and normalize_prefix(other.url_prefix) != prefix_to_set
         }
         self.virtual_chunk_containers = {**kept, cont.url_prefix: cont}
 
     def clear_virtual_chunk_containers(self) -> None:
-        """Say that there are no containers, not even default ones.
-
-        That holds also when this is laid over another configuration, and when it is saved.
-        """
+        """Remove all containers, including the default ones, also after a merge or save."""
         self.virtual_chunk_containers = {}
 
     def usable_containers(self) -> list[VirtualChunkContainer]:
-        """Get the containers that keep the rules, the one with the longest prefix first.
+        """Return the valid containers, longest prefix first.
 
-        The first whose prefix a location starts with is the container of that location.
+        The container of a location is the first whose prefix the location starts with.
         """
         usable = [c for c in (self.virtual_chunk_containers or {}).values() if c.problem is None]
         return sorted(usable, key=lambda c: (-len(c.url_prefix), c.url_prefix))

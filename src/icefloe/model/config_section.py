@@ -1,12 +1,8 @@
-"""What all parts of the repository configuration have in common.
+"""Base classes of the parts of the configuration.
 
-A part is a dataclass, of one of two kinds. A `ConfigSection` is assigned to field by field; every
-field that is unset is None, and stays None on disk, so that a later change of a default reaches old
-repositories. A `PersistedValue`, such as a condition or a container, is frozen and can be a key.
-The annotations are the one source of truth: a field never holds what its annotation does not
-allow, and the persisted form is derived from them.
-
-No I/O, and nothing about how a configuration is written.
+A `ConfigSection` is mutable; unset fields are None, also on disk, so that a new default reaches old
+repositories. A `PersistedValue`, such as a condition or a container, is frozen and hashable. Fields
+are checked against their annotations, from which the persisted form is derived too.
 """
 
 import copy
@@ -26,10 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The integers that a field can hold in the persisted form, both ends included."""
+    """The inclusive range of an integer field."""
 
-    smallest: int
-    largest: int
+    minimum: int
+    maximum: int
 
 
 U8 = Annotated[int, Between(0, 2**8 - 1)]
@@ -41,29 +37,25 @@ NonZeroU16 = Annotated[int, Between(1, 2**16 - 1)]
 NonZeroU64 = Annotated[int, Between(1, 2**64 - 1)]
 
 REPLACED_WHOLE: Final = {"merge": "replace"}
-"""Field metadata: in a merge the other's section replaces this one, leaf by leaf makes no sense."""
+"""Field metadata: a merge replaces the whole section instead of its fields."""
 
 ABSENT_IF_UNSET: Final = {"unset": "absent"}
-"""Field metadata: where it is unset, not even a null is written; files stay as Icechunk's."""
+"""Field metadata: an unset field is not written, not even as null, as Icechunk lacks it."""
 
 NOT_A_FIELD_ON_DISK: Final = {"persisted": False}
-"""Field metadata: it has no entry of its own in the persisted form."""
+"""Field metadata: the field has no entry in the persisted form."""
 
 
 def convert_with(convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Make field metadata: what is assigned goes through ``convert`` before it is checked.
+    """Return field metadata: ``convert`` is applied to a value before it is checked.
 
-    ``convert`` returns what it cannot convert as it is, and the check refuses that.
+    ``convert`` returns values that it cannot convert unchanged, and the check refuses them.
     """
     return {"convert": convert}
 
 
 class Effective(Generic[T]):
-    """The value of a field, or the default that applies where the field is unset.
-
-    A default that is a section is copied each time: it is shared by all configurations, and who
-    assigns to it must not change theirs.
-    """
+    """The value of a field, or its default if unset; a default section is copied on access."""
 
     def __init__(self, field_name: str, default: T) -> None:
         self._field_name = field_name
@@ -77,15 +69,14 @@ class Effective(Generic[T]):
 
 
 class Persisted:
-    """A part of the configuration that stands in the repository.
+    """A persisted part of the configuration.
 
-    Not a dataclass itself, because frozen ones and others cannot have one as their common base.
+    Not a dataclass, because frozen and mutable dataclasses cannot share a base that is one.
 
     Attributes
     ----------
     unknown
-        What a newer writer put into this part and this version has no field for. It is kept so
-        that saving the configuration again loses nobody's settings.
+        Fields that a newer version wrote, kept so that saving does not lose them.
     """
 
     __slots__ = ()
@@ -95,10 +86,10 @@ class Persisted:
 
         @property
         def unknown(self) -> Mapping[str, Any]:
-            """What this version has no field for."""
+            """Fields that a newer version wrote."""
 
     def __repr__(self) -> str:
-        """Show what is set, and nothing that may be secret."""
+        """Show the fields that are set, except those that may hold secrets."""
         shown = (
             f"{item.name}={value!r}"
             for item in fields(self)
@@ -113,7 +104,7 @@ def _default_of(item: Field[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PersistedValue(Persisted):
-    """A part that is one value: frozen, and so usable as a key."""
+    """A frozen, hashable part."""
 
     unknown: Mapping[str, Any] = field(
         default_factory=dict, kw_only=True, repr=False, hash=False, metadata=NOT_A_FIELD_ON_DISK
@@ -126,15 +117,14 @@ class PersistedValue(Persisted):
 
 @dataclass(slots=True, repr=False)
 class ConfigSection(Persisted):
-    """A section whose fields are all optional, so that two can be laid over each other.
+    """A section of optional fields, which can be assigned to and merged.
 
-    Fields can be assigned to, under the checks of the constructor; a value that is refused leaves
-    the section as it was. Two sections are equal if all they hold is.
+    Assignments are checked like arguments of the constructor; a refused value changes nothing.
 
     Raises
     ------
     InvalidInputError
-        If a field cannot hold the value.
+        If a value is invalid for its field.
     AttributeError
         If there is no such field.
     """
@@ -148,11 +138,15 @@ class ConfigSection(Persisted):
         item = self.__dataclass_fields__.get(name)
         if item is None:
             close = difflib.get_close_matches(name.removeprefix("effective_"), field_types(section))
-            names = f"did you mean {' or '.join(close)}?" if close else f"it has {_listed(section)}"
+            names = (
+                f"did you mean {' or '.join(close)}?"
+                if close
+                else f"it has {', '.join(field_types(section))}"
+            )
             raise AttributeError(f"{section.__name__} has no field {name!r} to set: {names}")
         if "convert" in item.metadata:
             value = item.metadata["convert"](value)
-        if value is not None and name in field_types(section):  # None is what all may be
+        if value is not None and name in field_types(section):  # None is always allowed
             _check(section, name, value)
         object.__setattr__(self, name, value)
 
@@ -161,14 +155,13 @@ class ConfigSection(Persisted):
         return display.config_html(self)
 
     def copy(self) -> Self:
-        """Make a section that is equal, and shares nothing that can be changed."""
+        """Return a deep copy."""
         return copy.deepcopy(self)
 
     def merge(self, other: Self) -> Self:
-        """Lay ``other`` over this section: what is set there wins, leaf by leaf.
+        """Return a copy overlaid by the set fields of ``other``, recursively.
 
-        Containers, preload and splitting are replaced as wholes. Neither section is changed, and
-        the result shares nothing with them.
+        Containers, preload and splitting are replaced as a whole.
         """
         merged, over = self.copy(), other.copy()
         for item in fields(over):
@@ -182,12 +175,8 @@ class ConfigSection(Persisted):
         return merged
 
 
-def _listed(section: type) -> str:
-    return ", ".join(field_types(section))
-
-
 def _check(section: type, name: str, value: object) -> None:
-    problem = problem_with(field_types(section)[name], value)
+    problem = find_problem(field_types(section)[name], value)
     if problem is not None:
         raise InvalidInputError(
             f"{section.__name__}.{name}: {problem}", kind=ErrorKind.STORAGE_CONFIG
@@ -195,7 +184,7 @@ def _check(section: type, name: str, value: object) -> None:
 
 
 def field_types(section: type) -> Mapping[str, Any]:
-    """Get the type of every persisted field of a section, in the order of the fields."""
+    """Return the type of every persisted field of a section, in order."""
     return _field_types(section)
 
 
@@ -210,18 +199,18 @@ def _field_types(section: Any) -> Mapping[str, Any]:
 
 
 def without_none(hint: Any) -> Any:
-    """Take the None out of a union of one type and None."""
+    """Return the other type of a union with None."""
     alternatives = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
     return alternatives[0] if is_optional(hint) and len(alternatives) == 1 else hint
 
 
 def is_optional(hint: Any) -> bool:
-    """Whether None is among the values of a type."""
+    """Whether a type allows None."""
     return types.NoneType in typing.get_args(hint)
 
 
-def problem_with(hint: Any, value: object) -> str | None:
-    """Say why a value is not of the annotated type, or None where it is."""
+def find_problem(hint: Any, value: object) -> str | None:
+    """Return why a value is not of the annotated type, or None if it is."""
     if value is None and is_optional(hint):
         return None
     hint = without_none(hint)
@@ -229,10 +218,10 @@ def problem_with(hint: Any, value: object) -> str | None:
     match typing.get_origin(hint):
         case origin if origin is Annotated:
             if type(value) is not int:
-                return f"an integer is needed, not {_shown(value)}"
+                return f"an integer is needed, not {_describe(value)}"
             bounds: Between = args[1]
-            if not bounds.smallest <= value <= bounds.largest:
-                return f"{value} is not between {bounds.smallest} and {bounds.largest}"
+            if not bounds.minimum <= value <= bounds.maximum:
+                return f"{value} is not between {bounds.minimum} and {bounds.maximum}"
             return None
         case types.UnionType | typing.Union:
             return None if isinstance(value, args) else _wrong_type(args, value)
@@ -240,28 +229,28 @@ def problem_with(hint: Any, value: object) -> str | None:
             if not isinstance(value, tuple):
                 return _wrong_type([tuple], value)
             if args[-1] is Ellipsis:
-                return _first_problem((args[0], item) for item in value)
+                return _find_first_problem((args[0], item) for item in value)
             if len(value) != len(args):
                 return f"{len(args)} items are needed, not {len(value)}"
-            return _first_problem(zip(args, value, strict=True))
+            return _find_first_problem(zip(args, value, strict=True))
         case origin if origin is Mapping:
             if not isinstance(value, Mapping):
                 return _wrong_type([Mapping], value)
-            keys = _first_problem((args[0], key) for key in value)
-            return keys or _first_problem((args[1], item) for item in value.values())
+            keys = _find_first_problem((args[0], key) for key in value)
+            return keys or _find_first_problem((args[1], item) for item in value.values())
         case _:
             return None if isinstance(value, hint) else _wrong_type([hint], value)
 
 
-def _first_problem(pairs: Iterable[tuple[Any, object]]) -> str | None:
-    return next((p for hint, value in pairs if (p := problem_with(hint, value))), None)
+def _find_first_problem(pairs: Iterable[tuple[Any, object]]) -> str | None:
+    return next((p for hint, value in pairs if (p := find_problem(hint, value))), None)
 
 
 def _wrong_type(expected: Iterable[type], value: object) -> str:
     names = " or ".join(kind.__qualname__ for kind in expected)
-    return f"{names} is needed, not {_shown(value)}"
+    return f"{names} is needed, not {_describe(value)}"
 
 
-def _shown(value: object) -> str:
-    # Never the value of a string: it may be a credential that slipped into the wrong place.
+def _describe(value: object) -> str:
+    # Never the value of a string: it may be a misplaced credential.
     return f"{value!r}" if isinstance(value, int | float) else f"a {type(value).__qualname__}"

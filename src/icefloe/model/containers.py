@@ -1,8 +1,8 @@
-"""Virtual chunk containers: the places outside the repository that its chunks may point into.
+"""Virtual chunk containers: URL prefixes outside the repository that its chunks may refer to.
 
-Seed `002` introduces them. A container names a URL prefix and how to reach the store behind it,
-never a credential. A virtual chunk is read from the container with the longest matching prefix,
-and only where that is the repository's own platform or the user authorised the container.
+A container has a URL prefix and the settings of its store, never a credential. A virtual chunk is
+read from the container with the longest matching prefix, if that container is on the platform of
+the repository or the user has authorized it.
 """
 
 import re
@@ -16,7 +16,7 @@ from icefloe.model.config_section import ABSENT_IF_UNSET, U32, Persisted, Persis
 
 
 class ChecksumAlgorithm(Enum):
-    """The checksum that is sent along with writes to S3."""
+    """The checksum of writes to S3."""
 
     Crc32 = 0
     Crc32c = 1
@@ -27,7 +27,7 @@ class ChecksumAlgorithm(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class S3Options(PersistedValue):
-    """How to reach an S3 service."""
+    """Settings of an S3 client."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -40,8 +40,8 @@ class S3Options(PersistedValue):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _ByOptions(PersistedValue):
-    """A store whose client takes options by name; None, as Icechunk takes it, means none."""
+class _WithOptions(PersistedValue):
+    """A store whose client takes options by name; None means none, as in Icechunk."""
 
     opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -57,9 +57,9 @@ class _ByOptions(PersistedValue):
 
 
 class ObjectStoreConfig:
-    """The kinds of store, one class each; `AnyObjectStoreConfig` is their union.
+    """The kinds of stores; `AnyObjectStoreConfig` is their union.
 
-    Options and headers are left out of every repr, because they can hold credentials.
+    Options and headers are not part of a repr, because they can hold credentials.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class ObjectStoreConfig:
 
     @dataclass(frozen=True, slots=True)
     class LocalFileSystem(PersistedValue):
-        """A directory of this machine."""
+        """A local directory."""
 
         path: str
 
     @dataclass(frozen=True, slots=True)
     class S3Compatible(PersistedValue):
-        """A service that speaks the S3 protocol."""
+        """A service with the S3 protocol."""
 
         options: S3Options
 
@@ -91,16 +91,16 @@ class ObjectStoreConfig:
         opts: S3Options
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Gcs(_ByOptions):
-        """Google Cloud Storage, with the options of its client by name."""
+    class Gcs(_WithOptions):
+        """Google Cloud Storage, with options of its client."""
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Azure(_ByOptions):
-        """Azure Blob Storage, with the options of its client by name, among them ``account``."""
+    class Azure(_WithOptions):
+        """Azure Blob Storage, with options of its client, including ``account``."""
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Http(_ByOptions):
-        """A web server, with the options of the client by name and headers for each request."""
+    class Http(_WithOptions):
+        """A web server, with options of the client and headers for each request."""
 
         headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -112,7 +112,7 @@ class ObjectStoreConfig:
             unknown: Mapping[str, object] | None = None,
         ) -> None:
             object.__setattr__(self, "headers", {} if headers is None else headers)
-            _ByOptions.__init__(self, opts, unknown=unknown)
+            _WithOptions.__init__(self, opts, unknown=unknown)
 
 
 AnyObjectStoreConfig: TypeAlias = (
@@ -146,26 +146,26 @@ _STORES_WITH_BUCKETS: Final = (
     ObjectStoreConfig.Gcs,
     ObjectStoreConfig.Azure,
 )
-"""Also those of a scheme that means nothing by itself, as ``modela``."""
+"""Also the stores of schemes without a platform, such as ``modela``."""
 
 RELATIVE_SCHEME: Final = "vcc"
-"""``vcc://name/path`` names a container, so no container has this scheme."""
+"""``vcc://name/path`` refers to a container by name, so no container has this scheme."""
 
 _SCHEMES_THAT_NEED_A_HOST: Final = frozenset({"http", "https"})
-"""Whoever allows a container on the web must be able to see which servers it leads to."""
+"""A user who authorizes a web container must be able to see its servers."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
 _HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9A-Fa-f:.]*\])(?::[0-9]*)?")
-"""A password may hold a slash: then what stands before the first one has a port that is none."""
+"""A password may hold a slash: the part before it then has an invalid port."""
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _WITHOUT_COLON: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
 
 
 def normalize_prefix(url_prefix: str) -> str:
-    """Write a URL prefix in the one way that it is compared and persisted.
+    """Return the canonical form of a URL prefix.
 
-    The seed's bare schemes become URLs (``s3`` is ``s3://``, ``models/dev`` is ``models://dev/``),
-    schemes are in lower case, and a bucket or host ends in ``/``. What is no prefix stays as it is.
+    Bare schemes become URLs (``s3`` is ``s3://``, ``models/dev`` is ``models://dev/``), schemes are
+    lowercased, and a bucket or host ends in ``/``. Invalid prefixes are returned unchanged.
     """
     bare = _WITHOUT_COLON.fullmatch(url_prefix)
     if bare is not None:
@@ -174,21 +174,21 @@ def normalize_prefix(url_prefix: str) -> str:
     if parts is None:
         return url_prefix
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
-    # Only a host: no bucket has a name that goes on, so that nothing else can be meant.
+    # A bare host or bucket never means a prefix of its name.
     return f"{scheme}://{host}{path}" if path or not host else f"{scheme}://{host}/"
 
 
 def is_bucket(name: str) -> bool:
-    """Whether a name can be that of a bucket.
+    """Whether a name is valid for a bucket.
 
-    Buckets become a part of host names, and neither a configuration nor a location is trusted: were
-    ``evil.example#`` a bucket, a signed request would leave for another server.
+    Buckets become part of host names, and configurations and locations are untrusted: with the
+    bucket ``evil.example#`` a signed request would go to another server.
     """
     return _BUCKET.fullmatch(name) is not None
 
 
-def bucket_in(store: AnyObjectStoreConfig, authority: str) -> str:
-    """Tell the bucket that the authority of a URL names, without the user or host beside it."""
+def get_bucket(store: AnyObjectStoreConfig, authority: str) -> str:
+    """Return the bucket in the authority of a URL, without user or host."""
     if isinstance(store, ObjectStoreConfig.Azure):
         # abfs://container@account.dfs.core.windows.net/path
         return authority.partition("@")[0]
@@ -197,32 +197,29 @@ def bucket_in(store: AnyObjectStoreConfig, authority: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VirtualChunkContainer(PersistedValue):
-    """A prefix of the URLs of virtual chunks, and the store that holds them.
+    """A URL prefix of virtual chunks, and its store.
 
-    A prefix holds what lies below it, in whole segments: ``s3://foo`` is the bucket ``foo`` and
-    never ``foobar``, ``s3://foo/bar.nc`` is that object, or what lies below a folder of that name,
-    and ``s3://``, for which ``s3`` may be written, is every bucket. A scheme that is not a
-    platform's own, such as ``modela://``, has the buckets of the store's platform.
+    A prefix matches whole segments: ``s3://foo`` is the bucket ``foo`` and not ``foobar``,
+    ``s3://foo/bar.nc`` is that object or folder, and ``s3://``, or ``s3``, is every bucket. A
+    custom scheme, such as ``modela://``, has the buckets of the platform of the store.
 
     Parameters
     ----------
     url_prefix
-        What the locations of the container's chunks begin with.
+        The prefix of the locations of chunks.
     store
-        The platform, and how it is reached.
+        The platform and its settings.
     name
-        For people, for credentials and for ``vcc://name/path``; unique within a repository.
+        A name for ``vcc://name/path`` and credentials, unique within a repository.
     target_prefix
-        The URL that ``url_prefix`` stands for, if that is another one: with
-        ``gs://real-bucket/folder/`` as the target of ``modela://``, the location
-        ``modela://2024/x.nc`` is read from ``gs://real-bucket/folder/2024/x.nc``. Icechunk does not
-        know targets.
+        The URL that replaces ``url_prefix`` on reads: with ``gs://bucket/folder/`` as target of
+        ``modela://``, ``modela://2024/x.nc`` is read from ``gs://bucket/folder/2024/x.nc``.
+        Icechunk has no targets.
 
     Raises
     ------
     InvalidInputError
-        If the prefix does not fit the store or holds a user or a password, or the name is not
-        usable.
+        If the prefix does not match the store or holds credentials, or the name is invalid.
     """
 
     url_prefix: str
@@ -235,7 +232,7 @@ class VirtualChunkContainer(PersistedValue):
         object.__setattr__(self, "url_prefix", normalize_prefix(self.url_prefix))
         if self.target_prefix is not None:
             object.__setattr__(self, "target_prefix", normalize_prefix(self.target_prefix))
-        problem = _problem_with_secrets(self) or self.problem
+        problem = _find_secrets(self) or self.problem
         if problem is not None:
             raise InvalidInputError(problem, kind=ErrorKind.BAD_PREFIX)
 
@@ -249,10 +246,10 @@ class VirtualChunkContainer(PersistedValue):
         *,
         unknown: Mapping[str, object],
     ) -> Self:
-        """Make a container without checking its rules, from what somebody wrote.
+        """Make a container from its persisted form, unchecked.
 
-        A bad container in a repository must not make the repository unreadable, and must survive
-        a rewrite of the configuration; nothing is read through it, see `usable_containers`.
+        An invalid container must not make a repository unreadable, and must survive a rewrite of
+        the configuration; it is never read from, see `usable_containers`.
         """
         container = object.__new__(cls)
         for name_, value in (
@@ -267,71 +264,71 @@ class VirtualChunkContainer(PersistedValue):
 
     @property
     def problem(self) -> str | None:
-        """Why this container cannot be used, or None where it can."""
+        """Why this container is invalid, or None."""
         if self.name is not None and (not self.name or "/" in self.name):
-            return f"the name of a container is not empty and has no '/': {self.name!r}"
+            return f"the name of a container must not be empty or have a '/': {self.name!r}"
         if self.target_prefix is None:
-            return _problem_with_prefix(self.url_prefix) or _problem_with_place(
-                self.url_prefix, self.store
-            )
+            return _check_prefix(self.url_prefix) or _check_store(self.url_prefix, self.store)
         target = normalize_prefix(self.target_prefix)
-        problem = _problem_with_prefix(self.url_prefix) or _problem_with_prefix(target)
+        problem = _check_prefix(self.url_prefix) or _check_prefix(target)
         if problem is None and target.endswith("://"):
-            problem = f"the target of a container includes a host or bucket: {_shown(target)!r}"
-        return problem or _problem_with_place(target, self.store)
+            problem = (
+                f"the target of a container must include a host or bucket: {_redact(target)!r}"
+            )
+        return problem or _check_store(target, self.store)
 
 
-def _problem_with_secrets(container: VirtualChunkContainer) -> str | None:
-    """Tell what a new container must not say; an old one that does is read as it always was."""
+def _find_secrets(container: VirtualChunkContainer) -> str | None:
+    """Return a problem of new containers only: persisted ones are read as before."""
     for prefix in (container.url_prefix, container.target_prefix or ""):
         host = prefix.partition("://")[2].partition("/")[0]
         if isinstance(container.store, ObjectStoreConfig.Azure):
             host = host.rpartition("@")[2] if ":" not in host else host  # container@account.…
         if _HOST.fullmatch(host) is None:
             return (
-                f"{_hidden(prefix)!r}: a user or a password in the URL prefix of a container would "
-                "be saved, and shown to all who open the repository; leave it out, and give "
-                "credentials to authorize_virtual_chunk_access, or in the environment"
+                f"{_hide(prefix)!r}: a user or password in the URL prefix of a container would be "
+                "saved and shown to all readers of the repository; pass credentials to "
+                "authorize_virtual_chunk_access, or in the environment"
             )
     return None
 
 
-def _hidden(prefix: str) -> str:
+def _hide(prefix: str) -> str:
     return f"{prefix.partition('://')[0]}://..." if "://" in prefix else "..."
 
 
-def _shown(prefix: str) -> str:
-    """Show a prefix, but not where it leads if it may hold a password or a signature."""
-    return _hidden(prefix) if re.search("[@?#]", prefix) else prefix
+def _redact(prefix: str) -> str:
+    """Hide a prefix that may hold a password or a signature."""
+    return _hide(prefix) if re.search("[@?#]", prefix) else prefix
 
 
-def _problem_with_prefix(prefix: str) -> str | None:
+def _check_prefix(prefix: str) -> str | None:
     parts = _URL.fullmatch(normalize_prefix(prefix))
     if parts is None:
-        return f"the URL prefix of a container looks like 's3://bucket/', not {_shown(prefix)!r}"
+        return f"the URL prefix of a container must be like 's3://bucket/', not {_redact(prefix)!r}"
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
     if scheme == RELATIVE_SCHEME:
-        return f"vcc:// names containers, and cannot be the URL prefix of one: {_shown(prefix)!r}"
+        return (
+            f"vcc:// is reserved, and cannot be the URL prefix of a container: {_redact(prefix)!r}"
+        )
     if scheme == "file":
         if not host and len(path) < 2:
-            return f"the URL prefix of a local container includes a path: {_shown(prefix)!r}"
+            return f"a local URL prefix must include a path: {_redact(prefix)!r}"
         if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")):
-            return f"the URL prefix of a local container has no '.' or '..': {_shown(prefix)!r}"
+            return f"a local URL prefix must not have '.' or '..' segments: {_redact(prefix)!r}"
     elif not host and (path or scheme in _SCHEMES_THAT_NEED_A_HOST):
-        return f"the URL prefix of a container includes a host or bucket: {_shown(prefix)!r}"
+        return f"the URL prefix of a container must include a host or bucket: {_redact(prefix)!r}"
     return None
 
 
-def _problem_with_place(prefix: str, store: AnyObjectStoreConfig) -> str | None:
+def _check_store(prefix: str, store: AnyObjectStoreConfig) -> str | None:
     scheme, _, rest = normalize_prefix(prefix).partition("://")
     if not isinstance(store, _STORES_OF_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
-        return (
-            f"the URL prefix {_shown(prefix)!r} does not fit a store of kind {type(store).__name__}"
-        )
-    bucket = bucket_in(store, rest.partition("/")[0])
+        kind = type(store).__name__
+        return f"the URL prefix {_redact(prefix)!r} does not match a store of kind {kind}"
+    bucket = get_bucket(store, rest.partition("/")[0])
     if rest and isinstance(store, _STORES_WITH_BUCKETS) and not is_bucket(bucket):
         return (
-            f"the URL prefix of a container names a bucket, and {_shown(bucket)!r} is none: "
-            f"{_shown(prefix)!r}"
+            f"{_redact(bucket)!r} in the URL prefix {_redact(prefix)!r} is not a valid bucket name"
         )
     return None

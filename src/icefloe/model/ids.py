@@ -1,8 +1,7 @@
-"""Ids of everything a repository stores (seed `000`, Content-Addressable IDs).
+"""Ids of the objects of a repository, one type for each kind.
 
-An id is random bytes, never derived from content. In paths and for people it is written in
-Crockford base 32, upper case, without padding; the spare bits on the right are zero. Each kind of
-object has its own type, so that a chunk's id cannot be passed for a manifest's.
+An id is random bytes, not derived from content. Its text form is Crockford base 32, in upper case
+and without padding, with zeros as spare bits on the right.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from icefloe.errors import ErrorKind, InvalidInputError
 
 _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_PAIRS = [chr(one) + chr(other) for one in _CROCKFORD for other in _CROCKFORD]
-# By the size of an id: the zero bits behind it, where each ten bits begin, the length of the text.
+_PAIRS = [chr(first) + chr(second) for first in _CROCKFORD for second in _CROCKFORD]
+# By size of the id: the number of spare bits, the shift of each ten bits, the length of the text.
 _PLACES = {
     8: (6, tuple(range(60, -1, -10)), 13),
     12: (4, tuple(range(90, -1, -10)), 20),
 }
-# Crockford reads either case, O as 0, and I and L as 1. Every other byte becomes one that the
-# decoder refuses: most bytes mean nothing, and some of them are letters of the other alphabet.
+# Crockford's decoding accepts either case, O as 0, and I and L as 1. All other bytes, including
+# letters of the other alphabet, are mapped to one that the decoder refuses.
 _FROM_CROCKFORD = bytearray(b"!" * 256)
 for _digit, _letter in zip(_CROCKFORD, _RFC4648, strict=True):
     _FROM_CROCKFORD[_digit] = _FROM_CROCKFORD[ord(chr(_digit).lower())] = _letter
@@ -35,7 +34,7 @@ for _ambiguous, _meant in (("Oo", b"0"), ("IiLl", b"1")):
 
 @total_ordering
 class ObjectId:
-    """Random bytes that name one object; immutable, hashable, ordered by its bytes."""
+    """An id of random bytes: immutable, hashable, ordered by its bytes."""
 
     SIZE: ClassVar[int] = 12
     __slots__ = ("raw",)
@@ -52,19 +51,19 @@ class ObjectId:
 
     @classmethod
     def random(cls) -> Self:
-        """Make a new id, from the operating system's source of randomness."""
+        """Make a new random id."""
         return cls(secrets.token_bytes(cls.SIZE))
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Read an id as it stands in paths; either case, and O, I, L as Crockford reads them."""
+        """Parse the text form of an id."""
         length = _PLACES[cls.SIZE][2]
         try:
             if not isinstance(text, str) or len(text) != length:
-                raise ValueError  # noqa: TRY301 - told below, with all else that is no id
+                raise ValueError  # noqa: TRY301 - reported below
             padded = text.encode("ascii").translate(bytes(_FROM_CROCKFORD)) + b"=" * (-length % 8)
             raw = base64.b32decode(padded)
-            if base64.b32encode(raw) != padded:  # spare bits set: a second name for the same id
+            if base64.b32encode(raw) != padded:  # spare bits are set: not canonical
                 raise ValueError  # noqa: TRY301
         except (ValueError, binascii.Error) as error:
             raise InvalidInputError(
@@ -81,7 +80,7 @@ class ObjectId:
         return type(self), (self.raw,)
 
     def __str__(self) -> str:
-        # Ten bits at a time: keys of chunks are made for every read, and `base64` is slow.
+        # Ten bits at a time: every read formats the key of a chunk, and `base64` is slow.
         spare, places, length = _PLACES[self.SIZE]
         number = int.from_bytes(self.raw, "big") << spare
         return "".join([_PAIRS[number >> place & 1023] for place in places])[:length]
@@ -103,40 +102,40 @@ class ObjectId:
         return self.raw < other.raw
 
 
-# The slot's own setter: it does not go through `ObjectId.__setattr__`, which refuses.
+# The setter of the slot bypasses `ObjectId.__setattr__`.
 _set_raw = ObjectId.__dict__["raw"].__set__
 
 
 class SnapshotId(ObjectId):
-    """Names a snapshot, that is a commit, and its transaction log."""
+    """The id of a snapshot and of its transaction log."""
 
     __slots__ = ()
 
 
 class ManifestId(ObjectId):
-    """Names a manifest file."""
+    """The id of a manifest file."""
 
     __slots__ = ()
 
 
 class ChunkId(ObjectId):
-    """Names a chunk file."""
+    """The id of a chunk file."""
 
     __slots__ = ()
 
 
 class AttributesId(ObjectId):
-    """Names user-defined metadata attached to a node; reserved by the format."""
+    """The id of user attributes of a node; reserved by the format."""
 
     __slots__ = ()
 
 
 class NodeId(ObjectId):
-    """Names a group or an array for as long as it exists, wherever it moves."""
+    """The id of a group or array, which it keeps when it moves."""
 
     SIZE = 8
     __slots__ = ()
 
 
 INITIAL_SNAPSHOT_ID = SnapshotId.parse("1CECHNKREP0F1RSTCMT0")
-"""The id that the first snapshot of every repository has."""
+"""The id of the first snapshot of every repository."""

@@ -1,7 +1,7 @@
-"""Manifests: where the chunks of one or several arrays are (seed `000`, Manifest), as columns.
+"""Manifests: columnar chunk references of arrays.
 
-A manifest in memory is a handful of numpy arrays, never a million Python objects. The columns
-have the layout of Arrow's, so that an Arrow table of them needs no copy.
+A manifest is a few numpy arrays, in the layout of Arrow columns, so that an Arrow table needs no
+copy.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_CODE = -1
-"""The code of a row that has no location or no entity tag."""
+"""The code of a row without a location or entity tag."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPayloads:
-    """The payloads of many chunks, one row each.
+    """The references of many chunks, one row each.
 
     Parameters
     ----------
     kind
         A `ChunkKind` for each row.
     offset, length
-        The range in the chunk file, in the virtual file, or in ``inline``.
+        The range in the chunk file, the virtual file, or ``inline``.
     chunk_id
-        ``u1[n, 12]``, zeros where the row is not native.
+        ``u1[n, 12]``, zeros for rows that are not native.
     location, etag
         Codes into ``locations`` and ``etags``, `NO_CODE` for none.
     last_modified
@@ -78,7 +78,7 @@ class ChunkPayloads:
         *,
         last_modified: NDArray[np.uint32] | None = None,
     ) -> ChunkPayloads:
-        """Make payloads that are all virtual, from their columns."""
+        """Make virtual references from columns."""
         rows = len(location)
         return cls(
             kind=constant(ChunkKind.VIRTUAL, rows, np.uint8),
@@ -95,7 +95,7 @@ class ChunkPayloads:
 
     @classmethod
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
-        """Make columns from single payloads."""
+        """Make columns from single references."""
         rows = len(payloads)
         kind = np.zeros(rows, np.uint8)
         offset = np.zeros(rows, np.uint64)
@@ -141,7 +141,7 @@ class ChunkPayloads:
 
     @classmethod
     def concatenate(cls, parts: Sequence[ChunkPayloads]) -> ChunkPayloads:
-        """Put the rows of several payloads one behind the other; tables are merged."""
+        """Concatenate references, merging their string tables."""
         if len(parts) == 1:
             return parts[0]
         location, locations = merge_codes([(part.location, part.locations) for part in parts])
@@ -171,7 +171,7 @@ class ChunkPayloads:
         return len(self.kind)
 
     def __getitem__(self, row: int) -> ChunkPayload:
-        # Every chunk that is read comes through here: `item` is twice as fast as indexing.
+        # Called for every chunk read: `item` is twice as fast as indexing.
         start, size = self.offset.item(row), self.length.item(row)
         kind = self.kind.item(row)
         if kind == ChunkKind.NATIVE:
@@ -192,9 +192,11 @@ class ChunkPayloads:
             and np.array_equal(self.length, other.length)
             and np.array_equal(self.chunk_id, other.chunk_id)
             and np.array_equal(self.last_modified, other.last_modified)
-            and _same_strings((self.location, self.locations), (other.location, other.locations))
-            and _same_strings((self.etag, self.etags), (other.etag, other.etags))
-            and self._same_places(other)
+            and _has_same_strings(
+                (self.location, self.locations), (other.location, other.locations)
+            )
+            and _has_same_strings((self.etag, self.etags), (other.etag, other.etags))
+            and self._has_same_offsets(other)
         )
 
     def __hash__(self) -> int:
@@ -205,7 +207,7 @@ class ChunkPayloads:
         return f"<{len(self)} chunk payloads: {', '.join(counts)}>"
 
     def rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
-        """Select rows; the tables of strings and the inline bytes stay shared."""
+        """Select rows; string tables and inline bytes are shared."""
         columns = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
         return replace(self, **{name: getattr(self, name)[selection] for name in columns})
 
@@ -216,7 +218,7 @@ class ChunkPayloads:
             return LastModified(int(self.last_modified[row]))
         return None
 
-    def _same_places(self, other: ChunkPayloads) -> bool:
+    def _has_same_offsets(self, other: ChunkPayloads) -> bool:
         is_inline = self.kind == ChunkKind.INLINE
         if not np.array_equal(self.offset[~is_inline], other.offset[~is_inline]):
             return False
@@ -225,7 +227,7 @@ class ChunkPayloads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayManifest:
-    """The chunk references of one array: row ``i`` of ``coords`` is where ``payloads[i]`` goes."""
+    """The chunk references of one array: ``payloads[i]`` is the chunk at ``coords[i]``."""
 
     coords: NDArray[np.uint32]
     payloads: ChunkPayloads
@@ -235,7 +237,7 @@ class ArrayManifest:
 
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
-        """Make the manifest of one array from rows in any order."""
+        """Make it from rows in any order."""
         order = sort_order(coords)
         if order is None:
             return cls(coords, payloads)
@@ -245,14 +247,14 @@ class ArrayManifest:
         return len(self.coords)
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | None:
-        """Look one chunk up."""
+        """Return the reference of a chunk, or None."""
         row = find_row(self.coords, indices)
         return None if row is None else self.payloads[row]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest file: the chunk references of one or several arrays."""
+    """The chunk references of one or several arrays, stored in one file."""
 
     id: ManifestId
     indices: ChunkIndexColumns
@@ -260,7 +262,7 @@ class Manifest:
 
     @classmethod
     def of(cls, manifest_id: ManifestId, arrays: Mapping[NodeId, ArrayManifest]) -> Manifest:
-        """Make a manifest from those of its arrays."""
+        """Make a manifest from the references of arrays."""
         ordered = [
             (node_id, ArrayManifest.of(array.coords, array.payloads))
             for node_id, array in sorted(arrays.items(), key=lambda item: item[0])
@@ -273,7 +275,7 @@ class Manifest:
 
     @classmethod
     def of_one(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
-        """Make a manifest of one array whose rows are known to be in order."""
+        """Make a manifest of one array whose rows are sorted."""
         indices = ChunkIndexColumns(
             np.frombuffer(node_id.raw, np.uint8).reshape(1, NodeId.SIZE),
             np.array([0, len(array)], np.int64),
@@ -287,7 +289,7 @@ class Manifest:
         return len(self.indices)
 
     def array(self, node_id: NodeId) -> ArrayManifest | None:
-        """Return the part that belongs to one array, without copying."""
+        """Return the references of one array without copying, or None."""
         position = self.indices.position(node_id)
         if position is None:
             return None
@@ -296,7 +298,7 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the columns take."""
+        """The size of the columns in memory."""
         columns = [
             getattr(owner, field.name)
             for owner in (self.indices, self.payloads)
@@ -305,22 +307,22 @@ class Manifest:
         return sum(
             column.data.nbytes + column.offsets.nbytes
             if isinstance(column, Strings)
-            else _allocated(column)
+            else _get_nbytes(column)
             for column in columns
         )
 
 
-def _allocated(column: NDArray[np.generic]) -> int:
+def _get_nbytes(column: NDArray[np.generic]) -> int:
     return 0 if len(column) and column.strides[0] == 0 else column.nbytes
 
 
 def merge_codes(
     parts: Sequence[tuple[NDArray[np.int32], Strings]],
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Put coded columns one behind the other, with one table that has no string twice."""
+    """Concatenate coded columns, with one table of distinct strings."""
     tables = [table for _, table in parts]
     counts = np.cumsum([0, *(len(table) for table in tables)])
-    everything = Strings(
+    combined = Strings(
         np.concatenate([table.data for table in tables] or [EMPTY.data]),
         np.concatenate(
             [
@@ -336,7 +338,7 @@ def merge_codes(
             ]
         ),
     )
-    renumber, distinct = everything.unique()
+    renumber, distinct = combined.unique()
     lookup = np.append(renumber, np.int32(NO_CODE))
     codes = [
         lookup[np.where(code == NO_CODE, len(renumber), code + before)]
@@ -345,15 +347,15 @@ def merge_codes(
     return np.concatenate(codes or [lookup[:0]]), distinct
 
 
-def _same_strings(
-    one: tuple[NDArray[np.int32], Strings], other: tuple[NDArray[np.int32], Strings]
+def _has_same_strings(
+    left: tuple[NDArray[np.int32], Strings], right: tuple[NDArray[np.int32], Strings]
 ) -> bool:
-    """Whether two coded columns spell the same strings, however their tables are ordered."""
-    codes, table = one
-    other_codes, other_table = other
+    """Whether two coded columns hold the same strings, whatever the order of their tables."""
+    codes, table = left
+    other_codes, other_table = right
     if not np.array_equal(codes == NO_CODE, other_codes == NO_CODE):
         return False
     if table == other_table:
         return np.array_equal(codes, other_codes)
-    merged, _ = merge_codes([one, other])
+    merged, _ = merge_codes([left, right])
     return np.array_equal(merged[: len(codes)], merged[len(codes) :])

@@ -1,7 +1,7 @@
-"""How manifests are split, which are loaded ahead of need, and how locations are compressed.
+"""Configuration of manifests: splitting, preloading and compression of locations.
 
-Conditions are data: nothing here matches a path. The regular expressions come from the
-repository and are not trusted; whoever runs one bounds what it may cost.
+Conditions are data; `icefloe.transaction` evaluates them. Their regular expressions come from the
+repository and are untrusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ class Unbounded(PersistedValue):
 
 @dataclass(frozen=True, slots=True)
 class Included(PersistedValue):
-    """A bound that is itself within the range."""
+    """An inclusive bound."""
 
     value: U32
 
 
 @dataclass(frozen=True, slots=True)
 class Excluded(PersistedValue):
-    """A bound that is itself outside the range."""
+    """An exclusive bound."""
 
     value: U32
 
@@ -45,31 +45,31 @@ Bound: TypeAlias = Unbounded | Included | Excluded
 
 @dataclass(frozen=True, slots=True)
 class ManifestPreloadCondition(PersistedValue):
-    """Which arrays have their manifests loaded as soon as a session starts."""
+    """A condition on arrays whose manifests are loaded when a session starts."""
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadOr":
-        """Ask that one of the conditions holds."""
+        """Return a condition that holds if one of the conditions does."""
         return PreloadOr(tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadAnd":
-        """Ask that all conditions hold."""
+        """Return a condition that holds if all conditions do."""
         return PreloadAnd(tuple(conditions))
 
     @staticmethod
     def path_matches(regex: str) -> "PreloadPathMatches":
-        """Ask that the path of the array matches a regular expression."""
+        """Return a condition on the path of the array."""
         return PreloadPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> "PreloadNameMatches":
-        """Ask that the last segment of the path matches a regular expression."""
+        """Return a condition on the last segment of the path."""
         return PreloadNameMatches(regex)
 
     @staticmethod
     def num_refs(from_refs: int | None = None, to_refs: int | None = None) -> "PreloadNumRefs":
-        """Ask for at least ``from_refs`` and fewer than ``to_refs`` chunk references."""
+        """Return a condition: at least ``from_refs`` and fewer than ``to_refs`` references."""
         return PreloadNumRefs(
             Unbounded() if from_refs is None else Included(from_refs),
             Unbounded() if to_refs is None else Excluded(to_refs),
@@ -77,21 +77,21 @@ class ManifestPreloadCondition(PersistedValue):
 
     @staticmethod
     def true() -> "PreloadTrue":
-        """Take every array."""
+        """Return a condition that holds for every array."""
         return PreloadTrue()
 
     @staticmethod
     def false() -> "PreloadFalse":
-        """Take no array."""
+        """Return a condition that holds for no array."""
         return PreloadFalse()
 
     def __and__(self, other: "ManifestPreloadCondition") -> "PreloadAnd":
-        # A long chain stays one flat list, which every reader's depth limit allows.
+        # Flat, so that a long chain stays within the depth limit of readers.
         head = self.conditions if isinstance(self, PreloadAnd) else (self,)
         return PreloadAnd((*head, other))
 
     def __or__(self, other: "ManifestPreloadCondition") -> "PreloadOr":
-        # A long chain stays one flat list, which every reader's depth limit allows.
+        # Flat, so that a long chain stays within the depth limit of readers.
         head = self.conditions if isinstance(self, PreloadOr) else (self,)
         return PreloadOr((*head, other))
 
@@ -126,7 +126,7 @@ class PreloadNameMatches(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True)
 class PreloadNumRefs(ManifestPreloadCondition):
-    """The manifest has this many chunk references."""
+    """The number of chunk references is between the bounds."""
 
     from_bound: Bound
     to_bound: Bound
@@ -156,7 +156,7 @@ COORDINATE_NAMES: Final = ManifestPreloadCondition.or_conditions(
         r"^(x|i|nlon|rlon|ni)$",
     )
 )
-"""The names that the CF conventions' users give to coordinates, as cf-xarray guesses them."""
+"""Common names of coordinates, as cf-xarray guesses them."""
 
 DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & PreloadNumRefs(
     Unbounded(), Included(1000)
@@ -165,7 +165,7 @@ DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & 
 
 @dataclass(slots=True, repr=False)
 class ManifestPreloadConfig(ConfigSection):
-    """Which manifests are loaded ahead of need, and how many at most."""
+    """Conditions and limits of preloading."""
 
     max_total_refs: U32 | None = None
     preload_if: ManifestPreloadCondition | None = None
@@ -178,40 +178,40 @@ class ManifestPreloadConfig(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition(PersistedValue):
-    """Which arrays a rule for splitting is about; usable as a key."""
+    """A condition on arrays to split; hashable."""
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitOr":
-        """Ask that one of the conditions holds."""
+        """Return a condition that holds if one of the conditions does."""
         return SplitOr(tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitAnd":
-        """Ask that all conditions hold."""
+        """Return a condition that holds if all conditions do."""
         return SplitAnd(tuple(conditions))
 
     @staticmethod
     def path_matches(regex: str) -> "SplitPathMatches":
-        """Ask that the path of the array matches a regular expression."""
+        """Return a condition on the path of the array."""
         return SplitPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> "SplitNameMatches":
-        """Ask that the last segment of the path matches a regular expression."""
+        """Return a condition on the last segment of the path."""
         return SplitNameMatches(regex)
 
     @staticmethod
     def AnyArray() -> "SplitAnyArray":  # noqa: N802 - Icechunk's name
-        """Take every array."""
+        """Return a condition that holds for every array."""
         return SplitAnyArray()
 
     def __and__(self, other: "ManifestSplitCondition") -> "SplitAnd":
-        # A long chain stays one flat list, which every reader's depth limit allows.
+        # Flat, so that a long chain stays within the depth limit of readers.
         head = self.conditions if isinstance(self, SplitAnd) else (self,)
         return SplitAnd((*head, other))
 
     def __or__(self, other: "ManifestSplitCondition") -> "SplitOr":
-        # A long chain stays one flat list, which every reader's depth limit allows.
+        # Flat, so that a long chain stays within the depth limit of readers.
         head = self.conditions if isinstance(self, SplitOr) else (self,)
         return SplitOr((*head, other))
 
@@ -250,11 +250,11 @@ class SplitAnyArray(ManifestSplitCondition):
 
 
 class ManifestSplitDimCondition:
-    """The ways to name a dimension, one class each; `AnySplitDimCondition` is their union."""
+    """Conditions on dimensions; `AnySplitDimCondition` is their union."""
 
     @dataclass(frozen=True, slots=True)
     class Axis(PersistedValue):
-        """The dimension at this position."""
+        """The dimension with this number."""
 
         axis: U64
 
@@ -266,7 +266,7 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class Any(PersistedValue):
-        """Every dimension that no other condition names."""
+        """Every dimension that no other condition matches."""
 
 
 AnySplitDimCondition: TypeAlias = (
@@ -278,19 +278,19 @@ AnySplitDimCondition: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitDim(PersistedValue):
-    """How many chunks a manifest spans along the dimensions of a condition."""
+    """The number of chunks that a manifest spans along matching dimensions."""
 
     condition: AnySplitDimCondition
     num_chunks: U32
 
     def __iter__(self) -> Iterator[AnySplitDimCondition | int]:
-        """Unpack as the pair that Icechunk shows."""
+        """Unpack as a pair, as in Icechunk."""
         yield self.condition
         yield self.num_chunks
 
 
 AnySplitDim: TypeAlias = ManifestSplitDim | tuple[AnySplitDimCondition, int]
-"""A size, as one class or as the pair that Icechunk takes."""
+"""A size, as a class or as a pair, as in Icechunk."""
 
 SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
 
@@ -303,21 +303,21 @@ WHOLE_ARRAYS: Final[SplitSizes] = (
 """One manifest per array."""
 
 
-def _split_sizes(rules: Any) -> Any:
-    """Turn lists, and pairs of condition and size, into what the field holds."""
+def _convert_sizes(rules: Any) -> Any:
+    """Convert lists, and pairs of condition and size, to the type of the field."""
     if not isinstance(rules, list | tuple):
         return rules
-    return tuple(_split_rule(rule) for rule in rules)
+    return tuple(_convert_rule(rule) for rule in rules)
 
 
-def _split_rule(rule: Any) -> Any:
+def _convert_rule(rule: Any) -> Any:
     match rule:
         case [condition, [*dims]]:
-            return condition, tuple(_split_dim(dim) for dim in dims)
+            return condition, tuple(_convert_dim(dim) for dim in dims)
     return rule
 
 
-def _split_dim(dim: Any) -> Any:
+def _convert_dim(dim: Any) -> Any:
     match dim:
         case [condition, num_chunks]:
             return ManifestSplitDim(condition, num_chunks)
@@ -326,9 +326,9 @@ def _split_dim(dim: Any) -> Any:
 
 @dataclass(slots=True, repr=False, init=False)
 class ManifestSplittingConfig(ConfigSection):
-    """The rules by which an array's chunk references spread over manifests; the first rule wins."""
+    """Rules that split the chunk references of an array; the first match wins."""
 
-    split_sizes: SplitSizes | None = field(default=None, metadata=convert_with(_split_sizes))
+    split_sizes: SplitSizes | None = field(default=None, metadata=convert_with(_convert_sizes))
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ class ManifestSplittingConfig(ConfigSection):
         *,
         unknown: Mapping[str, Any] | None = None,
     ) -> None:
-        # Assignment converts; the annotation is of what it converts to.
+        # Assignment converts to the annotated type.
         self.split_sizes = split_sizes  # type: ignore[assignment]
         self.unknown = {} if unknown is None else unknown
 
@@ -344,10 +344,10 @@ class ManifestSplittingConfig(ConfigSection):
 
     @staticmethod
     def from_dict(
-        # Keys are invariant to type checkers, so that no mapping of several conditions would fit.
+        # Any, because the keys of a mapping are invariant to type checkers.
         split_sizes: Mapping[Any, Mapping[Any, int]],
     ) -> "ManifestSplittingConfig":
-        """Make the configuration from rules in the order of the mapping."""
+        """Make the configuration from rules, in order."""
         return ManifestSplittingConfig(
             tuple(
                 (condition, tuple(ManifestSplitDim(dim, size) for dim, size in sizes.items()))
@@ -356,7 +356,7 @@ class ManifestSplittingConfig(ConfigSection):
         )
 
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]]:
-        """Get the rules as a mapping; of equal conditions the first counts."""
+        """Return the rules as a mapping; the first of equal conditions wins."""
         rules: dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]] = {}
         for condition, dims in self.split_sizes or ():
             sizes: dict[AnySplitDimCondition, int] = {}
@@ -368,7 +368,7 @@ class ManifestSplittingConfig(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
-    """When and how the locations of virtual chunks are compressed with a shared dictionary."""
+    """Compression of virtual chunk locations with a shared dictionary."""
 
     min_num_chunks: U16 | None = None
     dictionary_max_training_samples: U16 | None = field(default=None, kw_only=True)
@@ -383,7 +383,7 @@ class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class ManifestConfig(ConfigSection):
-    """Everything about manifests."""
+    """Configuration of manifests."""
 
     preload: ManifestPreloadConfig | None = field(default=None, metadata=REPLACED_WHOLE)
     splitting: ManifestSplittingConfig | None = field(default=None, metadata=REPLACED_WHOLE)
@@ -398,5 +398,5 @@ class ManifestConfig(ConfigSection):
 
     @property
     def effective_max_concurrent_manifest_fetches_during_commit(self) -> int:
-        """How many manifests a commit fetches at once, at least one."""
+        """The number of manifests that a commit fetches concurrently, at least one."""
         return max(1, self.max_concurrent_manifest_fetches_during_commit or 1)

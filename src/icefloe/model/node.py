@@ -1,4 +1,4 @@
-"""Groups and arrays as a snapshot records them (seed `000`, NodeSnapshot and ManifestRef)."""
+"""Groups and arrays of a snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NodeKind(IntEnum):
-    """Group or array; the numbers are those of a move operation on disk."""
+    """Group or array, numbered as in move operations on disk."""
 
     GROUP = 0
     ARRAY = 1
@@ -27,29 +27,26 @@ class ChunkIndexRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManifestExtents:
-    """The box of chunk indices that a manifest covers for one array.
-
-    No ranges at all, as scalar arrays have, means everything.
-    """
+    """The bounding box of the chunks of one array in a manifest; no ranges mean all chunks."""
 
     ranges: tuple[ChunkIndexRange, ...]
 
     def contains(self, indices: tuple[int, ...]) -> bool:
-        """Whether a chunk lies in the box."""
+        """Whether a chunk is in the box."""
         return all(
             box.start <= coord < box.stop
             for box, coord in zip(self.ranges, indices, strict=bool(self.ranges))
         )
 
     def overlaps(self, other: ManifestExtents) -> bool:
-        """Whether some chunk lies in both boxes."""
+        """Whether the boxes intersect."""
         pairs = zip(self.ranges, other.ranges, strict=bool(self.ranges and other.ranges))
         return all(mine.start < theirs.stop and theirs.start < mine.stop for mine, theirs in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """A pointer from an array to one of the manifests that hold its chunk references."""
+    """A reference from an array to a manifest with its chunk references."""
 
     id: ManifestId
     extents: ManifestExtents
@@ -57,10 +54,9 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class DimensionShape:
-    """The length of an array along one dimension, and how many chunks cover it.
+    """The length and number of chunks of one dimension.
 
-    ``chunk_length`` is what files of version 1 record, and None where a file of version 2 was
-    read, which records the number of chunks alone: chunks need not be equal there.
+    ``chunk_length`` is recorded in version 1 only, since chunks of version 2 may differ in length.
     """
 
     array_length: int
@@ -69,17 +65,14 @@ class DimensionShape:
 
     @classmethod
     def regular(cls, array_length: int, chunk_length: int) -> DimensionShape:
-        """Describe a dimension that is cut into chunks of one length."""
+        """Make a dimension with chunks of one length."""
         num_chunks = -(-array_length // chunk_length) if chunk_length else 0
         return cls(array_length, num_chunks, chunk_length)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayNodeData:
-    """What a snapshot knows of an array besides its Zarr metadata.
-
-    A dimension's name is None where it has none.
-    """
+    """The data of an array in a snapshot, besides its Zarr metadata."""
 
     shape: tuple[DimensionShape, ...]
     dimension_names: tuple[str | None, ...] | None
@@ -88,7 +81,7 @@ class ArrayNodeData:
 
 @dataclass(frozen=True, slots=True)
 class GroupNodeData:
-    """Marks a group."""
+    """Marker of a group."""
 
 
 NodeData: TypeAlias = ArrayNodeData | GroupNodeData
@@ -96,7 +89,7 @@ NodeData: TypeAlias = ArrayNodeData | GroupNodeData
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """A group or an array at one moment; ``user_data`` is its Zarr metadata, byte for byte."""
+    """A group or array; ``user_data`` is its Zarr metadata, byte for byte."""
 
     id: NodeId
     path: Path
@@ -105,7 +98,7 @@ class NodeSnapshot:
 
     @property
     def kind(self) -> NodeKind:
-        """Whether it is a group or an array."""
+        """The kind of the node."""
         return NodeKind.ARRAY if isinstance(self.node_data, ArrayNodeData) else NodeKind.GROUP
 
     @property

@@ -1,8 +1,7 @@
-"""The place of a node in the hierarchy (seed `000`, Path).
+"""Paths of nodes.
 
-A path is absolute and normalised: ``/`` or ``/a/b``, no empty, ``.`` or ``..`` segments, no slash
-at the end. Paths are ordered by their raw UTF-8 bytes, which is the order of Python's strings,
-because UTF-8 keeps the order of code points.
+A path is absolute and normalized: ``/`` or ``/a/b``, without empty, ``.`` or ``..`` segments and
+without a trailing slash. Paths are ordered by their UTF-8 bytes, the order of Python's strings.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Path:
-    """The absolute, normalised path of a group or an array."""
+    """The absolute, normalized path of a group or array."""
 
     value: str
 
     def __post_init__(self) -> None:
         value = self.value
-        # Nearly every path passes here; the rest may still be fine, such as "/.hidden".
+        # The fast path of nearly all paths; others may be valid too, such as "/.hidden".
         looks_plain = value.isascii() and value[:1] == "/" and value[-1] != "/"
         if looks_plain and "/." not in value and "//" not in value:
             return
-        problem = _problem(value)
+        problem = _find_problem(value)
         if problem is not None:
             raise InvalidInputError(
-                f"{self.value!r} is not a path of a node: {problem}; write it like '/group/array'",
+                f"{self.value!r} is not a valid path: {problem}; write it like '/group/array'",
                 kind=ErrorKind.INVALID_PATH,
             )
 
@@ -47,7 +46,7 @@ class Path:
 
     @property
     def parent(self) -> Path | None:
-        """The path of the group above, or None for the root."""
+        """The path of the parent group, or None for the root."""
         if self.is_root:
             return None
         return Path(self.value.rpartition("/")[0] or "/")
@@ -58,14 +57,14 @@ class Path:
         return () if self.is_root else tuple(self.value[1:].split("/"))
 
     def ancestors(self) -> Iterator[Path]:
-        """Yield the paths of all groups above, nearest first, the root last."""
+        """Yield the paths of all ancestors, from the parent to the root."""
         above = self.parent
         while above is not None:
             yield above
             above = above.parent
 
     def child(self, name: str) -> Path:
-        """Return the path of the node called ``name`` below this one."""
+        """Return the path of a child."""
         return Path(f"/{name}" if self.is_root else f"{self.value}/{name}")
 
     def is_below(self, other: Path) -> bool:
@@ -77,7 +76,7 @@ class Path:
         return self.value
 
 
-def _problem(value: str) -> str | None:
+def _find_problem(value: str) -> str | None:
     if not value.startswith("/"):
         return "it does not start with '/'"
     if value == "/":
@@ -88,7 +87,7 @@ def _problem(value: str) -> str | None:
         return "it is not valid Unicode"
     segments = value[1:].split("/")
     if "" in segments:
-        return "it has an empty segment or a slash at the end"
+        return "it has an empty segment or a trailing slash"
     if "." in segments or ".." in segments:
         return "it has a '.' or '..' segment"
     return None

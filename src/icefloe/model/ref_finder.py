@@ -1,4 +1,4 @@
-"""Finding single chunks among the references of one array, for whoever asks again and again."""
+"""Index for repeated lookups of single chunks of one array."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.manifest import ArrayManifest
 
-# Beyond this the numbers of chunks do not fit an integer column, and coordinates are searched.
-_ROOM = 2**62
+# A grid with more chunks does not fit integer keys, and is searched by coordinates.
+_MAX_CHUNKS = 2**62
 
 
 class RefFinder:
-    """An array's references with their chunks numbered, so that one look-up is one search.
+    """References of an array with numbered chunks, so that a lookup is one binary search.
 
-    Where every chunk of a box is there, which is the rule, not even that: the number is the row.
+    If no chunk of a box is missing, the common case, the number gives the row directly.
     """
 
     __slots__ = ("_first", "_keys", "_strides", "_widths", "refs")
@@ -37,7 +37,7 @@ class RefFinder:
         self._strides = strides
         self._keys: NDArray[np.int64] | None = None
         self._first: int | None = None
-        if len(refs) and span <= _ROOM:
+        if len(refs) and span <= _MAX_CHUNKS:
             keys = np.zeros(len(refs), np.int64)
             for axis, stride in enumerate(strides):
                 keys += refs.coords[:, axis].astype(np.int64) * stride
@@ -48,12 +48,12 @@ class RefFinder:
                 self._keys = keys
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | None:
-        """Look one chunk up."""
-        row = self.row(indices)
+        """Return the reference of a chunk, or None."""
+        row = self.find_row(indices)
         return None if row is None else self.refs.payloads[row]
 
-    def row(self, indices: tuple[int, ...]) -> int | None:
-        """Find the row of one chunk."""
+    def find_row(self, indices: tuple[int, ...]) -> int | None:
+        """Return the row of a chunk, or None."""
         if len(indices) != self.refs.coords.shape[1] or not len(self.refs):
             return None
         key = 0

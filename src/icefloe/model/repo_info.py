@@ -1,4 +1,4 @@
-"""The one mutable object of a generation v2 repository: refs, history, status and the ops log."""
+"""The mutable state of a generation v2 repository: refs, history, status and the ops log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RepoAvailability(IntEnum):
-    """Whether a repository takes writes, reads only, or neither."""
+    """Whether a repository allows reads and writes, reads only, or neither."""
 
     online = 0
     read_only = 1
@@ -25,7 +25,7 @@ class RepoAvailability(IntEnum):
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class RepoStatus:
-    """Whether a repository takes writes, since when (unless said: now), and why not."""
+    """The availability of a repository, since when (default: now), and why."""
 
     availability: RepoAvailability
     set_at: datetime
@@ -49,7 +49,7 @@ class RepoStatus:
 
 @dataclass(frozen=True, slots=True)
 class FeatureFlag:
-    """Something that a repository can forbid; ``setting`` is None where the default applies."""
+    """A feature that a repository can disable; ``setting`` None means the default."""
 
     id: int
     name: str
@@ -58,16 +58,16 @@ class FeatureFlag:
 
     @property
     def enabled(self) -> bool:
-        """Whether the repository allows it."""
+        """Whether the feature is enabled."""
         return self.default_enabled if self.setting is None else self.setting
 
 
-# The numbers are the format's; 1 and 2 are reserved.
+# Numbers as in the format; 1 and 2 are reserved.
 MOVE_NODE = FeatureFlag(3, "move_node")
 CREATE_TAG = FeatureFlag(4, "create_tag")
 DELETE_TAG = FeatureFlag(5, "delete_tag")
 FEATURE_FLAGS = (MOVE_NODE, CREATE_TAG, DELETE_TAG)
-"""Every flag that is known. What a newer writer set besides is kept, and has no effect here."""
+"""The known flags; unknown ones are kept and have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RepoInitialized:
 
 @dataclass(frozen=True, slots=True)
 class RepoMigrated:
-    """The repository was brought from one version of the specification to another."""
+    """The repository was migrated to another spec version."""
 
     from_version: int
     to_version: int
@@ -90,7 +90,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class MetadataChanged:
-    """The repository's own metadata changed."""
+    """The metadata of the repository changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class TagCreated:
 
 @dataclass(frozen=True, slots=True)
 class TagDeleted:
-    """A tag was deleted; its name can never be used again."""
+    """A tag was deleted; its name cannot be reused."""
 
     name: str
     previous_snap_id: SnapshotId
@@ -125,7 +125,7 @@ class BranchDeleted:
 
 @dataclass(frozen=True, slots=True)
 class BranchReset:
-    """A branch was made to point at another snapshot."""
+    """A branch was pointed at another snapshot."""
 
     name: str
     previous_snap_id: SnapshotId
@@ -150,24 +150,24 @@ class CommitAmended:
 
 @dataclass(frozen=True, slots=True)
 class NewDetachedSnapshot:
-    """A snapshot that no branch points at was written."""
+    """A snapshot was written that no branch points at."""
 
     new_snap_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class GCRan:
-    """Garbage was collected."""
+    """Garbage collection ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpirationRan:
-    """Snapshots were expired."""
+    """Expiration ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureFlagChanged:
-    """A feature flag was set to a value, or back to its default (None)."""
+    """A feature flag was set, or reset to its default (None)."""
 
     id: int
     new_value: bool | None
@@ -175,7 +175,7 @@ class FeatureFlagChanged:
 
 @dataclass(frozen=True, slots=True)
 class RepoStatusChanged:
-    """The repository's status was set."""
+    """The status of the repository was set."""
 
     status: RepoStatus
 
@@ -202,7 +202,7 @@ UpdateType: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OpsLogEntry:
-    """One entry of the ops log; ``backup_path`` names the copy of ``repo`` made after it."""
+    """An entry of the ops log; ``backup_path`` is the backup of the state after it."""
 
     kind: UpdateType
     updated_at: datetime
@@ -211,10 +211,10 @@ class OpsLogEntry:
 
 @dataclass(frozen=True, slots=True)
 class RepoInfo:
-    """Everything mutable in a generation v2 repository, as one value.
+    """The mutable state of a generation v2 repository.
 
     ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always has
-    ``main``. ``repo_before_updates`` names the backup where the ops log goes on.
+    ``main``. ``repo_before_updates`` is the backup with the rest of the ops log.
     """
 
     spec_version: int
@@ -231,7 +231,7 @@ class RepoInfo:
     disabled_feature_flags: frozenset[int] = frozenset()
 
     def feature_flag(self, known: FeatureFlag) -> FeatureFlag:
-        """Return one of `FEATURE_FLAGS` as this repository has it set."""
+        """Return one of `FEATURE_FLAGS` with its setting in this repository."""
         if known.id in self.disabled_feature_flags:
             return replace(known, setting=False)
         return replace(known, setting=True if known.id in self.enabled_feature_flags else None)

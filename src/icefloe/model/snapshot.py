@@ -1,4 +1,4 @@
-"""The complete state of a repository at one moment (seed `000`, Snapshot)."""
+"""Snapshots: the state of a repository at a commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INITIAL_METADATA: Mapping[str, Any] = {"__icechunk": {"is_root": True}}
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileInfo:
-    """One manifest file that a snapshot needs, for collection and statistics."""
+    """A manifest file that a snapshot refers to."""
 
     id: ManifestId
     size_bytes: int
@@ -29,7 +29,7 @@ class ManifestFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """A commit without its nodes: what history shows. Times are UTC, to the microsecond."""
+    """The history entry of a snapshot; times are UTC, to the microsecond."""
 
     id: SnapshotId
     parent_id: SnapshotId | None
@@ -41,10 +41,10 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit: every group and array, and the manifests that they need.
+    """A commit: all groups and arrays, and their manifest files.
 
-    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in files of
-    version 2, where the repository's info records ancestry instead.
+    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in version 2,
+    where `RepoInfo` records ancestry.
     """
 
     id: SnapshotId
@@ -56,12 +56,12 @@ class Snapshot:
     manifest_files: tuple[ManifestFileInfo, ...]
 
     def node(self, path: Path) -> NodeSnapshot | None:
-        """Look up the node at ``path``."""
+        """Return the node at a path, or None."""
         place = bisect_left(self.nodes, path, key=lambda node: node.path)
         if place < len(self.nodes) and self.nodes[place].path == path:
             return self.nodes[place]
         return None
 
     def info(self) -> SnapshotInfo:
-        """Return what history shows of this snapshot."""
+        """Return the history entry of this snapshot."""
         return SnapshotInfo(self.id, self.parent_id, self.flushed_at, self.message, self.metadata)

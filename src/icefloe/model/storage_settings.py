@@ -1,7 +1,6 @@
-"""How a storage behaves: concurrency, retries, timeouts, conditional requests, storage classes.
+"""Settings of storages: concurrency, retries, timeouts, conditional requests, storage classes.
 
-The unset fields take the defaults of the storage, which differ between an object store, a local
-file system and memory; the values are those of Icechunk, so that both behave alike.
+Unset fields take the defaults of the kind of storage, which are those of Icechunk.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from icefloe.model.config_section import (
 
 @dataclass(slots=True, repr=False)
 class StorageConcurrencySettings(ConfigSection):
-    """How one large object is split into requests."""
+    """The splitting of a large object into requests."""
 
     max_concurrent_requests_for_object: NonZeroU16 | None = None
     ideal_concurrent_request_size: NonZeroU64 | None = None
@@ -34,7 +33,7 @@ class StorageConcurrencySettings(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class StorageRetriesSettings(ConfigSection):
-    """How often, and after what pauses, a failed request is sent again."""
+    """Number and backoff of retries of a failed request."""
 
     max_tries: NonZeroU16 | None = None
     initial_backoff_ms: U32 | None = None
@@ -47,7 +46,7 @@ class StorageRetriesSettings(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class StorageTimeoutSettings(ConfigSection):
-    """How long a request may take; unset means as long as the client library allows."""
+    """Timeouts of requests; unset ones are those of the client library."""
 
     connect_timeout_ms: U32 | None = None
     read_timeout_ms: U32 | None = None
@@ -59,8 +58,8 @@ class StorageTimeoutSettings(ConfigSection):
 class StorageSettings(ConfigSection):
     """All settings of a storage.
 
-    The three ``unsafe_use_`` switches are for places that lack conditional requests or object
-    metadata; with a conditional switch off, two writers can overwrite each other's commits.
+    The ``unsafe_use_`` switches are for stores without conditional requests or object metadata;
+    without conditional requests, concurrent writers can overwrite each other's commits.
     """
 
     concurrency: StorageConcurrencySettings | None = None
@@ -86,14 +85,14 @@ class StorageSettings(ConfigSection):
 
     @property
     def effective_metadata_storage_class(self) -> str | None:
-        """The storage class of everything but chunks; None means the bucket's own."""
+        """The storage class of metadata files; None means the default of the bucket."""
         if self.metadata_storage_class is None:
             return self.storage_class
         return self.metadata_storage_class
 
     @property
     def effective_chunks_storage_class(self) -> str | None:
-        """The storage class of chunks; None means the bucket's own."""
+        """The storage class of chunks; None means the default of the bucket."""
         return (
             self.storage_class if self.chunks_storage_class is None else self.chunks_storage_class
         )
@@ -116,4 +115,4 @@ LOCAL_FILE_SYSTEM_DEFAULTS: Final = StorageSettings(
     unsafe_use_conditional_update=False,
     unsafe_use_metadata=False,
 )
-"""The reference implementation's own: it has no conditional update on a local file system."""
+"""Icechunk's defaults: it has no conditional update on a local file system."""

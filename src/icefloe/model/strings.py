@@ -1,7 +1,7 @@
-"""Many strings as two numpy arrays, the layout of an Arrow string column, and finding equal ones.
+"""Columns of strings, in the layout of Arrow, and their vectorized dictionary encoding.
 
-A manifest of a million virtual chunks names the same thousand files over and over. `factorize`
-turns such strings into codes into a table of distinct ones by vector arithmetic alone.
+`factorize` encodes strings as codes into a table of distinct strings: a million virtual chunks may
+refer to a thousand files.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Rows handled at once: temporaries of this many words stay in the processor's cache.
+# Rows per block, such that temporaries stay in the processor's cache.
 _BLOCK_ROWS = 1 << 15
-# Longer strings are not taken word by word: the words would be more than the strings.
+# Longer strings are not hashed word by word.
 _LONG = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strings:
-    """UTF-8 strings one behind the other: string ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Concatenated UTF-8 strings: string ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -38,19 +38,13 @@ class Strings:
 
     @classmethod
     def of(cls, values: Sequence[str | bytes]) -> Strings:
-        """Make a column from Python strings.
-
-        Raises
-        ------
-        InvalidInputError
-            If one of them is not valid Unicode.
-        """
+        """Make a column from Python strings; raise `InvalidInputError` for lone surrogates."""
         pieces: list[bytes] = []
         lengths = np.zeros(len(values), np.int64)
-        # In blocks: all of it as one Python string would stand in memory beside the column.
+        # In blocks, so that not all strings are in memory twice.
         for begin in range(0, len(values), _BLOCK_ROWS):
             block = values[begin : begin + _BLOCK_ROWS]
-            encoded, block_lengths = _encoded(block)
+            encoded, block_lengths = _encode(block)
             pieces.append(encoded)
             lengths[begin : begin + len(block)] = block_lengths
         offsets = np.zeros(len(values) + 1, np.int64)
@@ -69,7 +63,7 @@ class Strings:
             yield from block
 
     def tolist(self) -> list[str]:
-        """Return all of them as Python strings."""
+        """Return all strings as a list."""
         return list(chain.from_iterable(self._blocks()))
 
     def _blocks(self) -> Iterator[list[str]]:
@@ -101,24 +95,24 @@ class Strings:
         return np.diff(self.offsets)
 
     def take(self, indices: NDArray[np.int64]) -> Strings:
-        """Make a column of some of the strings, in the order asked."""
+        """Return a column of the strings at some indices."""
         lengths = self.lengths[indices]
         offsets = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        # Byte i of the result comes from as far into its string as it lies behind that one's start.
+        # A byte of the result has the same offset in its string as in the source.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
         return Strings(self.data[places], offsets)
 
     def unique(self) -> tuple[NDArray[np.int32], Strings]:
-        """Find the distinct strings, and for each string its place among them."""
+        """Return the code of each string, and the distinct strings."""
         return factorize(self.data, self.offsets[:-1], self.lengths)
 
 
-def _encoded(values: Sequence[str | bytes]) -> tuple[bytes, NDArray[np.int64]]:
-    """Return the UTF-8 of some strings in one piece, and how long each is."""
+def _encode(values: Sequence[str | bytes]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return the concatenated UTF-8 of strings, and the length of each."""
     try:
         text = "".join(values)  # type: ignore[arg-type]
-    except TypeError:  # there are bytes among them
+    except TypeError:  # some are bytes
         text = None
     if text is not None and text.isascii():
         return text.encode("ascii"), np.fromiter(map(len, values), np.int64, len(values))
@@ -126,7 +120,7 @@ def _encoded(values: Sequence[str | bytes]) -> tuple[bytes, NDArray[np.int64]]:
         encoded = [value.encode() if isinstance(value, str) else value for value in values]
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{error.object!r} has half a surrogate pair and cannot be stored as UTF-8"
+            f"{error.object!r} has a lone surrogate and cannot be stored as UTF-8"
         ) from error
     return b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded))
 
@@ -135,33 +129,23 @@ EMPTY = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
 
 
 class OverlapError(ValueError):
-    """Byte strings that claim to be distinct lie over each other in their buffer."""
+    """Different byte strings overlap in their buffer."""
 
 
 def factorize(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Find the distinct byte strings among ``data[start:start + length]``.
+    """Return the codes of byte strings ``data[start:start + length]``, and the distinct strings.
 
-    The strings must lie inside ``data``; the same place may occur any number of times. The order
-    of the result depends on the content alone. Exact: equality is checked byte for byte.
-
-    Returns
-    -------
-        A code for each string, and the table of distinct strings that the codes index.
-
-    Raises
-    ------
-    OverlapError
-        If different strings overlap, so that the work would not be bounded by the size of
-        ``data``.
+    The strings must be inside ``data`` and may repeat. The order of the result depends on the
+    content only, and equality is exact. Raises `OverlapError` if different strings overlap, because
+    the work would not be bounded by the size of ``data``.
     """
     if not len(starts):
         return np.zeros(0, np.int32), EMPTY
-    # Neighbours that are the same place are the same string: where a writer shares strings, this
-    # leaves one row for each run.
+    # Adjacent equal positions are the same string: shared strings leave one row for each run.
     is_head = np.ones(len(starts), bool)
-    # An empty string starts where the next one does, so lengths count as well.
+    # An empty string starts where the next one does, so lengths are compared too.
     is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
     if is_head.all():
         return _factorize_places(data, starts, lengths)
@@ -185,7 +169,7 @@ def _factorize_places(
 def _factorize_contents(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Group by length first: strings of one length are rows of a matrix."""
+    """Factorize each length separately: strings of one length are rows of a matrix."""
     if (lengths == lengths[0]).all():
         codes, rows = _factorize_one_length(data, starts, int(lengths[0]))
         offsets = np.arange(len(rows) + 1, dtype=np.int64) * int(lengths[0])
@@ -216,7 +200,7 @@ def _factorize_one_length(
         return np.zeros(len(starts), np.int32), np.zeros((1, 0), np.uint8)
     if length > _LONG or len(starts) <= length:
         return _factorize_by_dictionary(data, starts, length)
-    # Runs of equal strings are the rule (chunks of one file are neighbours): hash run heads only.
+    # Equal strings are mostly adjacent, as chunks of one file: hash the first of each run.
     heads = _run_heads(data, starts, length)
     hashes = np.empty(len(heads), np.uint64)
     for begin in range(0, len(heads), _BLOCK_ROWS):
@@ -224,14 +208,14 @@ def _factorize_one_length(
         hashes[block] = _hash(data, starts[heads[block]], length)
     in_order = np.sort(hashes)
     if (in_order[1:] != in_order[:-1]).all():
-        # Different hashes, different strings: nothing to number, as where every chunk is a file.
+        # All hashes differ, so all strings do, as if every chunk were a file.
         codes = np.arange(len(heads), dtype=np.int32)
         if len(heads) == len(starts):
             return codes, _gather(data, starts, length)
         rows = _gather(data, starts[heads], length)
         return np.repeat(codes, np.diff(heads, append=len(starts))), rows
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # first come, first numbered: the hash must not show
+    order = np.argsort(first)  # by first occurrence: the order must not depend on the hash
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     representatives = starts[heads[first[order]]]
@@ -246,7 +230,7 @@ def _factorize_one_length(
 def _factorize_by_dictionary(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Do it for few or long strings, as bytes in a dictionary; no Python code runs for each."""
+    """Factorize few or long strings with a dictionary."""
     strings: list[bytes] = _windows(data, np.dtype(f"V{length}"))[starts].tolist()
     distinct = dict.fromkeys(strings)
     codes = dict(zip(distinct, range(len(distinct)), strict=True))
@@ -257,7 +241,7 @@ def _factorize_by_dictionary(
 def _run_heads(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> NDArray[np.int64]:
-    """Find the rows that differ from the row before them."""
+    """Return the rows that differ from the previous row."""
     dtype, offsets = _words(length)
     windows = _windows(data, dtype)
     differs = np.zeros(len(starts), bool)
@@ -274,14 +258,14 @@ def _run_heads(
 def _factorize_by_sorting(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Do the same the slow way, for hashes that collided."""
+    """Factorize by sorting, after a hash collision."""
     rows = _gather(data, starts, length)
     distinct, codes = np.unique(rows, axis=0, return_inverse=True)
     return codes.reshape(-1).astype(np.int32), distinct
 
 
 def _windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """View ``data`` as one item of ``dtype`` starting at every byte."""
+    """View ``data`` as overlapping items, one starting at each byte."""
     return np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
 
 
@@ -294,7 +278,7 @@ def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> 
 
 
 def _words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
-    """Say which words cover a string of ``length`` bytes; the last two may overlap."""
+    """Return type and offsets of words that cover ``length`` bytes; the last two may overlap."""
     for size in (8, 4, 2, 1):
         if length >= size:
             offsets = list(range(0, length - size + 1, size))
@@ -304,7 +288,7 @@ def _words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
     raise AssertionError("an empty string has no words")
 
 
-# Unknown to whoever wrote the file, so that nobody can make strings collide on purpose.
+# Random, so that the writer of a file cannot cause collisions.
 _MULTIPLIERS = np.random.default_rng().integers(0, 2**64, 1024, np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""What a commit changed (seed `000`, TransactionLog): for conflicts, rebase and diffs."""
+"""Transaction logs: the changes of a commit, for conflict detection, rebase and diffs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MoveOperation:
-    """A node went from one path to another and kept its id."""
+    """The move of a node, which keeps its id."""
 
     from_path: Path
     to_path: Path
@@ -24,10 +24,10 @@ class MoveOperation:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLog:
-    """The changes of one commit; it has the id of the snapshot that it led to.
+    """The changes of one commit, with the id of its snapshot.
 
-    ``updated_groups`` and ``updated_arrays`` are those whose metadata changed; ``updated_chunks``
-    are chunks written or deleted.
+    ``updated_groups`` and ``updated_arrays`` have new metadata; ``updated_chunks`` were written or
+    deleted.
     """
 
     id: SnapshotId

@@ -1,4 +1,4 @@
-"""The hierarchy of one snapshot, made for looking things up."""
+"""Index of the nodes of a snapshot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.model.snapshot import Snapshot
 
-# The character after "/" in the order of paths: everything below "/a" lies between "/a/" and "/a0".
+# The character after "/": all paths below "/a" are between "/a/" and "/a0".
 _AFTER_SLASH = "0"
 
 
 class Tree:
-    """A snapshot with an index of its nodes; it never changes and may be shared."""
+    """A snapshot with an index of its nodes; immutable."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -27,23 +27,23 @@ class Tree:
         self._paths = list(self._nodes)
 
     def get(self, path: Path) -> NodeSnapshot | None:
-        """Return the node at a path."""
+        """Return the node at a path, or None."""
         return self._nodes.get(path.value)
 
     @cached_property
     def by_id(self) -> dict[NodeId, NodeSnapshot]:
-        """All nodes by their ids."""
+        """All nodes by id."""
         return {node.id: node for node in self.snapshot.nodes}
 
     def iter_below(self, path: Path) -> Iterator[NodeSnapshot]:
-        """Yield the nodes below a path, without the node there, in the order of paths."""
+        """Yield the nodes below a path, ordered by path."""
         first, last = self._range("" if path.is_root else path.value)
         for place in range(first, last):
             if self._paths[place] != "/":
                 yield self._nodes[self._paths[place]]
 
     def iter_children(self, path: Path) -> Iterator[str]:
-        """Yield the names of what lies right below a path; the cost does not grow with depth."""
+        """Yield the names directly below a path, without visiting deeper nodes."""
         prefix = "" if path.is_root else path.value
         place, last = self._range(prefix)
         seen = set()
@@ -53,7 +53,7 @@ class Tree:
                 seen.add(name)
                 yield name
             place += 1
-            if deeper:  # the rest of what is below this child tells nothing new
+            if deeper:  # skip the nodes below this child
                 place = bisect_left(self._paths, f"{prefix}/{name}{_AFTER_SLASH}", place, last)
 
     def _range(self, prefix: str) -> tuple[int, int]:

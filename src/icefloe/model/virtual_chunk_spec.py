@@ -1,7 +1,4 @@
-"""A virtual chunk as a caller describes it, before it is a reference in a manifest.
-
-Whether a container holds the location is for the session that takes the description to say.
-"""
+"""Description of a virtual chunk by a caller; the session checks its container."""
 
 import operator
 from collections.abc import Iterable
@@ -17,23 +14,23 @@ _MAX_POSITION = 2**64 - 1
 
 @dataclass(frozen=True, slots=True, init=False)
 class VirtualChunkSpec:
-    """Which bytes of which file are the chunk at an index of an array.
+    """The location of a virtual chunk of an array.
 
     Attributes
     ----------
     index
-        The position of the chunk in the grid of chunks.
+        The position of the chunk in the chunk grid.
     location
         The URL of the file.
     offset, length
-        The bytes of the file.
+        The byte range in the file.
     etag_checksum, last_updated_at_checksum
-        What the file must still be when the chunk is read; the time has a time zone.
+        Checks that the file did not change; the time must have a time zone.
 
     Raises
     ------
     InvalidInputError
-        If a number is not one that the format holds, or the time has no time zone.
+        If a number is out of range, or the time has no time zone.
     """
 
     index: tuple[int, ...]
@@ -53,25 +50,27 @@ class VirtualChunkSpec:
         last_updated_at_checksum: datetime | None = None,
     ) -> None:
         if last_updated_at_checksum is not None and last_updated_at_checksum.tzinfo is None:
-            raise _unfit("last_updated_at_checksum has no time zone, so it names no moment")
-        numbers = tuple(_within(part, _MAX_INDEX, "index") for part in index)
+            raise _spec_error("last_updated_at_checksum has no time zone")
+        numbers = tuple(_require_range(part, _MAX_INDEX, "index") for part in index)
         object.__setattr__(self, "index", numbers)
         object.__setattr__(self, "location", location)
-        object.__setattr__(self, "offset", _within(offset, _MAX_POSITION, "offset"))
-        object.__setattr__(self, "length", _within(length, _MAX_POSITION, "length"))
+        object.__setattr__(self, "offset", _require_range(offset, _MAX_POSITION, "offset"))
+        object.__setattr__(self, "length", _require_range(length, _MAX_POSITION, "length"))
         object.__setattr__(self, "etag_checksum", etag_checksum)
         object.__setattr__(self, "last_updated_at_checksum", last_updated_at_checksum)
 
 
-def _within(number: SupportsIndex, largest: int, name: str) -> int:
+def _require_range(number: SupportsIndex, maximum: int, name: str) -> int:
     try:
-        plain = operator.index(number)  # also numpy's integers, which arrays of references hold
+        plain = operator.index(number)  # also accepts numpy integers
     except TypeError as error:
-        raise _unfit(f"{name}: an integer is needed, not a {type(number).__qualname__}") from error
-    if not 0 <= plain <= largest:
-        raise _unfit(f"{name}: {plain} is not between 0 and {largest}")
+        raise _spec_error(
+            f"{name}: an integer is needed, not a {type(number).__qualname__}"
+        ) from error
+    if not 0 <= plain <= maximum:
+        raise _spec_error(f"{name}: {plain} is not between 0 and {maximum}")
     return plain
 
 
-def _unfit(reason: str) -> InvalidInputError:
+def _spec_error(reason: str) -> InvalidInputError:
     return InvalidInputError(f"VirtualChunkSpec: {reason}", kind=ErrorKind.INVALID_VIRTUAL_REF)

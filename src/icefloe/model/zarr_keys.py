@@ -1,4 +1,4 @@
-"""The keys of a Zarr store, and what they mean: metadata of a node, or one of its chunks. Pure."""
+"""Keys of a Zarr store: metadata of a node, or one of its chunks. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 METADATA_NAME = "zarr.json"
-"""What the key of a node's metadata ends with, and so no node can be called."""
+"""The name of metadata keys, which no node can have."""
 
 _INDICES = re.compile(r"(?:0|[1-9][0-9]{0,9})(?:/(?:0|[1-9][0-9]{0,9}))*")
 _V2_NAMES = frozenset({".zgroup", ".zarray", ".zattrs", ".zmetadata"})
@@ -34,7 +34,7 @@ class ChunkKey(NamedTuple):
 
 
 class V2Key(NamedTuple):
-    """Metadata of Zarr version 2, which no repository holds."""
+    """Metadata of Zarr version 2, which repositories do not hold."""
 
     key: str
 
@@ -43,18 +43,12 @@ Key: TypeAlias = MetadataKey | ChunkKey | V2Key
 
 
 def parse_key(key: str) -> Key:
-    """Read a key.
-
-    Raises
-    ------
-    InvalidInputError
-        If it names nothing that a repository can hold.
-    """
+    """Parse a key; raise `InvalidInputError` if it is not one of Zarr version 3."""
     head, found, tail = key.rpartition("/c/")
     if found and tail[-1:].isdigit():
-        return ChunkKey(_node_path(head), _indices(tail, key))
+        return ChunkKey(_node_path(head), _parse_indices(tail, key))
     if key.startswith("c/") and tail[-1:].isdigit():
-        return ChunkKey(ROOT, _indices(key[2:], key))
+        return ChunkKey(ROOT, _parse_indices(key[2:], key))
     if key == "zarr.json":
         return MetadataKey(ROOT)
     if key.endswith("/zarr.json"):
@@ -68,8 +62,8 @@ def parse_key(key: str) -> Key:
     raise _invalid(key)
 
 
-def node_prefix(prefix: str) -> Path | None:
-    """Read a prefix of keys as the path of a node, None if it cannot be one."""
+def parse_node_prefix(prefix: str) -> Path | None:
+    """Parse a prefix of keys as the path of a node, or return None."""
     text = prefix.strip("/")
     try:
         return _node_path(text) if text else ROOT
@@ -83,22 +77,22 @@ def metadata_key(path: Path) -> str:
 
 
 def chunk_prefix(path: Path) -> str:
-    """Return what the keys of an array's chunks begin with: ``c``, or ``path/to/array/c``."""
+    """Return the prefix of the chunk keys of an array: ``c``, or ``path/to/array/c``."""
     return "c" if path.is_root else f"{path.value[1:]}/c"
 
 
-def chunk_prefix_indices(segments: Sequence[str]) -> tuple[int, ...] | None:
-    """Read what follows an array in a prefix of chunk keys, such as ``c/1``; None if it is none."""
+def parse_chunk_prefix(segments: Sequence[str]) -> tuple[int, ...] | None:
+    """Parse the segments after an array in a prefix of chunk keys, such as ``c/1``, else None."""
     if segments[0] != "c":
         return None
     try:
-        return _indices("/".join(segments[1:]), "") if len(segments) > 1 else ()
+        return _parse_indices("/".join(segments[1:]), "") if len(segments) > 1 else ()
     except InvalidInputError:
         return None
 
 
-def _indices(text: str, key: str) -> tuple[int, ...]:
-    # One key for each chunk: int() would also take "01", "1_0" and " 1".
+def _parse_indices(text: str, key: str) -> tuple[int, ...]:
+    # Strict, so that a chunk has one key: int() would accept "01", "1_0" and " 1".
     if _INDICES.fullmatch(text):
         indices = tuple(map(int, text.split("/")))
         if max(indices) <= MAX_U32:
@@ -115,7 +109,7 @@ def _node_path(text: str) -> Path:
 
 def _invalid(key: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{key!r} is no key of a Zarr hierarchy: keys are 'zarr.json', 'path/zarr.json' and "
-        "'path/c/0/0', which is Zarr version 3 with the default chunk key encoding and '/'",
+        f"{key!r} is not a key of a Zarr version 3 hierarchy: keys are 'zarr.json', "
+        "'path/zarr.json' and 'path/c/0/0', the default chunk key encoding with '/'",
         kind=ErrorKind.INVALID_KEY,
     )

@@ -20,7 +20,7 @@ from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ArrayNodeData, ManifestRef
 from icefloe.transaction import overlay
 from icefloe.transaction.array_manifests import NewManifests, compute_extents
-from icefloe.transaction.splitting import find_cell_boxes, split_sizes
+from icefloe.transaction.splitting import compute_split_sizes, find_cell_boxes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,7 +157,9 @@ class MergeManifests:
             return singles
         grid = [dimension.num_chunks for dimension in data.shape]
         extents = [ref.extents for ref in refs]
-        cells, ends = find_cell_boxes(extents, split_sizes(self.rules, node.path, data), grid)
+        cells, ends = find_cell_boxes(
+            extents, compute_split_sizes(self.rules, node.path, data), grid
+        )
         in_one_cell = np.all(ends - cells == 1, axis=1)
         boxes = np.array([extent.ranges for extent in extents], np.int64)
         lows, highs = boxes[:, :, 0], boxes[:, :, 1]

@@ -32,7 +32,7 @@ from icefloe.errors import (
     RebaseFailedError,
     SessionStateError,
 )
-from icefloe.format.config_tree import to_tree, without_variants
+from icefloe.format.config_tree import flatten_variants, to_tree
 from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import ManifestConfig, RepositoryConfig
@@ -42,7 +42,7 @@ from icefloe.storage.backoff import backoff_delay_s
 from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
-from icefloe.transaction.change_columns import gather
+from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
@@ -415,7 +415,8 @@ class Session:
             self._require_mergeable(fork)
         # Before this session is locked: two that merge each other would wait for ever.
         changes = [fork.transaction.copy_changes() for fork in others]
-        with self.transaction.rollback_on_error() if len(others) > 1 else nullcontext():
+        rollback = self.transaction.rollback_on_error(exclusive=True)
+        with rollback if len(others) > 1 else nullcontext():
             for fork, changed in zip(others, changes, strict=True):
                 self._require_fork_point(fork)
                 fork_point = fork.connection.transaction(fork.transaction.base_id)
@@ -641,7 +642,7 @@ class Session:
         splitting = self.connection.config.effective_manifest.effective_splitting
         tree = to_tree(RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
         manifest = tree["manifest"]
-        return without_variants(manifest["splitting"]) if isinstance(manifest, dict) else None
+        return flatten_variants(manifest["splitting"]) if isinstance(manifest, dict) else None
 
     def _flush(
         self,
@@ -713,7 +714,7 @@ class Session:
     def _log(self) -> TransactionLog:
         transaction = self.transaction
         with transaction.lock:
-            chunks = gather(transaction.changes.chunks)
+            chunks = gather_changes(transaction.changes.chunks)
             log = build_transaction_log(
                 transaction.base_id, transaction.find_node_changes(), chunks
             )

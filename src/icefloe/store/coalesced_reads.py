@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from icefloe.assets.chunk_reader import ChunkReader
     from icefloe.containers.virtual_chunks import VirtualChunks
-    from icefloe.transaction.transaction import ChunkSlice
+    from icefloe.transaction.chunk_slice import ChunkSlice
 
 
 class _Request(NamedTuple):

@@ -37,15 +37,16 @@ from icefloe.model.zarr_keys import (
     MetadataKey,
     V2Key,
     chunk_prefix,
-    chunk_prefix_indices,
     metadata_key,
-    node_prefix,
+    parse_chunk_prefix,
     parse_key,
+    parse_node_prefix,
 )
 from icefloe.store.coalesced_reads import CoalescedReads
 from icefloe.store.codec_pipeline import install_codec_pipeline
 from icefloe.transaction import overlay
-from icefloe.transaction.transaction import ChunkSlice, Transaction
+from icefloe.transaction.chunk_slice import ChunkSlice
+from icefloe.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
     from icefloe.session import Session
+    from icefloe.transaction.transaction import Transaction
 
 __all__ = ["IcechunkStore"]
 
@@ -587,7 +589,7 @@ class IcechunkStore(Store):
                 return None
 
     def _size_below(self, prefix: str) -> int:
-        path = node_prefix(prefix)
+        path = parse_node_prefix(prefix)
         if path is None:
             return 0
         nodes = self._nodes_from(path)
@@ -598,7 +600,7 @@ class IcechunkStore(Store):
 
     def _keys_below(self, prefix: str) -> Iterator[str]:
         """Yield the keys below a prefix: metadata first, then chunks."""
-        path = node_prefix(prefix)
+        path = parse_node_prefix(prefix)
         if path is None:
             return
         nodes = self._nodes_from(path)
@@ -635,7 +637,7 @@ class IcechunkStore(Store):
             node = self._transaction.get_node(above)
             if node is None or not node.is_array:
                 continue
-            leading = chunk_prefix_indices(path.segments[len(above.segments) :])
+            leading = parse_chunk_prefix(path.segments[len(above.segments) :])
             if leading is None:
                 return
             for refs in self._transaction.fetch_chunk_refs(above):
@@ -645,7 +647,7 @@ class IcechunkStore(Store):
             return
 
     def _names(self, prefix: str) -> Names:
-        path = node_prefix(prefix)
+        path = parse_node_prefix(prefix)
         if path is None:
             return []
         node = self._transaction.get_node(path)
@@ -683,7 +685,7 @@ class IcechunkStore(Store):
                 self._transaction.delete_node(path)
 
     def _delete_below(self, prefix: str) -> None:
-        path = node_prefix(prefix)
+        path = parse_node_prefix(prefix)
         if path is None:
             return
         if self._transaction.get_node(path) is not None or self._transaction.list_children(path):

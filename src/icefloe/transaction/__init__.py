@@ -1,1 +1,1 @@
-"""A transaction: a base snapshot, what was changed on top of it, and how it becomes a commit."""
+"""Transactions: changes on top of a base snapshot; flush, rebase, merge and diff."""

@@ -1,8 +1,7 @@
-"""Manifests that somebody else wrote, and that a transaction takes over as they are.
+"""Manifests that workers wrote and a transaction adopts unread.
 
-Where references are made by many workers, they write the manifest files too, and the transaction
-sees only their names, sizes and extents: its time and memory grow with manifests, not with
-references. All chunks in such a manifest count as written by the transaction.
+The transaction knows only their ids, sizes and extents, so its time and memory grow with the number
+of manifests, not of references. All chunks in them count as written by the transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedManifest:
-    """One manifest of an array: where its references lie, and its file."""
+    """A manifest of one array: its extents and its file."""
 
     ref: ManifestRef
     info: ManifestFileInfo
@@ -41,25 +40,20 @@ LogWriter: TypeAlias = "Callable[[TransactionLog, Adopted], None]"
 
 
 def complete_log(log: TransactionLog, adopted: Adopted, assets: Assets) -> TransactionLog:
-    """Add the chunks of adopted manifests to a transaction log; fetches the manifests."""
-    chunks = dict(
-        zip(log.updated_chunks.nodes(), map(log.updated_chunks.matrix, _count(log)), strict=True)
-    )
+    """Fetch adopted manifests and add their chunks to a transaction log."""
+    updated = log.updated_chunks
+    chunks = {node_id: updated.matrix(place) for place, node_id in enumerate(updated.nodes())}
     for node_id, manifests in adopted.items():
         parts = [chunks[node_id]] if node_id in chunks else []
-        parts += [_coords(assets, one.ref, node_id) for one in manifests]
+        parts += [_fetch_coords(assets, manifest.ref, node_id) for manifest in manifests]
         if not parts:
-            continue  # an array that no file has written anything of
+            continue  # no manifest was adopted for this array
         coords = np.concatenate(parts)
-        # Of adopted manifests none overlap, but a chunk of one may have been written again.
+        # Adopted manifests do not overlap, but their chunks may have been overwritten.
         chunks[node_id] = np.unique(coords, axis=0) if node_id in chunks else coords
     return replace(log, updated_chunks=ChunkIndexColumns.of(chunks))
 
 
-def _count(log: TransactionLog) -> range:
-    return range(len(log.updated_chunks.node_ids))
-
-
-def _coords(assets: Assets, ref: ManifestRef, node_id: NodeId) -> NDArray[np.uint32]:
+def _fetch_coords(assets: Assets, ref: ManifestRef, node_id: NodeId) -> NDArray[np.uint32]:
     refs = assets.fetch_manifest(ref.id).array(node_id)
     return np.zeros((0, len(ref.extents.ranges)), np.uint32) if refs is None else refs.coords

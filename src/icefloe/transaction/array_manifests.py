@@ -1,8 +1,8 @@
-"""New manifests for arrays whose chunks changed: which stay, which go, and what the new ones hold.
+"""New manifests for arrays whose chunks changed.
 
-Along the rules of splitting an array's grid falls into cells. A cell with changes gets a new
-manifest, made of the references it had and the changes; manifests that touch no such cell stay.
-Pure but for fetching the manifests that go.
+The splitting rules divide the grid of an array into cells. A cell with changes gets a new manifest
+from its previous references and the changes; manifests that overlap no such cell are kept. Pure
+except for fetching the manifests that are replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Iterable[ManifestId]], list[Manifest]]
 
-# Small arrays share a file of about this much; whoever reads one of them fetches all of it.
+# Target size of a manifest file that small arrays share; a reader of one array fetches it all.
 _SHARED_BYTES = 256 * 1024
 _BYTES_PER_REF = 64
 
@@ -47,13 +47,13 @@ class ChangedArray:
     node_id
         The array.
     num_chunks
-        Its grid, after the changes.
+        Its grid after the changes.
     sizes
-        How many chunks a manifest spans along each dimension.
+        The number of chunks that a manifest spans along each dimension.
     manifests
-        Those that it has now.
+        Its present manifests.
     rewrite
-        Whether none of them may stay.
+        Whether all of them are replaced.
     """
 
     node_id: NodeId
@@ -64,15 +64,15 @@ class ChangedArray:
 
     @property
     def has_one_cell(self) -> bool:
-        """Whether all its references belong into one manifest."""
+        """Whether all references belong to one manifest."""
         return all(size >= count for size, count in zip(self.sizes, self.num_chunks, strict=True))
 
 
 @dataclass(slots=True)
 class NewManifests:
-    """What arrays get: manifests that stay or are new, and the new ones themselves.
+    """The manifests of arrays: all refs, and the new manifests that they refer to.
 
-    Those that differ in few references from one before may be files already: ``edited``.
+    ``edited`` are new manifests that exist as encoded files only.
     """
 
     refs: dict[NodeId, tuple[ManifestRef, ...]]
@@ -88,9 +88,9 @@ MergeManifests: TypeAlias = (
 
 
 def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
-    """Return the manifest that may have all the chunks that change, and would stay as it is else.
+    """Return the one manifest whose extents contain all changed chunks, if it can be edited.
 
-    If it has them indeed, its file can be edited, and the array's other manifests stay.
+    If it holds all of them, its file can be edited, and the other manifests are kept.
     """
     if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
         return None
@@ -104,61 +104,63 @@ def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> Manif
     if len(around) != 1 or not _fits(around[0].extents, grid):
         return None
     (found,) = around
-    # The rules of today leave it alone: it lies in one cell, and in that alone.
+    # Under the present splitting rules it is the only manifest of exactly one cell.
     low, high = splitting.find_cell_boxes([found.extents], array.sizes, grid)
-    leaves = _leaving(array, refs, splitting.find_cells(changes.coords, array.sizes))
-    is_alone = leaves.sum() == 1 and (high - low == 1).all()
+    is_stale = _find_stale(array, refs, splitting.find_cells(changes.coords, array.sizes))
+    is_alone = is_stale.sum() == 1 and (high - low == 1).all()
     # Two refs may name one file, with different extents.
     return found if is_alone and sum(ref.id == found.id for ref in refs) == 1 else None
 
 
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
-    """Make the manifests of one array, which may be large."""
+    """Build the manifests of one array of any size."""
     num_chunks = array.num_chunks
     rows = np.flatnonzero(overlay.is_inside(changes.coords, num_chunks))
     if len(rows) < len(changes):
         changes = overlay.select(changes, rows)
     changed_cells = splitting.find_cells(changes.coords, array.sizes)
-    # If the array had another number of dimensions, none of its chunks has a place any more.
+    # If the number of dimensions changed, all previous chunks are outside the grid.
     old = [ref for ref in array.manifests if len(ref.extents.ranges) in {0, len(num_chunks)}]
-    leaves = _leaving(array, old, changed_cells)
-    kept = tuple(ref for ref, goes in zip(old, leaves, strict=True) if not goes)
+    is_stale = _find_stale(array, old, changed_cells)
+    kept = tuple(ref for ref, stale in zip(old, is_stale, strict=True) if not stale)
     parts = []
     # Two refs may name one file, with different extents.
-    gone = dict.fromkeys(ref.id for ref, goes in zip(old, leaves, strict=True) if goes)
-    for manifest in fetch(gone):
+    replaced = dict.fromkeys(ref.id for ref, stale in zip(old, is_stale, strict=True) if stale)
+    for manifest in fetch(replaced):
         refs = manifest.array(array.node_id)
         if refs is not None:
             fits = overlay.is_inside(refs.coords, num_chunks)
             parts.append(refs if fits.all() else overlay.select(refs, np.flatnonzero(fits)))
-    # Of references that overlap, which Icechunk 1 leaves behind, the first manifest's count.
+    # Icechunk 1 leaves overlapping references behind: the first manifest wins.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
     made = [
         Manifest.of_one(ManifestId.random(), array.node_id, part)
-        for part in _cut(overlay.apply(before, changes), array)
+        for part in _split_by_cell(overlay.apply(before, changes), array)
     ]
-    new = [ManifestRef(one.id, compute_extents(one.indices.matrix(0))) for one in made]
+    new = [
+        ManifestRef(manifest.id, compute_extents(manifest.indices.matrix(0))) for manifest in made
+    ]
     return NewManifests({array.node_id: (*kept, *new)}, made)
 
 
 def replace_small_manifests(
     arrays: Sequence[ChangedArray], changes: ChangeColumns, fetch: Fetch
 ) -> NewManifests:
-    """Make the manifests of many arrays of one cell each, several arrays to a file.
+    """Build the manifests of many arrays of one cell each, several arrays to a file.
 
-    ``arrays`` are those of ``changes``, in the same order, and have one manifest at most.
+    ``arrays`` are those of ``changes``, in the same order, with at most one manifest each.
     """
     ndim = len(arrays[0].num_chunks)
     grids = np.array([array.num_chunks for array in arrays], np.uint64).reshape(len(arrays), ndim)
-    changed = _inside_grids(changes.refs, grids)
-    before = _present(arrays, grids, fetch)
+    changed = _drop_outside(changes.refs, grids)
+    before = _fetch_present(arrays, grids, fetch)
     refs = overlay.apply(before or overlay.select(changed, slice(0, 0)), changed)
     owners = refs.coords[:, 0].astype(np.int64)
     present, starts = np.unique(owners, return_index=True)
     splits = np.append(starts, len(owners))
     result: dict[NodeId, tuple[ManifestRef, ...]] = {array.node_id: () for array in arrays}
     made = []
-    for first, last in _files(refs, splits):
+    for first, last in _plan_files(refs, splits):
         rows = slice(int(splits[first]), int(splits[last]))
         ids = [arrays[number].node_id for number in present[first:last].tolist()]
         coords = refs.coords[rows, 1:]
@@ -166,7 +168,9 @@ def replace_small_manifests(
         manifest = Manifest(
             ManifestId.random(),
             ChunkIndexColumns(
-                np.frombuffer(b"".join(one.raw for one in ids), np.uint8).reshape(-1, NodeId.SIZE),
+                np.frombuffer(b"".join(node_id.raw for node_id in ids), np.uint8).reshape(
+                    -1, NodeId.SIZE
+                ),
                 bounds,
                 np.full(len(ids), coords.shape[1], np.int64),
                 np.ascontiguousarray(coords).reshape(-1),
@@ -174,48 +178,47 @@ def replace_small_manifests(
             overlay.compact(refs.payloads.rows(rows)),
         )
         made.append(manifest)
-        for node_id, extents in zip(ids, _extents_of_each(coords, bounds), strict=True):
+        for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
             result[node_id] = (ManifestRef(manifest.id, extents),)
     return NewManifests(result, made)
 
 
 def compute_extents(coords: NDArray[np.uint32]) -> ManifestExtents:
-    """Return the smallest box around chunks; none for the one chunk of a scalar array."""
-    (extents,) = _extents_of_each(coords, np.array([0, len(coords)]))
+    """Return the bounding box of chunks; it has no ranges for the chunk of a scalar array."""
+    (extents,) = _compute_extents(coords, np.array([0, len(coords)]))
     return extents
 
 
-def _leaving(
+def _find_stale(
     array: ChangedArray, old: Sequence[ManifestRef], changed_cells: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
-    """Say which manifests cannot stay.
+    """Return a mask of the manifests to replace.
 
-    A manifest with references in a dirty cell is rewritten, which makes all its cells dirty:
-    extents of different manifests must not overlap, because readers look into the first that fits.
+    Replacing a manifest with references in a dirty cell makes all its cells dirty: extents of
+    manifests must not overlap, because readers use the first manifest that contains a chunk.
     """
     grid = array.num_chunks
-    leaves = np.array([array.rewrite or not _fits(ref.extents, grid) for ref in old], bool)
+    is_stale = np.array([array.rewrite or not _fits(ref.extents, grid) for ref in old], bool)
     lows, highs = splitting.find_cell_boxes([ref.extents for ref in old], array.sizes, grid)
     keys, changed_keys = compute_row_keys([lows.astype(np.uint32), changed_cells])
-    # Nearly every manifest lies in one cell; those that were made by other rules are looked at
-    # one by one.
+    # Nearly every manifest is in one cell; those from other splitting rules are checked one by one.
     is_narrow = np.all(highs - lows == 1, axis=1)
     is_wide = ~is_narrow & np.all(highs > lows, axis=1)
     found = is_narrow & np.isin(keys, changed_keys)
-    for number in np.flatnonzero(is_wide & ~leaves).tolist():
+    for number in np.flatnonzero(is_wide & ~is_stale).tolist():
         low, high = lows[number], highs[number]
         found[number] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
-    new = leaves | found
+    new = is_stale | found
     while new.any():
-        leaves |= new
+        is_stale |= new
         found = is_narrow & np.isin(keys, keys[new & is_narrow])
         for number in np.flatnonzero(is_wide & new).tolist():
             found |= np.all((lows < highs[number]) & (highs > lows[number]), axis=1)
-        for number in np.flatnonzero(is_wide & ~leaves & ~found).tolist():
+        for number in np.flatnonzero(is_wide & ~is_stale & ~found).tolist():
             low, high = lows[new & is_narrow], highs[new & is_narrow]
             found[number] = np.all((low < highs[number]) & (high > lows[number]), axis=1).any()
-        new = found & ~leaves
-    return leaves
+        new = found & ~is_stale
+    return is_stale
 
 
 def _fits(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
@@ -224,8 +227,8 @@ def _fits(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
     return all(box.stop <= count for box, count in zip(extents.ranges, num_chunks, strict=True))
 
 
-def _cut(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
-    """Cut sorted references into those of each cell; cells without any give nothing."""
+def _split_by_cell(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
+    """Yield the sorted references of each cell that has any."""
     if not len(refs):
         return
     if array.has_one_cell:
@@ -239,20 +242,21 @@ def _cut(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
         yield ArrayManifest(part.coords, overlay.compact(part.payloads))
 
 
-def _present(
+def _fetch_present(
     arrays: Sequence[ChangedArray], grids: NDArray[np.uint64], fetch: Fetch
 ) -> ArrayManifest | None:
-    """Fetch the references that arrays have now, with the array's number as first coordinate."""
-    wanted = _id_numbers(b"".join(array.node_id.raw for array in arrays))
+    """Fetch the present references of arrays, with the number of the array as first coordinate."""
+    wanted = _read_node_ids(b"".join(array.node_id.raw for array in arrays))
     parts = []
     ids = dict.fromkeys(ref.id for array in arrays for ref in array.manifests)
     owning = {array.node_id: array.manifests[0].id for array in arrays if array.manifests}
     for manifest in fetch(ids):
         indices = manifest.indices
-        found = _id_numbers(indices.node_ids.tobytes())
+        found = _read_node_ids(indices.node_ids.tobytes())
         places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
-        # An array that moved on to another manifest is still in the one it shared before.
-        current = np.array([owning.get(one) == manifest.id for one in indices.nodes()], bool)
+        # A shared manifest may still hold old references of an array that has a new manifest.
+        owners_here = (owning.get(node_id) == manifest.id for node_id in indices.nodes())
+        current = np.fromiter(owners_here, bool, len(indices.node_ids))
         is_wanted = (wanted[places] == found) & current & (indices.ndims == grids.shape[1])
         counts = np.diff(indices.splits)
         is_row = np.repeat(is_wanted, counts)
@@ -263,21 +267,21 @@ def _present(
         owners = np.repeat(places.astype(np.uint32), counts)[is_row]
         rows = manifest.payloads.rows(np.flatnonzero(is_row))
         parts.append(ArrayManifest(np.hstack([owners[:, None], coords]), rows))
-    return _inside_grids(overlay.stack(parts), grids) if parts else None
+    return _drop_outside(overlay.stack(parts), grids) if parts else None
 
 
-def _id_numbers(raw: bytes) -> NDArray[np.uint64]:
-    """Read node ids as integers in the same order: both have eight bytes."""
+def _read_node_ids(raw: bytes) -> NDArray[np.uint64]:
+    """Return node ids, of eight bytes each, as integers that compare alike."""
     return np.frombuffer(raw, ">u8").astype(np.uint64)
 
 
-def _inside_grids(refs: ArrayManifest, grids: NDArray[np.uint64]) -> ArrayManifest:
+def _drop_outside(refs: ArrayManifest, grids: NDArray[np.uint64]) -> ArrayManifest:
     fits = np.all(refs.coords[:, 1:] < grids[refs.coords[:, 0]], axis=1)
     return refs if fits.all() else overlay.select(refs, np.flatnonzero(fits))
 
 
-def _files(refs: ArrayManifest, splits: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """Say which arrays, of those that have references, go into one file: from, to."""
+def _plan_files(refs: ArrayManifest, splits: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Yield the range of arrays, among those with references, of each file."""
     if len(splits) < 2:
         return
     inline = np.where(refs.payloads.kind == ChunkKind.INLINE, refs.payloads.length, 0)
@@ -287,10 +291,10 @@ def _files(refs: ArrayManifest, splits: NDArray[np.int64]) -> Iterable[tuple[int
     yield from pairwise(edges)
 
 
-def _extents_of_each(
+def _compute_extents(
     coords: NDArray[np.uint32], splits: NDArray[np.int64]
 ) -> list[ManifestExtents]:
-    """Return the smallest box around the chunks of each array; none may be without chunks."""
+    """Return the bounding box of the chunks of each array; each has at least one chunk."""
     if not coords.shape[1]:
         return [ManifestExtents(())] * (len(splits) - 1)
     lowest = np.minimum.reduceat(coords, splits[:-1], axis=0).tolist()

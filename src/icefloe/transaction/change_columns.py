@@ -1,7 +1,7 @@
-"""The chunk changes of many arrays as columns: one pass for all of them, not one for each.
+"""Chunk changes of many arrays in one set of columns.
 
-A commit may touch thousands of arrays, a few chunks each. What numpy does for a million rows in
-milliseconds takes as long when it is done a thousand times for three rows.
+A commit may change a few chunks in each of thousands of arrays: one numpy pass over all of them
+takes as long as one pass over three rows.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.transaction.chunk_changes import ChunkChanges
 
-# An array with more changes is worth a pass of its own, which copies nothing.
+# An array with more changes gets its own columns, without a copy.
 _MANY = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumns:
-    """The chunk changes of some arrays that have the same number of dimensions.
+    """Chunk changes of arrays with the same number of dimensions.
 
     Parameters
     ----------
     node_ids
-        The arrays, in the order of their ids.
+        The arrays, ordered by id.
     refs
-        The changes. The first coordinate of each row is the place of its array in ``node_ids``,
-        the others are those of the chunk; rows are sorted.
+        The changes, sorted. The first coordinate of a row is the position of its array in
+        ``node_ids``; the others are those of the chunk.
     """
 
     node_ids: tuple[NodeId, ...]
     refs: ArrayManifest
 
     def splits(self) -> NDArray[np.int64]:
-        """Where the rows of each array begin, and the end as last entry."""
+        """Return the first row of each array, and the number of rows as last entry."""
         return np.searchsorted(self.refs.coords[:, 0], np.arange(len(self.node_ids) + 1))
 
 
-def gather(chunks: Mapping[NodeId, ChunkChanges]) -> list[ChangeColumns]:
-    """Bring the changes of all arrays together, by their number of dimensions."""
+def gather_changes(chunks: Mapping[NodeId, ChunkChanges]) -> list[ChangeColumns]:
+    """Group the changes of all arrays by number of dimensions."""
     groups: dict[tuple[int, NodeId | None], list[NodeId]] = {}
     for node_id, changes in chunks.items():
         if changes:
@@ -59,8 +59,8 @@ def gather(chunks: Mapping[NodeId, ChunkChanges]) -> list[ChangeColumns]:
     return [_gather_group(ndim, sorted(node_ids), chunks) for (ndim, _), node_ids in groups.items()]
 
 
-def chunk_indices(columns: Iterable[ChangeColumns]) -> ChunkIndexColumns:
-    """Return which chunks of which arrays changed, as transaction logs record it."""
+def collect_chunk_indices(columns: Iterable[ChangeColumns]) -> ChunkIndexColumns:
+    """Return the changed chunks of all arrays, as transaction logs record them."""
     parts: list[tuple[NodeId, NDArray[np.uint32]]] = []
     for group in columns:
         coords, splits = group.refs.coords[:, 1:], group.splits().tolist()

@@ -1,9 +1,8 @@
-"""What a transaction changed, on top of a base: nodes by their paths, chunks by their array's id.
+"""The change set of a transaction: node edits by path, chunk changes by array id.
 
-Nodes are edits of single paths: the node that is there now, or None. What was created, deleted,
-updated or moved is not recorded but found by comparing those paths before and after, by node id;
-so a node that comes and goes within one transaction leaves no trace, and moves show their net
-effect.
+A node edit is the present node at a path, or None. Created, deleted, updated and moved nodes are
+not recorded but found by comparing the edited paths with the base, by node id. So a node that is
+created and deleted in one transaction leaves no trace, and only the net effect of moves remains.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.node import NodeKind
 from icefloe.model.transaction_log import MoveOperation, TransactionLog
-from icefloe.transaction.change_columns import chunk_indices
+from icefloe.transaction.change_columns import collect_chunk_indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,14 +38,14 @@ class ChangeSet:
     Parameters
     ----------
     edits
-        For each path that was touched the node that is there now, None for no node. The manifests
-        of an array in here count for nothing: those of the base do.
+        The node at each edited path, None if deleted. The manifests in these nodes are ignored;
+        those of the base count.
     chunks
-        The chunks written and deleted, for each array.
+        The chunks written and deleted in each array.
     adopted
-        Manifests that others wrote for this transaction, for each array.
+        The manifests adopted for each array.
     fork_points
-        Snapshots that these changes, or a part of them, were written as for forks to begin at.
+        Snapshots of these changes, or a part of them, that forks started from.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
@@ -55,12 +54,12 @@ class ChangeSet:
     fork_points: set[SnapshotId] = field(default_factory=set)
 
     def forget_chunks(self, node_id: NodeId) -> None:
-        """Drop what was done to the chunks of an array."""
+        """Drop the chunk changes of an array."""
         self.chunks.pop(node_id, None)
         self.adopted.pop(node_id, None)
 
     def copy(self) -> ChangeSet:
-        """Return a change set that goes its own way from here."""
+        """Return an independent copy."""
         return ChangeSet(
             dict(self.edits),
             {node_id: changes.copy() for node_id, changes in self.chunks.items()},
@@ -71,27 +70,24 @@ class ChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """The nodes that differ between a base and what a change set makes of it, by their ids.
-
-    A node that moved is under both its paths: ``before`` and ``after``.
-    """
+    """The nodes at the edited paths, before and after the changes, by id."""
 
     before: dict[NodeId, NodeSnapshot]
     after: dict[NodeId, NodeSnapshot]
 
     @property
     def new(self) -> list[NodeSnapshot]:
-        """Nodes that are there now and were not before."""
+        """Created nodes."""
         return [node for node_id, node in self.after.items() if node_id not in self.before]
 
     @property
     def deleted(self) -> list[NodeSnapshot]:
-        """Nodes that were there before and are no more."""
+        """Deleted nodes."""
         return [node for node_id, node in self.before.items() if node_id not in self.after]
 
     @property
     def updated(self) -> list[NodeSnapshot]:
-        """Nodes whose Zarr metadata differ, as they are now."""
+        """Nodes with changed Zarr metadata, after the change."""
         return [
             node
             for node_id, node in self.after.items()
@@ -100,7 +96,7 @@ class NodeChanges:
 
     @property
     def moved(self) -> list[MoveOperation]:
-        """Nodes that are at another path now, ordered by where they went, level by level."""
+        """Moved nodes, ordered by new path, level by level."""
         moves = [
             MoveOperation(self.before[node_id].path, node.path, node_id, node.kind)
             for node_id, node in self.after.items()
@@ -110,7 +106,7 @@ class NodeChanges:
 
 
 def compare_nodes(base: Tree, changes: ChangeSet) -> NodeChanges:
-    """Compare the touched paths before and after."""
+    """Compare the edited paths with the base."""
     before = [base.get(path) for path in changes.edits]
     return NodeChanges(
         {node.id: node for node in before if node is not None},
@@ -121,10 +117,10 @@ def compare_nodes(base: Tree, changes: ChangeSet) -> NodeChanges:
 def build_transaction_log(
     snapshot_id: SnapshotId, nodes: NodeChanges, chunks: Iterable[ChangeColumns]
 ) -> TransactionLog:
-    """Summarise a change set as its commit will; ``chunks`` are all its chunk changes."""
+    """Build the transaction log of a change set with these node and chunk changes."""
 
-    def ids(listed: list[NodeSnapshot], kind: NodeKind) -> frozenset[NodeId]:
-        return frozenset(node.id for node in listed if node.kind is kind)
+    def ids(changed: list[NodeSnapshot], kind: NodeKind) -> frozenset[NodeId]:
+        return frozenset(node.id for node in changed if node.kind is kind)
 
     return TransactionLog(
         id=snapshot_id,
@@ -134,22 +130,22 @@ def build_transaction_log(
         deleted_arrays=ids(nodes.deleted, NodeKind.ARRAY),
         updated_groups=ids(nodes.updated, NodeKind.GROUP),
         updated_arrays=ids(nodes.updated, NodeKind.ARRAY),
-        updated_chunks=chunk_indices(chunks),
+        updated_chunks=collect_chunk_indices(chunks),
         moved_nodes=tuple(nodes.moved),
     )
 
 
 def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
-    """Summarise two changes in a row as one, under the id of the newer."""
+    """Merge the logs of two consecutive commits, under the id of the newer."""
     chunks: dict[NodeId, NDArray[np.uint32]] = {}
     for log in (older, newer):
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             rows = log.updated_chunks.matrix(position)
             known = chunks.get(node_id)
-            # An array that got another number of dimensions has none of its older chunks any more.
+            # An array whose number of dimensions changed has lost its older chunks.
             if known is not None and len(known) and len(rows) and known.shape[1] == rows.shape[1]:
                 rows = np.unique(np.concatenate([known, rows]), axis=0)
-            # A log may name an array without any chunk, and its matrix has no columns then.
+            # A log may list an array without chunks, whose matrix has no columns.
             chunks[node_id] = rows if known is None or len(rows) else known
     moves = {move.node_id: move for move in older.moved_nodes}
     for move in newer.moved_nodes:

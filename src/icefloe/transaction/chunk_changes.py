@@ -1,7 +1,7 @@
-"""What a transaction did to the chunks of one array; the last word on each chunk counts.
+"""Chunk changes of one array; the last change of each chunk wins.
 
-Single writes collect in a dictionary, batches stay columns; `columns` folds both into one sorted
-`ArrayManifest`. Nothing here knows the grid: whoever adds a change has checked it.
+Single writes collect in a dictionary and batches stay columnar; `columns` merges both into one
+sorted `ArrayManifest`. The caller has checked that chunks are inside the grid.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from icefloe.model.chunk_payload import ChunkPayload
 
-# Each batch is searched by itself until the next fold.
+# Each batch is searched separately until they are merged.
 _MAX_BATCHES = 8
 
 
 class Unchanged:
-    """The answer for a chunk that the transaction did not touch."""
+    """Marks a chunk that the transaction did not change."""
 
 
 UNCHANGED = Unchanged()
@@ -45,7 +45,7 @@ class ChunkChanges:
 
     @classmethod
     def of(cls, columns: ArrayManifest) -> ChunkChanges:
-        """Make changes from columns without repeated rows."""
+        """Make changes from columns without duplicate rows."""
         changes = cls(columns.coords.shape[1])
         if len(columns):
             changes._batches.append(columns)
@@ -57,17 +57,17 @@ class ChunkChanges:
         self.revision += 1
 
     def add(self, columns: ArrayManifest) -> None:
-        """Write, or delete, many chunks at once; no row may come twice."""
+        """Write or delete many chunks; rows must be distinct."""
         if not len(columns):
             return
-        self._settle()
+        self._batch_recent()
         self.revision += 1
         self._batches.append(columns)
         if len(self._batches) > _MAX_BATCHES:
             self._batches = [stack(self._batches)]
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | Unchanged | None:
-        """Tell the last word on one chunk: a payload, None if deleted, or `UNCHANGED`."""
+        """Return the change of a chunk: a payload, None if deleted, or `UNCHANGED`."""
         found = self._recent.get(indices, UNCHANGED)
         if found is not UNCHANGED or not self._batches:
             return found
@@ -79,13 +79,13 @@ class ChunkChanges:
 
     def columns(self) -> ArrayManifest:
         """Return all changes as sorted columns, each chunk once."""
-        self._settle()
+        self._batch_recent()
         if len(self._batches) > 1:
             self._batches = [stack(self._batches)]
         return self._batches[0] if self._batches else mark_deleted(_matrix([], self.ndim))
 
     def copy(self) -> ChunkChanges:
-        """Return changes that go their own way from here; columns are shared."""
+        """Return an independent copy that shares columns."""
         other = ChunkChanges(self.ndim)
         other.revision = self.revision
         other._recent = dict(self._recent)
@@ -94,11 +94,11 @@ class ChunkChanges:
 
     @property
     def recent(self) -> Mapping[tuple[int, ...], ChunkPayload | None] | None:
-        """All changes, where they came one by one: payloads by indices, None for a deletion."""
+        """All changes by indices, None for a deletion; None if some came in batches."""
         return None if self._batches else self._recent
 
     def __len__(self) -> int:
-        """Return how many changes there are, some perhaps counted twice."""
+        """Return the number of changes; overwritten ones may count twice."""
         return len(self._recent) + sum(len(batch) for batch in self._batches)
 
     def __bool__(self) -> bool:
@@ -112,8 +112,8 @@ class ChunkChanges:
         self.revision = 0
         self._recent, self._batches = {}, [columns] if len(columns) else []
 
-    def _settle(self) -> None:
-        """Turn what came one by one into a batch."""
+    def _batch_recent(self) -> None:
+        """Turn single changes into a batch."""
         if not self._recent:
             return
         recent, self._recent = self._recent, {}

@@ -1,9 +1,9 @@
-"""What changed between two snapshots, from the transaction logs on the way between them.
+"""Differences between two snapshots, from the transaction logs between them.
 
-Along one line of history this is the union of what each commit logged, with paths looked up in the
-two hierarchies: a node that came and went is in neither, and left out. Between snapshots on
-different lines the way goes back to the common ancestor and forward again; there the hierarchies
-decide what is new, gone or different, and the logs only where to look.
+From a snapshot to a descendant, the diff is the union of the logs, with paths from both
+hierarchies; nodes that were created and deleted in between are in neither and left out. Between
+other snapshots, by way of their common ancestor, the hierarchies decide what is new, deleted or
+updated, and the logs only limit what is compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def diff_along_history(
     before: dict[NodeId, NodeSnapshot],
     after: dict[NodeId, NodeSnapshot],
 ) -> Diff:
-    """Sum up logs, oldest first; ``before`` and ``after`` are the nodes at both ends."""
+    """Merge logs, oldest first; ``before`` and ``after`` are the nodes of both snapshots."""
     nodes = before | after
     diff = Diff()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
@@ -48,7 +48,7 @@ def diff_along_history(
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))
         moves = [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
-        diff.moved_nodes[:0] = moves  # those of the newest commit first
+        diff.moved_nodes[:0] = moves  # newest commit first
     _add_chunks(diff, chunks, nodes)
     return diff
 
@@ -58,7 +58,7 @@ def diff_across_history(
     before: dict[NodeId, NodeSnapshot],
     after: dict[NodeId, NodeSnapshot],
 ) -> Diff:
-    """Compare two hierarchies where the logs say that they may differ."""
+    """Compare two hierarchies at the nodes that the logs list."""
     touched: set[NodeId] = set()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
     for log in logs:
@@ -69,21 +69,21 @@ def diff_across_history(
             chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))
     diff = Diff()
     for node_id in touched:
-        one, other = before.get(node_id), after.get(node_id)
-        if one is None and other is not None:
-            target = diff.new_groups if other.kind is NodeKind.GROUP else diff.new_arrays
-            target.add(str(other.path))
-        elif other is None and one is not None:
-            target = diff.deleted_groups if one.kind is NodeKind.GROUP else diff.deleted_arrays
-            target.add(str(one.path))
-        elif one is not None and other is not None:
-            if one.user_data != other.user_data:
-                is_group = one.kind is NodeKind.GROUP
+        old, new = before.get(node_id), after.get(node_id)
+        if old is None and new is not None:
+            target = diff.new_groups if new.kind is NodeKind.GROUP else diff.new_arrays
+            target.add(str(new.path))
+        elif new is None and old is not None:
+            target = diff.deleted_groups if old.kind is NodeKind.GROUP else diff.deleted_arrays
+            target.add(str(old.path))
+        elif old is not None and new is not None:
+            if old.user_data != new.user_data:
+                is_group = old.kind is NodeKind.GROUP
                 target = diff.updated_groups if is_group else diff.updated_arrays
-                target.add(str(other.path))
-            if one.path != other.path:
-                diff.moved_nodes.append((str(one.path), str(other.path)))
-    # Chunks of an array that one side does not have say no more than that.
+                target.add(str(new.path))
+            if old.path != new.path:
+                diff.moved_nodes.append((str(old.path), str(new.path)))
+    # Chunks of a deleted array are implied by its deletion.
     _add_chunks(diff, {id_: rows for id_, rows in chunks.items() if id_ in after}, after)
     return diff
 
@@ -96,14 +96,14 @@ def _add_chunks(
     for node_id, matrices in chunks.items():
         if node_id not in nodes:
             continue
-        # An array may have had another number of dimensions. A log may also name an array without
-        # any chunk, and its matrix has no columns then.
+        # The number of dimensions may have changed, and a log may list an array without chunks,
+        # whose matrix has no columns.
         by_rank: dict[int, list[NDArray[np.uint32]]] = {}
         for matrix in matrices:
             if len(matrix):
                 by_rank.setdefault(matrix.shape[1], []).append(matrix)
         rows: list[list[int]] = []
         for filled in by_rank.values():
-            one = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
-            rows += one.tolist()
+            merged = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
+            rows += merged.tolist()
         diff.updated_chunks[str(nodes[node_id].path)] = rows if len(by_rank) < 2 else sorted(rows)

@@ -1,8 +1,8 @@
-"""From a change set to files: manifests, the snapshot and the transaction log of a commit.
+"""Flush: writes the manifests, the transaction log and the snapshot of a change set.
 
-Nothing becomes visible here: files get fresh random names, and a commit or nobody refers to them.
-Only what changed is rewritten (`array_manifests`), and what an earlier attempt of the same session
-wrote is used again where nothing it was made from changed.
+Nothing becomes visible: files get fresh random ids, and only a commit refers to them. Only what
+changed is rewritten (`array_manifests`), and files of an earlier attempt of the same session are
+reused if their inputs did not change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from icefloe.transaction.array_manifests import (
     replace_manifests,
     replace_small_manifests,
 )
-from icefloe.transaction.change_columns import gather
+from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log, compare_nodes, merge_logs
 from icefloe.transaction.chunk_changes import ChunkChanges
-from icefloe.transaction.splitting import split_sizes
+from icefloe.transaction.splitting import compute_split_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,23 +45,23 @@ if TYPE_CHECKING:
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
 
-# Arrays with fewer references and changes than this are dealt with all at once.
-_FEW = 4096
-# Changes to one reference in this many, or fewer, are worth a try at editing a manifest's file.
-_FEW_CHANGES = 64
+# Arrays with at most this many references and changes are processed together.
+_MAX_SMALL = 4096
+# A manifest file is edited if at most one in this many references changes.
+_MIN_REFS_PER_CHANGE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """What a flush wrote."""
+    """The snapshot and the transaction log that a flush wrote."""
 
     tree: Tree
     log: TransactionLog
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """What the manifests of an array are made from; equal sources give equal manifests."""
+class _Inputs:
+    """The inputs of the manifests of an array; equal inputs give equal manifests."""
 
     base: tuple[ManifestRef, ...]
     shape: tuple[DimensionShape, ...]
@@ -71,12 +71,12 @@ class _Source:
 
 @dataclass(slots=True)
 class Flusher:
-    """Writes change sets of one session."""
+    """Writes the change sets of one session."""
 
     assets: Assets
     config: RepositoryConfig
     location_compression: LocationCompression | None = None
-    _written: dict[NodeId, tuple[_Source, tuple[ManifestRef, ...]]] = field(default_factory=dict)
+    _written: dict[NodeId, tuple[_Inputs, tuple[ManifestRef, ...]]] = field(default_factory=dict)
     _infos: dict[ManifestId, ManifestFileInfo] = field(default_factory=dict)
 
     def flush(
@@ -94,27 +94,26 @@ class Flusher:
         merge_manifests: MergeManifests | None = None,
         write_log: LogWriter | None = None,
     ) -> Flushed:
-        """Write everything but the reference that makes it visible.
+        """Write all files of a commit; only the ref that makes it visible is left.
 
         Parameters
         ----------
         base
-            What the changes were made on.
+            The snapshot that the changes apply to.
         parent_id
-            The parent that the snapshot records.
+            The parent to record in the snapshot.
         amended
-            The log of the commit that this one replaces: what it changed is part of this one.
+            The log of the commit that this one replaces; its changes are included.
         rewrite
-            Whether every array's manifests are made anew, by today's rules of splitting.
+            Whether to rewrite the manifests of all arrays, by the present splitting rules.
         with_log
-            Whether the transaction log is written; a snapshot that no history has needs none.
+            Whether to write the transaction log; a snapshot outside history needs none.
         durable
-            Whether everything is safe on disk at the end, because no commit follows that sees to
-            it.
+            Whether to sync everything to disk, because no commit follows that would.
         merge_manifests
             Merges the manifests of all arrays before they are written.
         write_log
-            Writes the transaction log of a commit with adopted manifests, instead of this process.
+            Writes the transaction log of a commit with adopted manifests, in place of this process.
         """
         nodes = {node.path: node for node in base.snapshot.nodes}
         for path, node in changes.edits.items():
@@ -123,12 +122,15 @@ class Flusher:
             else:
                 nodes[path] = node
         infos = {info.id: info for info in base.snapshot.manifest_files} | self._infos
-        infos |= {one.info.id: one.info for refs in changes.adopted.values() for one in refs}
-        manifests, planned, changed = self._look_at(base, nodes.values(), changes, rewrite=rewrite)
+        adopted = [manifest.info for group in changes.adopted.values() for manifest in group]
+        infos |= {info.id: info for info in adopted}
+        manifests, planned, changed = self._plan_arrays(
+            base, nodes.values(), changes, rewrite=rewrite
+        )
         files: list[EncodedFile] = []
         made: list[Manifest] = []
-        small, large = _by_size(changed, changes, infos)
-        columns = gather(small)
+        small, large = _split_by_size(changed, changes, infos)
+        columns = gather_changes(small)
         can_edit = merge_manifests is None
         for new in self._replace_manifests(columns, large, changed, infos, can_edit=can_edit):
             manifests |= new.refs
@@ -141,14 +143,14 @@ class Flusher:
             info, file = self.assets.encode_manifest(manifest, self.location_compression)
             self._infos[info.id] = infos[info.id] = info
             files.append(file)
-        used, written = _with_manifests(nodes.values(), manifests, infos)
-        # A snapshot is newer than its parent, whatever the clocks of the two writers say.
+        used, written = _attach_manifests(nodes.values(), manifests, infos)
+        # A snapshot is newer than its parent, even if the clocks of their writers disagree.
         flushed_at = max(datetime.now(UTC), base.snapshot.flushed_at + timedelta(microseconds=1))
         snapshot = Snapshot(
             SnapshotId.random(), parent_id, flushed_at, message, metadata, written, used
         )
         if len(small) < sum(map(bool, changes.chunks.values())):
-            columns = gather(changes.chunks)
+            columns = gather_changes(changes.chunks)
         log = build_transaction_log(snapshot.id, compare_nodes(base, changes), columns)
         if amended is not None:
             log = merge_logs(amended, log)
@@ -163,23 +165,23 @@ class Flusher:
             self.assets.publish(snapshot_file)
         else:
             self.assets.run_concurrently(self.assets.write, [*files, snapshot_file])
-        # Only now: manifests whose write failed must be written by the next attempt.
+        # Only after the writes: the next attempt must repeat those that failed.
         self._written |= {
-            node_id: (source, manifests[node_id]) for node_id, source in planned.items()
+            node_id: (inputs, manifests[node_id]) for node_id, inputs in planned.items()
         }
         tree = Tree(snapshot)
-        self.assets.keep(tree, made)
+        self.assets.cache(tree, made)
         return Flushed(tree, log)
 
-    def _look_at(
+    def _plan_arrays(
         self, base: Tree, nodes: Iterable[NodeSnapshot], changes: ChangeSet, *, rewrite: bool
     ) -> tuple[
-        dict[NodeId, tuple[ManifestRef, ...]], dict[NodeId, _Source], dict[NodeId, ChangedArray]
+        dict[NodeId, tuple[ManifestRef, ...]], dict[NodeId, _Inputs], dict[NodeId, ChangedArray]
     ]:
-        """Tell arrays whose manifests are known from those that need new ones."""
+        """Return the known manifests of arrays, and the inputs and plans of those to build."""
         rules = self.config.effective_manifest.effective_splitting
         manifests: dict[NodeId, tuple[ManifestRef, ...]] = {}
-        planned: dict[NodeId, _Source] = {}
+        planned: dict[NodeId, _Inputs] = {}
         changed: dict[NodeId, ChangedArray] = {}
         for node in nodes:
             data = node.node_data
@@ -188,7 +190,7 @@ class Flusher:
             before = base.by_id.get(node.id)
             was = None if before is None else before.node_data
             old = was.manifests if isinstance(was, ArrayNodeData) else ()
-            old += tuple([one.ref for one in changes.adopted.get(node.id, ())])
+            old += tuple([manifest.ref for manifest in changes.adopted.get(node.id, ())])
             chunk_changes = changes.chunks.get(node.id)
             grid = tuple([dimension.num_chunks for dimension in data.shape])
             is_same_grid = was is data or (
@@ -199,13 +201,13 @@ class Flusher:
                 manifests[node.id] = old
                 continue
             revision = chunk_changes.revision if chunk_changes else 0
-            source = _Source(old, data.shape, chunk_changes, revision)
+            inputs = _Inputs(old, data.shape, chunk_changes, revision)
             known = self._written.get(node.id)
-            if known is not None and known[0] == source and not rewrite:
+            if known is not None and known[0] == inputs and not rewrite:
                 manifests[node.id] = known[1]
                 continue
-            planned[node.id] = source
-            sizes = split_sizes(rules, node.path, data)
+            planned[node.id] = inputs
+            sizes = compute_split_sizes(rules, node.path, data)
             changed[node.id] = ChangedArray(node.id, grid, sizes, old, rewrite)
         return manifests, planned, changed
 
@@ -233,13 +235,13 @@ class Flusher:
         *,
         can_edit: bool,
     ) -> NewManifests:
-        """Make the manifests of a large array, by editing a file where that is less work."""
+        """Build the manifests of a large array, by editing a file if few references change."""
         ref = find_editable_manifest(array, changes)
         if (
             ref is None
             or not can_edit
             or self.assets.has_manifest(ref.id)
-            or len(changes) * _FEW_CHANGES > infos[ref.id].num_chunk_refs
+            or len(changes) * _MIN_REFS_PER_CHANGE > infos[ref.id].num_chunk_refs
         ):
             return replace_manifests(array, changes, self._fetch)
         compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
@@ -248,7 +250,10 @@ class Flusher:
         if isinstance(edited, Manifest):
             return replace_manifests(array, changes, lambda _: [edited])
         self._infos[new.id] = edited[0]
-        refs = [ManifestRef(new.id, ref.extents) if one is ref else one for one in array.manifests]
+        refs = [
+            ManifestRef(new.id, ref.extents) if present is ref else present
+            for present in array.manifests
+        ]
         return NewManifests({array.node_id: tuple(refs)}, [], [edited])
 
     def _merge(
@@ -259,39 +264,39 @@ class Flusher:
         infos: Mapping[ManifestId, ManifestFileInfo],
         made: list[Manifest],
     ) -> list[Manifest]:
-        """Let somebody put manifests together, also those just made; returns what is to write."""
-        own = {one.id: one for one in made}
+        """Merge manifests, including those just built; return the manifests to write."""
+        own = {manifest.id: manifest for manifest in made}
 
         def fetch(ids: Iterable[ManifestId]) -> list[Manifest]:
-            wanted = list(ids)
-            stored = self._fetch([one for one in wanted if one not in own])
-            return [*stored, *(own[one] for one in wanted if one in own)]
+            manifest_ids = list(ids)
+            stored = self._fetch([id_ for id_ in manifest_ids if id_ not in own])
+            return [*stored, *(own[id_] for id_ in manifest_ids if id_ in own)]
 
-        num_refs = {one.id: one.num_chunk_refs for one in infos.values()}
-        num_refs |= {one.id: len(one) for one in made}
+        num_refs = {info.id: info.num_chunk_refs for info in infos.values()}
+        num_refs |= {manifest.id: len(manifest) for manifest in made}
         new = merge_manifests(nodes, manifests, num_refs, fetch)
         manifests |= new.refs
         used = {ref.id for refs in manifests.values() for ref in refs}
-        return [one for one in [*made, *new.made] if one.id in used]
+        return [manifest for manifest in [*made, *new.made] if manifest.id in used]
 
     def _fetch(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
         return self.assets.run_concurrently(self.assets.fetch_manifest, manifest_ids)
 
 
-def _by_size(
+def _split_by_size(
     changed: Mapping[NodeId, ChangedArray],
     changes: ChangeSet,
     infos: Mapping[ManifestId, ManifestFileInfo],
 ) -> tuple[dict[NodeId, ChunkChanges], dict[NodeId, ChunkChanges]]:
-    """Tell arrays that are dealt with together from those that are worth a pass of their own."""
+    """Return the changes of arrays to process together, and of those to process one by one."""
     small, large = {}, {}
     for node_id, array in changed.items():
         chunk_changes = changes.chunks.get(node_id)
         refs = sum([infos[ref.id].num_chunk_refs for ref in array.manifests])
         if (
             chunk_changes
-            and refs <= _FEW
-            and len(chunk_changes) <= _FEW
+            and refs <= _MAX_SMALL
+            and len(chunk_changes) <= _MAX_SMALL
             and len(array.manifests) <= 1
             and array.has_one_cell
         ):
@@ -301,12 +306,12 @@ def _by_size(
     return small, large
 
 
-def _with_manifests(
+def _attach_manifests(
     nodes: Iterable[NodeSnapshot],
     manifests: Mapping[NodeId, tuple[ManifestRef, ...]],
     infos: Mapping[ManifestId, ManifestFileInfo],
 ) -> tuple[tuple[ManifestFileInfo, ...], tuple[NodeSnapshot, ...]]:
-    """Let the arrays name their manifests; returns what the snapshot says of those, too."""
+    """Return the manifest files in use, and all nodes with their new manifests."""
     written = []
     used: set[ManifestId] = set()
     for node in sorted(nodes, key=lambda node: node.path.value):

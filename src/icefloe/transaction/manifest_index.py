@@ -1,4 +1,4 @@
-"""Finding the manifest that a chunk is in, among the manifests of one array."""
+"""Index of the manifests of one array, by their extents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ManifestIndex:
-    """The extents of an array's manifests as columns; made once, asked for every chunk."""
+    """The extents of the manifests of an array, columnar."""
 
     __slots__ = ("_only", "_refs", "_starts", "_stops")
 
@@ -40,9 +40,9 @@ class ManifestIndex:
         return self._refs[first].id if inside[first] else None
 
     def is_found_in(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Say for each chunk whether `find` leads to this manifest.
+        """Return a mask of the chunks for which `find` returns this manifest.
 
-        Extents of two manifests may overlap: Icechunk 1 writes that when rules of splitting change.
+        Extents may overlap: Icechunk 1 writes that when the splitting rules change.
         """
         if not len(coords):
             return np.zeros(0, bool)

@@ -1,8 +1,7 @@
-"""Merging change sets of forks: transactions that started from the same point and went apart.
+"""Three-way merge of the changes of a fork into the transaction that it was forked from.
 
-A fork changed some nodes and chunks; so may have the one it is merged into. Where only one side
-changed a thing, that change counts; where both made the same change, it counts once; where they
-differ, somebody has to choose.
+A change on one side is taken over; the same change on both sides counts once; different changes of
+one node or chunk are a conflict, which `VersionSelection` may resolve for chunks.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ def merge_changes(
     changes: ChangeSet,
     on_chunk_conflict: VersionSelection = VersionSelection.Fail,
 ) -> None:
-    """Take over the changes of a fork.
+    """Merge the changes of a fork into a transaction.
 
     Parameters
     ----------
     into
-        The transaction that takes them over.
+        The transaction to change.
     fork_point
-        What the fork saw when it began, unchanged.
+        The common base: what the fork saw when it started.
     changes
-        What the fork did.
+        The changes of the fork.
     on_chunk_conflict
-        What happens where both wrote a chunk, differently: ``Fail``, ``UseOurs`` (the one that
-        is there) or ``UseTheirs`` (the fork's).
+        Which version of a chunk wins if both sides wrote it differently: ``Fail``, ``UseOurs``
+        (that of ``into``) or ``UseTheirs`` (the fork's).
 
     Raises
     ------
     SessionStateError
-        If both sides contradict each other; nothing was taken over then.
+        On a conflict; nothing is changed.
     """
     if changes.adopted:
-        raise _failed("the fork adopted manifests, which only the session that commits can")
+        raise _merge_error("the fork adopted manifests, which only the committing session can")
     with into.lock:
         into.require_unsealed()
         _merge(into, fork_point, changes, on_chunk_conflict)
@@ -69,27 +68,27 @@ def _merge(
     changes: ChangeSet,
     on_chunk_conflict: VersionSelection,
 ) -> None:
-    edits, renamed = _plan_nodes(into, fork_point, changes)
+    edits, our_ids = _plan_nodes(into, fork_point, changes)
     _require_places(into, fork_point, edits)
     columns = {}
     for node_id, changed in changes.chunks.items():
         if not changed:
             continue
-        target = renamed.get(node_id, node_id)
-        node = _find(into, edits, target)
+        target = our_ids.get(node_id, node_id)
+        node = _find_node(into, edits, target)
         if node is None:
-            raise _failed(
-                f"the fork wrote chunks of {_name(fork_point, node_id)}, which was deleted here"
+            raise _merge_error(
+                f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, deleted here"
             )
         theirs = changed.columns()
-        seen = _find(fork_point, changes.edits, node_id)
-        if seen is not None and len(_misfits(theirs, seen, node)):
-            raise _failed(f"the fork wrote chunks of {node.path}, whose grid was changed here")
+        seen = _find_node(fork_point, changes.edits, node_id)
+        if seen is not None and len(_find_misfits(theirs, seen, node)):
+            raise _merge_error(f"the fork wrote chunks of {node.path}, whose grid was changed here")
         columns[target] = (
             node,
             _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict),
         )
-    # Everything was checked: from here on nothing fails.
+    # All checks are done: nothing fails from here on.
     for path, edited in edits.items():
         if edited is None:
             into.drop_node(path)
@@ -103,28 +102,28 @@ def _merge(
 def _plan_nodes(
     into: Transaction, fork_point: Transaction, changes: ChangeSet
 ) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
-    """Decide about each path that the fork touched; also which of its new nodes are there."""
+    """Return the edits to apply, and our ids of nodes that both sides created."""
     edits: dict[Path, NodeSnapshot | None] = {}
-    renamed: dict[NodeId, NodeId] = {}
+    our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():
         before, ours = fork_point.get_node(path), into.get_node(path)
-        if _unchanged(ours, before):
+        if _is_unchanged(ours, before):
             if before is not None:
                 _require_unwritten(into, fork_point, before, theirs)
             edits[path] = theirs
-        elif _alike(ours, theirs):
-            # Both created it, from the same metadata: it is one node, under our id.
+        elif _is_equal(ours, theirs):
+            # Both sides created it from the same metadata: it is one node, with our id.
             if ours is not None and theirs is not None:
-                renamed[theirs.id] = ours.id
+                our_ids[theirs.id] = ours.id
         else:
-            raise _failed(f"{path} was changed here and in the fork, in different ways")
-    return edits, renamed
+            raise _merge_error(f"{path} was changed differently here and in the fork")
+    return edits, our_ids
 
 
 def _require_places(
     into: Transaction, fork_point: Transaction, edits: dict[Path, NodeSnapshot | None]
 ) -> None:
-    """Refuse nodes inside arrays, and nodes whose group the other side deleted."""
+    """Raise if a node would be inside an array, or in a group that the other side deleted."""
     created = {
         above: path
         for path, node in into.changes.edits.items()
@@ -134,46 +133,54 @@ def _require_places(
     for path, theirs in edits.items():
         if path in created and (theirs is None or theirs.kind is NodeKind.ARRAY):
             what = "deleted" if theirs is None else "made an array"
-            raise _failed(f"{path} was {what} in the fork, and {created[path]} created here")
+            raise _merge_error(f"{path} was {what} in the fork, and {created[path]} created here")
         if theirs is None or fork_point.get_node(path) is not None:
             continue
         for above in path.ancestors():
             here = edits[above] if above in edits else into.get_node(above)
             if here is not None and here.kind is NodeKind.ARRAY:
-                raise _failed(f"{path} of the fork would lie inside the array {above}")
+                raise _merge_error(f"{path} of the fork would be inside the array {above}")
             if here is None and above not in edits and fork_point.get_node(above) is not None:
-                raise _failed(f"{path} was created in the fork, and {above} deleted here")
+                raise _merge_error(f"{path} was created in the fork, and {above} deleted here")
 
 
-def _misfits(written: ArrayManifest, seen: NodeSnapshot, node: NodeSnapshot) -> NDArray[np.int64]:
-    """Find the chunks that were written for a grid, ``seen``, and have no place in another."""
-    has_place = overlay.is_inside(written.coords, _grid(node)) & (
+def _find_misfits(
+    written: ArrayManifest, seen: NodeSnapshot, node: NodeSnapshot
+) -> NDArray[np.int64]:
+    """Return the rows of chunks written for the grid of ``seen`` that the new grid lacks."""
+    has_place = overlay.is_inside(written.coords, _get_grid(node)) & (
         not has_different_chunk_grid(seen, node)
     )
-    was_seen = overlay.is_inside(written.coords, _grid(seen))
+    was_seen = overlay.is_inside(written.coords, _get_grid(seen))
     return np.flatnonzero(was_seen & ~has_place & (written.payloads.kind != overlay.DELETED))
 
 
-def _grid(node: NodeSnapshot) -> list[int]:
+def _get_grid(node: NodeSnapshot) -> list[int]:
     data = node.node_data
-    return [one.num_chunks for one in data.shape] if isinstance(data, ArrayNodeData) else []
+    return (
+        [dimension.num_chunks for dimension in data.shape]
+        if isinstance(data, ArrayNodeData)
+        else []
+    )
 
 
 def _require_unwritten(
     into: Transaction, fork_point: Transaction, before: NodeSnapshot, theirs: NodeSnapshot | None
 ) -> None:
-    """Refuse to delete, or to cut anew, an array that was written to after the fork began."""
+    """Raise if the fork deletes or regrids an array that was written here since it started."""
     changed = into.changes.chunks.get(before.id)
     if not changed:
         return
     ours = changed.columns()
     is_gone = theirs is None or theirs.id != before.id
-    rows = np.arange(len(ours)) if theirs is None or is_gone else _misfits(ours, before, theirs)
+    rows = (
+        np.arange(len(ours)) if theirs is None or is_gone else _find_misfits(ours, before, theirs)
+    )
     for row in rows.tolist():
         indices = tuple(ours.coords[row].tolist())
-        if _payload(ours, row) != fork_point.get_payload(before.path, indices):
+        if _get_payload(ours, row) != fork_point.get_payload(before.path, indices):
             what = "deleted" if is_gone else "given another grid"
-            raise _failed(f"{before.path} was {what} in the fork, and written to here")
+            raise _merge_error(f"{before.path} was {what} in the fork, and written to here")
 
 
 def _plan_chunks(
@@ -183,7 +190,7 @@ def _plan_chunks(
     theirs: ArrayManifest,
     on_conflict: VersionSelection,
 ) -> ArrayManifest:
-    """Return those of the fork's chunk changes that are to be taken over."""
+    """Return the chunk changes of the fork to apply."""
     changed = into.changes.chunks.get(node.id)
     if not changed:
         return theirs
@@ -192,16 +199,16 @@ def _plan_chunks(
     refused = []
     for row, their_row in zip(mine.tolist(), other.tolist(), strict=True):
         indices = tuple(ours.coords[row].tolist())
-        our_payload = _payload(ours, row)
+        our_payload = _get_payload(ours, row)
         if our_payload == fork_point.get_payload(node.path, indices):
-            continue  # the fork knew this one, and went on from it
-        if _same_bytes(into, our_payload, _payload(theirs, their_row)):
+            continue  # unchanged here since the fork started
+        if _has_same_bytes(into, our_payload, _get_payload(theirs, their_row)):
             continue
         if on_conflict is VersionSelection.Fail:
-            raise _failed(
-                f"chunk {list(indices)} of {node.path} was written here and in the fork, with "
-                "different bytes: let each writer have whole chunks of its own, or say which "
-                "wins with on_chunk_conflict=VersionSelection.UseOurs or UseTheirs"
+            raise _merge_error(
+                f"chunk {list(indices)} of {node.path} was written differently here and in the "
+                "fork: give each writer whole chunks, or choose the winner with "
+                "on_chunk_conflict=VersionSelection.UseOurs or UseTheirs"
             )
         if on_conflict is VersionSelection.UseOurs:
             refused.append(their_row)
@@ -212,33 +219,35 @@ def _plan_chunks(
     return overlay.select(theirs, np.flatnonzero(kept))
 
 
-def _payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
+def _get_payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
     return None if refs.payloads.kind[row] == overlay.DELETED else refs.payloads[row]
 
 
-def _same_bytes(into: Transaction, one: ChunkPayload | None, other: ChunkPayload | None) -> bool:
-    """Whether two references lead to equal bytes; a task that ran twice wrote the same twice."""
-    if one == other:
+def _has_same_bytes(
+    into: Transaction, ours: ChunkPayload | None, theirs: ChunkPayload | None
+) -> bool:
+    """Whether two references lead to equal bytes, as those of a task that ran twice."""
+    if ours == theirs:
         return True
-    if isinstance(one, ChunkRef) and isinstance(other, ChunkRef) and one.length == other.length:
-        into.finish_chunks()  # ours may wait in a pack
-        return bytes(into.assets.chunks.fetch(one)) == bytes(into.assets.chunks.fetch(other))
+    if isinstance(ours, ChunkRef) and isinstance(theirs, ChunkRef) and ours.length == theirs.length:
+        into.finish_chunks()  # ours may be in an unwritten pack
+        return bytes(into.assets.chunks.fetch(ours)) == bytes(into.assets.chunks.fetch(theirs))
     return False
 
 
-def _unchanged(now: NodeSnapshot | None, before: NodeSnapshot | None) -> bool:
+def _is_unchanged(now: NodeSnapshot | None, before: NodeSnapshot | None) -> bool:
     if now is None or before is None:
         return now is before
-    return now.id == before.id and _alike(now, before)
+    return now.id == before.id and _is_equal(now, before)
 
 
-def _alike(one: NodeSnapshot | None, other: NodeSnapshot | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.kind is other.kind and one.path == other.path and one.user_data == other.user_data
+def _is_equal(left: NodeSnapshot | None, right: NodeSnapshot | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left.kind is right.kind and left.path == right.path and left.user_data == right.user_data
 
 
-def _find(
+def _find_node(
     into: Transaction, edits: dict[Path, NodeSnapshot | None], node_id: NodeId
 ) -> NodeSnapshot | None:
     for node in edits.values():
@@ -247,10 +256,10 @@ def _find(
     return into.find_node(node_id)
 
 
-def _name(transaction: Transaction, node_id: NodeId) -> str:
+def _describe_node(transaction: Transaction, node_id: NodeId) -> str:
     node = transaction.find_node(node_id)
     return "an array" if node is None else str(node.path)
 
 
-def _failed(problem: str) -> SessionStateError:
+def _merge_error(problem: str) -> SessionStateError:
     return SessionStateError(f"{problem}; nothing was merged", kind=ErrorKind.MERGE_FAILED)

@@ -1,6 +1,6 @@
-"""Chunk references laid over each other, as columns: the later ones win.
+"""Columnar changes of chunk references: stacking them, and applying them to a manifest.
 
-Changes are an `ArrayManifest` in which a row may also say that its chunk is gone: kind `DELETED`.
+Changes are an `ArrayManifest` in which the kind `DELETED` marks deleted chunks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from icefloe.model.strings import Strings
 
 DELETED: Final = 0
-"""The kind of a change that deletes its chunk; no manifest file has it."""
+"""The kind of a deleted chunk; it never occurs in manifest files."""
 
 _PLAIN_COLUMNS: Final = (
     "kind",
@@ -37,7 +37,7 @@ _PLAIN_COLUMNS: Final = (
 
 
 def mark_deleted(coords: NDArray[np.uint32]) -> ArrayManifest:
-    """Say that chunks are gone."""
+    """Make changes that delete chunks."""
     rows = len(coords)
     none = ChunkPayloads.of([])
     return ArrayManifest.of(
@@ -56,7 +56,7 @@ def mark_deleted(coords: NDArray[np.uint32]) -> ArrayManifest:
 
 
 def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
-    """Lay parts over each other, the last on top; what is deleted stays, as a deletion."""
+    """Merge changes, the last ones winning; deletions remain as rows."""
     if len(parts) == 1:
         return parts[0]
     coords = np.concatenate([part.coords for part in parts])
@@ -64,7 +64,7 @@ def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
 
 
 def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
-    """Sort rows; of several for the same chunk the last one stays."""
+    """Sort rows, and keep the last row of each chunk."""
     if is_sorted(coords):
         return ArrayManifest(coords, payloads)
     (keys,) = compute_row_keys([coords])
@@ -75,10 +75,10 @@ def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayMan
 
 
 def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
-    """Return the references after the changes; both are sorted, and so is the result.
+    """Apply sorted changes to sorted references; the result is sorted.
 
-    The cost is a copy of the columns of ``base``, not a sort of them: one changed chunk among
-    millions is the usual case.
+    It costs a copy of the columns of ``base``, no sort: one changed chunk among millions is the
+    usual case.
     """
     if not len(changes):
         return base
@@ -90,12 +90,12 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
     is_there = places < len(keys)
     is_there[is_there] = keys[places[is_there]] == changed_keys[is_there]
     is_deletion = changes.payloads.kind == DELETED
-    payloads, added = _in_one_table(base.payloads, changes.payloads)
+    payloads, added = _share_tables(base.payloads, changes.payloads)
     coords = base.coords
 
     replaced = np.flatnonzero(is_there & ~is_deletion)
     if len(replaced):
-        payloads = _replaced(payloads, places[replaced], added.rows(replaced))
+        payloads = _replace_rows(payloads, places[replaced], added.rows(replaced))
     inserted = np.flatnonzero(~is_there & ~is_deletion)
     gone = places[is_there & is_deletion]
     if len(gone) or len(inserted):
@@ -115,19 +115,19 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
 
 
 def select(refs: ArrayManifest, rows: NDArray[np.int64] | slice) -> ArrayManifest:
-    """Take some rows, in their order."""
+    """Select rows."""
     return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
 
 
 def is_inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
-    """Say for each row whether it lies in a grid."""
+    """Return a mask of the rows inside a grid."""
     if coords.shape[1] != len(num_chunks):
         return np.zeros(len(coords), bool)
     return np.asarray(np.all(coords < np.array(num_chunks, np.uint64), axis=1))
 
 
 def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Say for each row whether the other matrix has it too."""
+    """Return a mask of the rows that another matrix has too."""
     if coords.shape[1] != others.shape[1]:
         return np.zeros(len(coords), bool)
     keys, other_keys = compute_row_keys([coords, others])
@@ -135,9 +135,9 @@ def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[
 
 
 def compact(payloads: ChunkPayloads) -> ChunkPayloads:
-    """Drop strings and inline bytes that no row uses: a part must not drag all of them along."""
-    location, locations = _used(payloads.location, payloads.locations)
-    etag, etags = _used(payloads.etag, payloads.etags)
+    """Drop strings and inline bytes that no row uses."""
+    location, locations = _drop_unused(payloads.location, payloads.locations)
+    etag, etags = _drop_unused(payloads.etag, payloads.etags)
     offset, inline = payloads.offset, payloads.inline
     if len(inline):
         rows = np.flatnonzero(payloads.kind == ChunkKind.INLINE)
@@ -159,18 +159,17 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
     )
 
 
-def _used(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
+def _drop_unused(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
     if not len(table):
         return codes, table
     if len(codes) < len(table) // 8:
-        # A small part of a large table: what it costs must not depend on the table, because a
-        # large array is cut into many such parts.
+        # The cost must not depend on the size of the table: a large array is split into many parts.
         found, back = np.unique(codes, return_inverse=True)
         is_code = found != NO_CODE
         renumber = np.where(is_code, np.cumsum(is_code) - 1, NO_CODE).astype(np.int32)
         return renumber[back], table.take(found[is_code].astype(np.int64))
     is_used = np.zeros(len(table) + 1, bool)
-    is_used[codes] = True  # NO_CODE lands on the spare entry at the end
+    is_used[codes] = True  # NO_CODE marks the spare last entry
     is_used[-1] = False
     if is_used[:-1].all():
         return codes, table
@@ -180,10 +179,10 @@ def _used(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], 
     return renumber[codes], table.take(kept)
 
 
-def _in_one_table(
+def _share_tables(
     base: ChunkPayloads, changes: ChunkPayloads
 ) -> tuple[ChunkPayloads, ChunkPayloads]:
-    """Let both use the same strings and inline bytes, so that rows can go from one to another."""
+    """Make both use the same strings and inline bytes, so that their rows can be mixed."""
     if not len(changes.locations) and not len(changes.etags) and not len(changes.inline):
         shared = {name: getattr(base, name) for name in ("locations", "etags", "inline")}
         return base, replace(changes, **shared)
@@ -200,7 +199,7 @@ def _in_one_table(
     return both.rows(slice(0, len(base))), both.rows(slice(len(base), None))
 
 
-def _replaced(
+def _replace_rows(
     payloads: ChunkPayloads, places: NDArray[np.int64], rows: ChunkPayloads
 ) -> ChunkPayloads:
     columns = {}

@@ -1,7 +1,7 @@
-"""Small chunks together in one object: fewer requests, fewer files.
+"""Packing of small chunks into shared objects, for fewer requests and files.
 
-A chunk that goes into a pack has its reference at once, and is readable at once, from memory; its
-bytes are written when the pack is full, and at the latest before anything that refers to it is.
+A packed chunk has its reference at once and is readable from memory. Its bytes are written when the
+pack is full, at the latest before anything that refers to it is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Pack:
-    """Chunks that wait for their object to be written."""
+    """Chunks of an object that is not written yet."""
 
     __slots__ = ("buffer", "id", "lock", "size")
 
@@ -35,22 +35,22 @@ class _Pack:
 
 
 class Packer:
-    """Collects the small chunks of one session."""
+    """Packs the small chunks of one session."""
 
     def __init__(self, assets: Assets, config: PackingConfig) -> None:
         self.max_chunk_bytes = config.effective_max_chunk_bytes
         self._target_bytes = config.effective_target_object_bytes
         self._assets = assets
         self._open: _Pack | None = None
-        # A pack stays here until it is known to be written: a failed put is tried again.
+        # A pack stays here until its write has succeeded; a failed write is repeated.
         self._unwritten: dict[ChunkId, _Pack] = {}
-        # Of the pack that was written last, for the next: memory that was touched before takes a
-        # chunk several times faster than memory that the system has yet to find.
+        # The buffer of the last pack, for the next one: writing to mapped pages is several times
+        # faster than to fresh ones.
         self._spare: memoryview | None = None
         self._lock = threading.Lock()
 
     def add(self, data: bytes | memoryview) -> ChunkRef:
-        """Put a chunk into a pack; writes a pack that is full."""
+        """Add a chunk to the open pack; a full pack is written."""
         with self._lock:
             pack = self._open
             if pack is None:
@@ -65,28 +65,28 @@ class Packer:
         return ref
 
     def get(self, ref: ChunkRef) -> bytes | None:
-        """Return a chunk whose pack is not written yet."""
+        """Return the bytes of a chunk whose pack is not written yet, else None."""
         with self._lock:
             pack = self._unwritten.get(ref.id)
-            # A copy: the buffer will hold other chunks.
+            # A copy: the buffer is reused.
             return None if pack is None else bytes(pack.buffer[ref.offset :][: ref.length])
 
     def finish(self) -> None:
-        """Write what waits: everything that was added is in the storage after this."""
+        """Write all unwritten packs."""
         with self._lock:
             self._open = None
-            waiting = list(self._unwritten.values())
-        self._assets.run_concurrently(self._write, waiting)
+            packs = list(self._unwritten.values())
+        self._assets.run_concurrently(self._write, packs)
         self._spare = None
 
     def discard(self) -> None:
-        """Forget what waits; nothing refers to it."""
+        """Drop unwritten packs."""
         with self._lock:
             self._open = self._spare = None
             self._unwritten.clear()
 
     def _write(self, pack: _Pack) -> None:
-        with pack.lock:  # whoever filled it, and a commit meanwhile, may both want it written
+        with pack.lock:  # the thread that filled it and a commit may both write it
             if pack.id not in self._unwritten:
                 return
             self._assets.write_chunk(pack.id, pack.buffer[: pack.size])
@@ -96,5 +96,5 @@ class Packer:
 
     def _buffer(self) -> memoryview:
         spare, self._spare = self._spare, None
-        # The last chunk of a pack may reach past the target.
+        # The last chunk of a pack may exceed the target.
         return spare or memoryview(bytearray(self._target_bytes + self.max_chunk_bytes))

@@ -1,4 +1,4 @@
-"""Manifests loaded ahead of need: those of small coordinate arrays, which every reader wants."""
+"""Preloading of manifests, by default those of small coordinate arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
-    """Choose which manifests to load, within the limits of the configuration."""
+    """Choose the manifests to load, within the limits of the configuration."""
     condition = config.effective_preload_if
     room = config.effective_max_total_refs
     sizes = {info.id: info.num_chunk_refs for info in tree.snapshot.manifest_files}
@@ -43,7 +43,7 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
         scanned += 1
         ids = dict.fromkeys(ref.id for ref in node.node_data.manifests)
         refs = sum(sizes.get(manifest_id, 0) for manifest_id in ids)
-        # A file may hold other arrays as well; the grid says how many of them can be this one's.
+        # A file may hold other arrays too; the grid bounds the references of this one.
         own = min(refs, prod(dimension.num_chunks for dimension in node.node_data.shape))
         if refs <= room and ids and matches(condition, node.path, own):
             room -= sum(
@@ -54,18 +54,20 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
 
 
 def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> bool:
-    """Whether a condition holds for an array; one that is unknown does not."""
+    """Whether a condition holds for an array; an unknown condition does not."""
     match condition:
         case PreloadOr(conditions=conditions):
-            return any(matches(one, path, num_refs) for one in conditions)
+            return any(matches(part, path, num_refs) for part in conditions)
         case PreloadAnd(conditions=conditions):
-            return all(matches(one, path, num_refs) for one in conditions)
+            return all(matches(part, path, num_refs) for part in conditions)
         case PreloadPathMatches(regex=regex):
             return compile_regex(regex).search(path.value) is not None
         case PreloadNameMatches(regex=regex):
             return compile_regex(regex).search(path.name) is not None
         case PreloadNumRefs():
-            return _above(condition.from_bound, num_refs) and _below(condition.to_bound, num_refs)
+            return _is_above(condition.from_bound, num_refs) and _is_below(
+                condition.to_bound, num_refs
+            )
         case PreloadTrue():
             return True
         case _:
@@ -73,7 +75,7 @@ def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> b
 
 
 def start_preload(assets: Assets, tree: Tree, config: ManifestPreloadConfig) -> None:
-    """Load manifests in the background; whoever needs one meanwhile waits for that one alone."""
+    """Load manifests in the background; a reader of one of them waits for that one only."""
     chosen = plan_preload(tree, config)
     if not chosen:
         return
@@ -83,13 +85,13 @@ def start_preload(assets: Assets, tree: Tree, config: ManifestPreloadConfig) -> 
             try:
                 assets.load_manifest(manifest_id)
             except IcefloeError:
-                # Whoever needs this manifest meets the error, and knows what it was needed for.
+                # A reader of this manifest gets the error, in its context.
                 return
 
     threading.Thread(target=load, name="icefloe-preload", daemon=True).start()
 
 
-def _above(bound: Bound, value: int) -> bool:
+def _is_above(bound: Bound, value: int) -> bool:
     match bound:
         case Included(limit):
             return value >= limit
@@ -99,7 +101,7 @@ def _above(bound: Bound, value: int) -> bool:
             return True
 
 
-def _below(bound: Bound, value: int) -> bool:
+def _is_below(bound: Bound, value: int) -> bool:
     match bound:
         case Included(limit):
             return value <= limit

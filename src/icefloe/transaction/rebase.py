@@ -1,8 +1,8 @@
-"""Replaying changes on top of a commit of somebody else: logs and trees in, changes out.
+"""Rebase: replays changes on top of a commit of another writer.
 
-`rebase` compares what a transaction changed with the transaction log of one commit, and with the
-hierarchy that this commit led to, and makes the change set that has the same effect on top of it.
-It is pure, but for one question that logs do not answer: whether a chunk was written or deleted.
+`rebase` compares a change set with the transaction log and the hierarchy of one commit, and returns
+the change set with the same effect on top of it. Pure except for one lookup that logs cannot
+answer: whether a chunk was written or deleted.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _CAN_USE_OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OtherCommit:
-    """A commit of somebody else: what it changed, and the hierarchy and the chunks after it.
+    """A commit of another writer: its log, its hierarchy and its chunks.
 
-    ``get_payload`` is only asked for chunks of theirs that our new grid has no place for.
+    ``get_payload`` is called only for chunks of the log that are outside our new grid.
     """
 
     log: TransactionLog
@@ -60,12 +60,12 @@ def rebase(
 
     Returns
     -------
-        The changes as they are to be applied to ``theirs.tree``, and the conflicts that nobody
-        solved; if there are any, the changes mean nothing.
+        The changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, the
+        changes are meaningless.
     """
     unsolved = []
     dropped: dict[NodeId, Conflict] = {}
-    for node_id, conflict in _conflicts(base, changes, theirs):
+    for node_id, conflict in _find_conflicts(base, changes, theirs):
         decision = solver.decide(conflict)
         if (
             decision is VersionSelection.UseOurs
@@ -75,7 +75,7 @@ def rebase(
             continue
         if (
             decision is VersionSelection.UseTheirs
-            and node_id not in changes.adopted  # a file of somebody else: taken whole or not
+            and node_id not in changes.adopted  # adopted manifests cannot be changed
             and conflict.conflict_type is ConflictType.ChunkDoubleUpdate
             and node_id is not None
         ):
@@ -84,28 +84,28 @@ def rebase(
             unsolved.append(conflict)
     if unsolved:
         return changes, unsolved
-    return _replayed(base, changes, theirs.tree, dropped), []
+    return _replay(base, changes, theirs.tree, dropped), []
 
 
-def _conflicts(
+def _find_conflicts(
     base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     log, tree = theirs.log, theirs.tree
     ours = compare_nodes(base, changes)
     if log.moved_nodes or (ours.moved and _touches_nodes(log)):
-        # Paths are how both sides name things; after a move the same path is another node.
+        # Conflicts are found by path; after a move a path may name another node.
         path = log.moved_nodes[0].from_path if log.moved_nodes else ours.moved[0].from_path
         yield None, Conflict(ConflictType.MoveOperationCannotBeRebased, str(path))
         return
     deleted = {node.id: node for node in ours.deleted}
-    yield from _new_nodes(base, ours, deleted, tree)
-    yield from _orphans(deleted, theirs)
-    yield from _metadata(ours, log)
-    yield from _chunks(base, changes, theirs)
-    yield from _deletions(deleted, log)
+    yield from _find_new_nodes(base, ours, deleted, tree)
+    yield from _find_orphans(deleted, theirs)
+    yield from _find_metadata(ours, log)
+    yield from _find_chunks(base, changes, theirs)
+    yield from _find_deletions(deleted, log)
 
 
-def _new_nodes(
+def _find_new_nodes(
     base: Tree, ours: NodeChanges, deleted: dict[NodeId, NodeSnapshot], tree: Tree
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     for node in ours.new:
@@ -124,13 +124,10 @@ def _new_nodes(
                 break
 
 
-def _orphans(
+def _find_orphans(
     deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
-    """Find groups that we delete while they create something inside.
-
-    Nobody's rule says whether the new nodes go too, so no solver solves it.
-    """
+    """Find groups that we delete and the other commit created nodes in; no solver solves this."""
     groups = {node.path for node in deleted.values() if node.kind is NodeKind.GROUP}
     if not groups:
         return
@@ -147,7 +144,9 @@ def _orphans(
         yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(path))
 
 
-def _metadata(ours: NodeChanges, log: TransactionLog) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_metadata(
+    ours: NodeChanges, log: TransactionLog
+) -> Iterator[tuple[NodeId | None, Conflict]]:
     updated = sorted(ours.updated, key=lambda node: (-node.kind, node.path))  # arrays first
     for node in updated:
         if node.id in log.updated_arrays or node.id in log.updated_groups:
@@ -161,12 +160,11 @@ def _metadata(ours: NodeChanges, log: TransactionLog) -> Iterator[tuple[NodeId |
             yield node.id, Conflict(kind, str(node.path))
 
 
-def _chunks(
+def _find_chunks(
     base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     log = theirs.log
-    # Arrays that this transaction created are not in the base, and nobody else can have touched
-    # them.
+    # Arrays that this transaction created are not in the base and cannot conflict.
     changed = {node_id for node_id, columns in changes.chunks.items() if columns}
     paths = {
         node_id: str(base.by_id[node_id].path)
@@ -180,9 +178,9 @@ def _chunks(
     updated = [node_id for node_id in ordered if node_id in log.updated_arrays]
     for node_id in updated:
         yield node_id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, paths[node_id])
-    for regridded, conflict in _regridded(base, changes, theirs):
-        if regridded not in updated:  # it was told
-            yield regridded, conflict
+    for array_id, conflict in _find_regridded(base, changes, theirs):
+        if array_id not in updated:  # reported above
+            yield array_id, conflict
     for node_id in ordered:
         position = log.updated_chunks.position(node_id)
         if position is None:
@@ -193,18 +191,18 @@ def _chunks(
             mine = changes.chunks[node_id].columns().coords
             rows, _ = find_common_rows(mine, written)
             chunks += mine[rows].tolist()
-        for one in changes.adopted.get(node_id, ()):
-            # Which chunks of its box a manifest has is not known here: all of them, to be safe.
-            box = np.array(one.ref.extents.ranges, np.int64).reshape(-1, 2)
+        for manifest in changes.adopted.get(node_id, ()):
+            # The chunks of an adopted manifest are not known: assume all within its extents.
+            box = np.array(manifest.ref.extents.ranges, np.int64).reshape(-1, 2)
             chunks += written[np.all((box[:, 0] <= written) & (written < box[:, 1]), 1)].tolist()
         if chunks:
             yield node_id, Conflict(ConflictType.ChunkDoubleUpdate, paths[node_id], chunks)
 
 
-def _regridded(
+def _find_regridded(
     base: Tree, changes: ChangeSet, theirs: OtherCommit
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
-    """Find arrays whose grid we change so that chunks they wrote have no place in it."""
+    """Find arrays whose new grid lacks chunks that the other commit wrote."""
     for node in changes.edits.values():
         before = None if node is None else base.by_id.get(node.id)
         if node is None or before is None or not isinstance(node.node_data, ArrayNodeData):
@@ -215,7 +213,7 @@ def _regridded(
         grid = [dimension.num_chunks for dimension in node.node_data.shape]
         written = theirs.log.updated_chunks.matrix(position)
         outside = written[~overlay.is_inside(written, grid)].tolist()
-        # What they only deleted goes either way.
+        # Chunks that the other commit deleted do not conflict.
         if has_different_chunk_grid(before, node) or any(
             theirs.get_payload(before.path, tuple(indices)) is not None for indices in outside
         ):
@@ -223,7 +221,7 @@ def _regridded(
             yield node.id, Conflict(kind, str(node.path))
 
 
-def _deletions(
+def _find_deletions(
     deleted: dict[NodeId, NodeSnapshot], log: TransactionLog
 ) -> Iterator[tuple[NodeId | None, Conflict]]:
     ordered = sorted(deleted.values(), key=lambda node: node.path)
@@ -241,7 +239,7 @@ def _touches_nodes(log: TransactionLog) -> bool:
     return bool(log.new_groups or log.new_arrays or log.deleted_groups or log.deleted_arrays)
 
 
-def _replayed(
+def _replay(
     base: Tree, changes: ChangeSet, tree: Tree, dropped: dict[NodeId, Conflict]
 ) -> ChangeSet:
     ours = compare_nodes(base, changes)
@@ -250,11 +248,11 @@ def _replayed(
     for path, node in changes.edits.items():
         if node is None:
             there, was = tree.get(path), base.get(path)
-            # What we deleted may be gone already, and something else may be at its path by now.
+            # The node may be deleted already, and its path reused.
             if there is not None and was is not None and there.id == was.id:
                 edits[path] = None
         elif node.id in ours.before and node.id not in updated:
-            # It only moved: what they did to it stays.
+            # It only moved: changes of the other commit are kept.
             there = tree.by_id.get(node.id)
             edits[path] = node if there is None else replace(there, path=path)
         else:

@@ -1,4 +1,4 @@
-"""New coordinates for the chunks of an array. Pure: references in, changes of references out."""
+"""Moving the chunks of an array to other coordinates. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Mapping = Callable[[Iterable[int]], Iterable[int] | None]
+    IndexMapping = Callable[[Iterable[int]], Iterable[int] | None]
 
 
 def shift_refs(
     refs: ArrayManifest, grid: tuple[int, ...], chunk_offset: Sequence[int]
 ) -> ArrayManifest:
-    """Move all chunks by an offset; what leaves the grid is dropped, what is vacated deleted."""
+    """Return the changes that shift all chunks by an offset, dropping those that leave the grid."""
     if len(chunk_offset) != len(grid):
         raise InvalidInputError(
             f"an array of {len(grid)} dimensions cannot be shifted by {list(chunk_offset)}",
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         )
-    # Further than the grid is long is as good as out of it, and no sum overflows.
+    # Clipped to the grid, so that no sum overflows.
     pairs = zip(chunk_offset, grid, strict=True)
-    offset = np.array([max(-count, min(one, count)) for one, count in pairs], np.int64)
+    offset = np.array([max(-count, min(shift, count)) for shift, count in pairs], np.int64)
     moved = refs.coords.astype(np.int64) + offset.reshape(1, -1)
     fits = np.all((moved >= 0) & (moved < np.array(grid, np.int64)), axis=1)
     rows = np.flatnonzero(fits)
@@ -40,9 +40,9 @@ def shift_refs(
 
 
 def reindex_refs(
-    refs: ArrayManifest, grid: tuple[int, ...], forward: Mapping, backward: Mapping | None
+    refs: ArrayManifest, grid: tuple[int, ...], forward: IndexMapping, backward: IndexMapping | None
 ) -> ArrayManifest:
-    """Move each chunk to where ``forward`` says; see `Session.reindex_array`."""
+    """Return the changes that move each chunk by ``forward``; see `Session.reindex_array`."""
     present = {tuple(indices): row for row, indices in enumerate(refs.coords.tolist())}
     targets: dict[tuple[int, ...], int] = {}
     for indices, row in present.items():
@@ -62,14 +62,14 @@ def reindex_refs(
 
 
 def parse_coordinates(values: Iterable[object], what: str) -> tuple[int, ...]:
-    """Read chunk coordinates; fractions and texts are none, whatever they could be rounded to."""
+    """Return chunk coordinates as integers; raise for fractions and strings."""
     try:
         if isinstance(values, str | bytes):
             raise TypeError  # noqa: TRY301
         return tuple(map(operator.index, values))  # type: ignore[arg-type]
     except TypeError as error:
         raise InvalidInputError(
-            f"{what} has a whole number for each dimension, and {values!r} has not",
+            f"{what} must have an integer for each dimension, not {values!r}",
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
 

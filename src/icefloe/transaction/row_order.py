@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_ROOM = 2**62
+_MAX_SPAN = 2**62
 
 
 def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
-    """Return for each matrix an integer for each row; they compare as the rows do, across all."""
+    """Return integer keys for the rows of each matrix, comparable across matrices."""
     sizes = [len(matrix) for matrix in matrices]
     filled = [matrix for matrix in matrices if len(matrix)]
     ndim = matrices[0].shape[1] if matrices else 0
@@ -29,8 +29,8 @@ def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.
     keys = [matrix[:, 0].astype(np.int64) for matrix in matrices]
     span = widths[0]
     for axis in range(1, ndim):
-        if span * widths[axis] > _ROOM:
-            # Ranks are as good as the keys themselves, and there are no more than rows.
+        if span * widths[axis] > _MAX_SPAN:
+            # Ranks compare as the keys do, and are smaller than the number of rows.
             distinct, ranks = np.unique(np.concatenate(keys), return_inverse=True)
             keys = np.split(ranks.astype(np.int64), np.cumsum(sizes)[:-1])
             span = len(distinct)
@@ -42,11 +42,11 @@ def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.
 
 
 def find_common_rows(
-    one: NDArray[np.uint32], other: NDArray[np.uint32]
+    left: NDArray[np.uint32], right: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the rows that two matrices without repeated rows share: their places in each."""
-    if one.shape[1] != other.shape[1]:
+    """Return the positions, in each of two matrices of distinct rows, of the rows they share."""
+    if left.shape[1] != right.shape[1]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    keys, other_keys = compute_row_keys([one, other])
-    _, mine, theirs = np.intersect1d(keys, other_keys, assume_unique=True, return_indices=True)
-    return mine, theirs
+    keys, others = compute_row_keys([left, right])
+    _, rows, other_rows = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
+    return rows, other_rows

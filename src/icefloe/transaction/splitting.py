@@ -1,7 +1,7 @@
-"""How the chunk references of an array spread over manifests (seed `000`, Why Multiple Manifests).
+"""Splitting of the chunk references of an array over manifests. Pure.
 
-Pure. A rule of the configuration gives each dimension a size in chunks; together they cut the grid
-into cells, and each cell's references go into one manifest.
+A rule of the configuration gives each dimension a size in chunks. The sizes divide the grid into
+cells, and the references of each cell go into one manifest.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ if TYPE_CHECKING:
     from icefloe.model.node import ArrayNodeData, ManifestExtents
     from icefloe.model.path import Path
 
-WHOLE = 2**32 - 1
+WHOLE_DIMENSION = 2**32 - 1
 
 
-def split_sizes(
+def compute_split_sizes(
     config: ManifestSplittingConfig, path: Path, array: ArrayNodeData
 ) -> tuple[int, ...]:
-    """Say how many chunks a manifest spans along each dimension.
+    """Return the number of chunks that a manifest spans along each dimension.
 
-    Rules are tried in their order; a dimension takes the first size that names it, also from a
-    later rule that matches the array.
+    A dimension takes its size from the first rule that matches the array and the dimension.
     """
     names = array.dimension_names or (None,) * len(array.shape)
     sizes: list[int | None] = [None] * len(array.shape)
@@ -52,18 +51,18 @@ def split_sizes(
             continue
         for axis, name in enumerate(names):
             for dimension in dimensions:
-                if sizes[axis] is None and _names(dimension.condition, axis, name):
+                if sizes[axis] is None and _matches_dimension(dimension.condition, axis, name):
                     sizes[axis] = max(1, dimension.num_chunks)
-    return tuple(WHOLE if size is None else size for size in sizes)
+    return tuple(WHOLE_DIMENSION if size is None else size for size in sizes)
 
 
 def matches(condition: ManifestSplitCondition, path: Path) -> bool:
-    """Whether a rule is about the array at a path."""
+    """Whether a condition holds for the array at a path."""
     match condition:
         case SplitOr(conditions=conditions):
-            return any(matches(one, path) for one in conditions)
+            return any(matches(part, path) for part in conditions)
         case SplitAnd(conditions=conditions):
-            return all(matches(one, path) for one in conditions)
+            return all(matches(part, path) for part in conditions)
         case SplitPathMatches(regex=regex):
             return compile_regex(regex).search(path.value) is not None
         case SplitNameMatches(regex=regex):
@@ -72,15 +71,15 @@ def matches(condition: ManifestSplitCondition, path: Path) -> bool:
             return True
         case _:
             raise InvalidInputError(
-                f"a rule for splitting manifests has an unknown condition: {condition!r}",
+                f"unknown condition in the manifest splitting rules: {condition!r}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
 
 
-def _names(condition: AnySplitDimCondition, axis: int, name: str | None) -> bool:
+def _matches_dimension(condition: AnySplitDimCondition, axis: int, name: str | None) -> bool:
     match condition:
-        case ManifestSplitDimCondition.Axis(axis=wanted):
-            return wanted == axis
+        case ManifestSplitDimCondition.Axis(axis=number):
+            return number == axis
         case ManifestSplitDimCondition.DimensionName(regex=regex):
             return name is not None and compile_regex(regex).search(name) is not None
         case _:
@@ -91,32 +90,31 @@ def _names(condition: AnySplitDimCondition, axis: int, name: str | None) -> bool
 def compile_regex(regex: str) -> re.Pattern[str]:
     """Compile a regular expression of the configuration.
 
-    They come with the repository; paths and names are short, which bounds what one can cost.
+    It is untrusted; its cost is bounded because paths and names are short.
     """
     try:
         return re.compile(regex)
     except re.error as error:
         raise InvalidInputError(
-            f"the configuration has a regular expression that Python cannot read: {regex!r} "
-            f"({error})",
+            f"invalid regular expression in the configuration: {regex!r} ({error})",
             kind=ErrorKind.STORAGE_CONFIG,
         ) from error
 
 
 def find_cells(coords: NDArray[np.uint32], sizes: Sequence[int]) -> NDArray[np.uint32]:
-    """Return for each chunk the place of its cell among the cells: a matrix of the same form."""
+    """Return the cell of each chunk, as a matrix of the same shape."""
     return coords // np.array(sizes, np.uint32)
 
 
 def find_cell_boxes(
     extents: Sequence[ManifestExtents], sizes: Sequence[int], num_chunks: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the cells inside the grid that each of several extents touches: from, to.
+    """Return the first and last cells (exclusive) that each of several extents overlaps.
 
-    Boxes, not lists: a manifest may span more cells than there is memory for.
+    Boxes, not lists: a manifest may span more cells than fit in memory.
     """
     whole = [(0, count) for count in num_chunks]
-    boxes = np.array([one.ranges or whole for one in extents], np.int64)
+    boxes = np.array([box.ranges or whole for box in extents], np.int64)
     boxes = boxes.reshape(len(extents), len(sizes), 2)
     width = np.array(sizes, np.int64)
     counts = -(-np.array(num_chunks, np.int64) // width)

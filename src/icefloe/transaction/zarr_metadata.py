@@ -1,8 +1,7 @@
-"""What a ``zarr.json`` tells a repository: group or array, shape, chunk grid, dimension names.
+"""Parsing of ``zarr.json``: node type, shape, chunk grid and dimension names.
 
-Only that is read. Data types, codecs and attributes are Zarr's business, as long as they are there:
-the document is stored byte for byte, so that whatever a Zarr library writes comes back unchanged.
-Documents that are in a repository already are never looked at again.
+Data types, codecs and attributes are only required to be present. Documents are stored byte for
+byte, so that any Zarr library reads back what it wrote, and are not checked again once stored.
 """
 
 from __future__ import annotations
@@ -19,131 +18,136 @@ if TYPE_CHECKING:
 
 
 def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData:
-    """Read what is stored beside a ``zarr.json``; an array comes without manifests.
+    """Parse a ``zarr.json``; the manifests of an array are empty.
 
     Raises
     ------
     InvalidInputError
-        If it is no metadata of a Zarr version 3 node, of a grid that cannot be stored, or of an
-        array that nothing could be read from.
+        If it is not valid metadata of a Zarr version 3 node, or its grid cannot be stored.
     """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _bad(key, f"it is not JSON ({error})") from error
+        raise _metadata_error(key, f"it is not JSON ({error})") from error
     if not isinstance(document, dict):
-        raise _bad(key, "it is not a JSON object")
+        raise _metadata_error(key, "it is not a JSON object")
     if document.get("zarr_format") != 3:
-        raise _bad(key, f"zarr_format is {document.get('zarr_format')!r}; only 3 can be stored")
+        raise _metadata_error(
+            key, f"zarr_format is {document.get('zarr_format')!r}; only 3 can be stored"
+        )
     match document.get("node_type"):
         case "group":
             return GroupNodeData()
         case "array":
-            return _array(document, key, spec_version)
+            return _parse_array(document, key, spec_version)
         case other:
-            raise _bad(key, f"node_type is {other!r}, neither 'group' nor 'array'")
+            raise _metadata_error(key, f"node_type is {other!r}, neither 'group' nor 'array'")
 
 
 def has_different_chunk_grid(before: NodeSnapshot, after: NodeSnapshot) -> bool:
-    """Whether an array is cut into chunks in another way than before, however long it is.
+    """Whether the chunk grid of an array changed, so that chunk indices have another meaning.
 
-    What a chunk was written for, the same indices need not mean any more then. The documents are
-    compared, because what else is stored of a grid differs from version to version.
+    A changed shape alone does not count. The documents are compared, because the other stored
+    fields of a grid depend on the spec version.
     """
     if before.user_data == after.user_data:
         return False
-    one, other = (json.loads(node.user_data).get("chunk_grid") for node in (before, after))
-    return bool(one != other)
+    old, new = (json.loads(node.user_data).get("chunk_grid") for node in (before, after))
+    return bool(old != new)
 
 
-def _array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeData:
+def _parse_array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeData:
     shape = document.get("shape")
     if not _are_lengths(shape):
-        raise _bad_array(key, f"shape {shape!r} is not a list of lengths")
+        raise _array_error(key, f"shape {shape!r} is not a list of lengths")
     grid = document.get("chunk_grid")
     name = grid.get("name") if isinstance(grid, dict) else grid
     settings = grid.get("configuration") if isinstance(grid, dict) else None
     if not isinstance(settings, dict):
         settings = {}
     if name == "regular":
-        dimensions = _regular(shape, settings.get("chunk_shape"), key)
+        dimensions = _parse_regular(shape, settings.get("chunk_shape"), key)
     elif name == "rectilinear":
         if spec_version == 1:
             raise FormatError(
                 "rectilinear chunk grids need a repository of version 2: create one with "
-                "spec_version=2, or use chunks of one size",
+                "spec_version=2, or use a regular chunk grid",
                 file=key,
                 kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
-        dimensions = _rectilinear(shape, settings.get("chunk_shapes"), key)
+        dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:
-        raise _bad_array(
+        raise _array_error(
             key, f"chunk grid {name!r} is unknown; 'regular' and 'rectilinear' can be stored"
         )
     _require_usable(document, key)
-    return ArrayNodeData(dimensions, _dimension_names(document, len(shape), key), ())
+    return ArrayNodeData(dimensions, _parse_dimension_names(document, len(shape), key), ())
 
 
 def _require_usable(document: dict[str, Any], key: str) -> None:
-    """Refuse an array that no Zarr library opens, or whose chunks would have other keys."""
+    """Raise if no Zarr library could open the array, or its chunk keys are not supported."""
     data_type, codecs = document.get("data_type"), document.get("codecs")
-    if _extension_name(data_type) is None:
-        raise _bad_array(key, f"data_type {data_type!r} is no name, and no object with a name")
+    if _get_extension_name(data_type) is None:
+        raise _array_error(
+            key, f"data_type {data_type!r} is neither a name nor an object with a name"
+        )
     if not isinstance(codecs, list) or not codecs:
-        raise _bad_array(key, f"codecs {codecs!r} is not a list of codecs")
+        raise _array_error(key, f"codecs {codecs!r} is not a list of codecs")
     attributes = document.get("attributes")
     if attributes is not None and not isinstance(attributes, dict):
-        raise _bad_array(key, f"attributes {attributes!r:.80} is not an object")
+        raise _array_error(key, f"attributes {attributes!r:.80} is not an object")
     encoding = document.get("chunk_key_encoding")
     settings = encoding.get("configuration") if isinstance(encoding, dict) else None
     separator = settings.get("separator", "/") if isinstance(settings, dict) else "/"
-    if _extension_name(encoding) != "default" or separator != "/":
-        raise _bad_array(
+    if _get_extension_name(encoding) != "default" or separator != "/":
+        raise _array_error(
             key,
-            f"chunk_key_encoding is {encoding!r}, and only chunks whose keys have the encoding "
-            "'default' with the separator '/' can be stored",
+            f"chunk_key_encoding {encoding!r} is not supported: use 'default' with the separator "
+            "'/'",
         )
 
 
-def _extension_name(value: object) -> str | None:
-    """Return the name of a data type, codec or encoding: it stands alone, or in an object."""
+def _get_extension_name(value: object) -> str | None:
+    """Return the name of an extension: the value itself, or a member of an object."""
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) and name else None
 
 
-def _regular(shape: list[int], chunk_shape: object, key: str) -> tuple[DimensionShape, ...]:
+def _parse_regular(shape: list[int], chunk_shape: object, key: str) -> tuple[DimensionShape, ...]:
     if not _are_lengths(chunk_shape) or len(chunk_shape) != len(shape):
-        raise _bad_array(key, f"chunk_shape {chunk_shape!r} does not fit the shape {shape}")
+        raise _array_error(key, f"chunk_shape {chunk_shape!r} does not fit the shape {shape}")
     dimensions = []
     for length, chunk_length in zip(shape, chunk_shape, strict=True):
         if length and not chunk_length:
-            raise _bad_array(key, f"chunk_shape {chunk_shape} has a chunk of length 0")
+            raise _array_error(key, f"chunk_shape {chunk_shape} has a chunk of length 0")
         dimensions.append(DimensionShape.regular(length, chunk_length))
     _require_grid(dimensions, key)
     return tuple(dimensions)
 
 
-def _rectilinear(shape: list[int], chunk_shapes: object, key: str) -> tuple[DimensionShape, ...]:
+def _parse_rectilinear(
+    shape: list[int], chunk_shapes: object, key: str
+) -> tuple[DimensionShape, ...]:
     if not isinstance(chunk_shapes, list) or len(chunk_shapes) != len(shape):
-        raise _bad_array(key, f"chunk_shapes {chunk_shapes!r} does not fit the shape {shape}")
+        raise _array_error(key, f"chunk_shapes {chunk_shapes!r} does not fit the shape {shape}")
     dimensions = []
     for length, edges in zip(shape, chunk_shapes, strict=True):
         if isinstance(edges, int) and not isinstance(edges, bool) and edges > 0:
             dimensions.append(DimensionShape(length, -(-length // edges)))
             continue
-        runs = [_run(edge) for edge in edges] if isinstance(edges, list) else [None]
+        runs = [_parse_run(edge) for edge in edges] if isinstance(edges, list) else [None]
         known = [run for run in runs if run is not None]
         if len(known) < len(runs):
-            raise _bad_array(key, f"chunk_shapes {edges!r} are not lengths of chunks")
+            raise _array_error(key, f"chunk_shapes {edges!r} are not lengths of chunks")
         if sum(edge * count for edge, count in known) < length:
-            raise _bad_array(key, f"chunk_shapes {edges!r} end before the length {length}")
+            raise _array_error(key, f"chunk_shapes {edges!r} end before the length {length}")
         dimensions.append(DimensionShape(length, sum(count for _, count in known)))
     _require_grid(dimensions, key)
     return tuple(dimensions)
 
 
-def _run(edge: object) -> tuple[int, int] | None:
-    """Read one entry as a length and how often it comes: it is that pair, or the length alone."""
+def _parse_run(edge: object) -> tuple[int, int] | None:
+    """Parse a run of chunks: a length, or a pair of length and count."""
     pair = edge if isinstance(edge, list) else [edge, 1]
     return (pair[0], pair[1]) if len(pair) == 2 and _are_lengths(pair) else None
 
@@ -151,14 +155,14 @@ def _run(edge: object) -> tuple[int, int] | None:
 def _require_grid(dimensions: list[DimensionShape], key: str) -> None:
     for axis, dimension in enumerate(dimensions):
         if dimension.num_chunks > MAX_U32:
-            raise _bad_array(
+            raise _array_error(
                 key,
-                f"dimension {axis} has {dimension.num_chunks} chunks, more than the format can "
-                "number: use larger chunks or shards",
+                f"dimension {axis} has {dimension.num_chunks} chunks, more than the format allows: "
+                "use larger chunks or shards",
             )
 
 
-def _dimension_names(
+def _parse_dimension_names(
     document: dict[str, Any], ndim: int, key: str
 ) -> tuple[str | None, ...] | None:
     names = document.get("dimension_names")
@@ -169,7 +173,7 @@ def _dimension_names(
         or len(names) != ndim
         or not all(name is None or isinstance(name, str) for name in names)
     ):
-        raise _bad_array(key, f"dimension_names {names!r} are not {ndim} names")
+        raise _array_error(key, f"dimension_names {names!r} are not {ndim} names")
     return tuple(names)
 
 
@@ -179,11 +183,11 @@ def _are_lengths(value: object) -> TypeGuard[list[int]]:
     )
 
 
-def _bad(key: str, problem: str) -> InvalidInputError:
+def _metadata_error(key: str, problem: str) -> InvalidInputError:
     return InvalidInputError(f"{key}: {problem}; nothing was stored", kind=ErrorKind.BAD_METADATA)
 
 
-def _bad_array(key: str, problem: str) -> InvalidInputError:
+def _array_error(key: str, problem: str) -> InvalidInputError:
     return InvalidInputError(
         f"{key}: {problem}; nothing was stored", kind=ErrorKind.INVALID_ARRAY_METADATA
     )

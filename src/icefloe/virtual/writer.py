@@ -8,7 +8,6 @@ references are not appended again.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,8 +39,6 @@ from icefloe.virtual.stored_group import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from icefloe.model.path import Path
@@ -89,7 +86,7 @@ def write(
         )
     if validate_containers:
         _require_containers(session, dataset)
-    with _all_or_nothing(session):
+    with session.transaction.rollback_on_error():
         for above in reversed([*base.ancestors()]):
             if session.transaction.get_node(above) is None:
                 session.transaction.set_metadata(above, _encode_group({}))
@@ -178,7 +175,7 @@ def append(
     if if_present == "check":
         raise_disagreements(changed, what)
     replaced = {disagreement.variable for disagreement in changed}
-    with _all_or_nothing(session):
+    with session.transaction.rollback_on_error():
         for path, placement in placements.items():
             if placement.added or path in replaced:
                 where, array = node_path(base, path), dataset.arrays[path]
@@ -235,17 +232,6 @@ def _require_containers(session: Session, dataset: VirtualDataset) -> None:
         except InvalidInputError as error:
             more = f" (and {len(uncovered) - 1} more files)" if len(uncovered) > 1 else ""
             raise InvalidInputError(f"{path}: {error.message}{more}", kind=error.kind) from error
-
-
-@contextmanager
-def _all_or_nothing(session: Session) -> Iterator[None]:
-    transaction = session.transaction
-    before = transaction.changes.copy()
-    try:
-        yield
-    except BaseException:
-        transaction.replace_base(transaction.base_id, before)
-        raise
 
 
 def _encode_group(attributes: dict[str, Any]) -> bytes:

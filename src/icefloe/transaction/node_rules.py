@@ -1,0 +1,88 @@
+"""Rules for the paths of nodes: what a new or moved node may be called, and where it may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from icefloe.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    SessionStateError,
+)
+from icefloe.model.node import NodeKind
+from icefloe.model.zarr_keys import METADATA_NAME
+
+if TYPE_CHECKING:
+    from icefloe.model.node import NodeSnapshot
+    from icefloe.model.path import Path
+
+_MAX_NAMES: Final = 5
+
+
+class Hierarchy(Protocol):
+    """The nodes of a repository, as a transaction sees them."""
+
+    def get_node(self, path: Path) -> NodeSnapshot | None:
+        """Return the node at a path."""
+
+    def list_children(self, path: Path) -> set[str]:
+        """Return the names directly below a path."""
+
+
+def require_place(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
+    """Raise if a new node would be inside an array, an array around nodes, or named as a key."""
+    _require_name(path)
+    for above in path.ancestors():
+        node = nodes.get_node(above)
+        if node is not None and node.kind is NodeKind.ARRAY:
+            raise InvalidInputError(
+                f"{path} would be inside the array {above}", kind=ErrorKind.NOT_A_GROUP
+            )
+    if is_array and nodes.list_children(path):
+        raise InvalidInputError(
+            f"{path} cannot be an array: there are nodes below it", kind=ErrorKind.NOT_A_GROUP
+        )
+
+
+def require_move(nodes: Hierarchy, source: Path, target: Path) -> None:
+    """Raise if the node at ``source`` cannot move to ``target``."""
+    problem = f"{source} cannot move to {target}"
+    if target == source or target.is_below(source):
+        raise SessionStateError(
+            f"{problem}, which is itself or below it", kind=ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT
+        )
+    if nodes.get_node(target) is not None or nodes.list_children(target):
+        raise AlreadyExistsError(
+            f"{problem}: the path is in use; delete it first", kind=ErrorKind.MOVE_WONT_OVERWRITE
+        )
+    _require_name(target)
+    above = target.parent
+    parent = None if above is None else nodes.get_node(above)
+    if parent is None:
+        raise SessionStateError(
+            f"{problem}: there is no group {above}; create it first",
+            kind=ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
+        )
+    if parent.kind is not NodeKind.GROUP:
+        raise SessionStateError(
+            f"{problem}: {above} is an array", kind=ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP
+        )
+
+
+def describe_nearest(nodes: Hierarchy, path: Path) -> str:
+    """Describe the content of the nearest existing group above a path, for an error."""
+    above = next((path for path in path.ancestors() if nodes.get_node(path) is not None), None)
+    names = sorted(nodes.list_children(above)) if above is not None else []
+    more = ", …" if len(names) > _MAX_NAMES else ""
+    return f"{above or 'it'} has {', '.join(names[:_MAX_NAMES]) or 'nothing in it'}{more}"
+
+
+def _require_name(path: Path) -> None:
+    """Raise if a path contains the key of a group's metadata: listings would be ambiguous."""
+    if METADATA_NAME in path.segments:
+        raise InvalidInputError(
+            f"{path} cannot be the path of a node: {METADATA_NAME} is the metadata of the group "
+            "above it; choose another name",
+            kind=ErrorKind.INVALID_PATH,
+        )
