@@ -11,18 +11,8 @@ from icefloe.assets.cache import Cache
 from icefloe.assets.chunk_reader import ChunkReader
 from icefloe.errors import ErrorKind, FormatError, StorageError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
-from icefloe.format.keys import (
-    chunk_key,
-    manifest_key,
-    snapshot_key,
-    transaction_log_key,
-)
-from icefloe.format.manifest import (
-    encode_manifest,
-    open_manifest,
-    read_manifest,
-    read_manifest_id,
-)
+from icefloe.format.keys import chunk_key, manifest_key, snapshot_key, transaction_log_key
+from icefloe.format.manifest import encode_manifest, open_manifest, read_manifest, read_manifest_id
 from icefloe.format.manifest_edit import edit_manifest
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log

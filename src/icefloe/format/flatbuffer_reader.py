@@ -283,8 +283,7 @@ class Tables:
         )
         if align > 4:
             self._require(
-                (start & (align - 1) == 0) | (counts == 0),
-                f"has its field {field.name} misaligned",
+                (start & (align - 1) == 0) | (counts == 0), f"has its field {field.name} misaligned"
             )
         return Spans(start, counts)
 

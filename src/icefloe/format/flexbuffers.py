@@ -368,7 +368,4 @@ def _encode(text: str) -> bytes:
 
 
 def _unfit(what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"metadata must be JSON, without {what}",
-        kind=ErrorKind.BAD_METADATA,
-    )
+    return InvalidInputError(f"metadata must be JSON, without {what}", kind=ErrorKind.BAD_METADATA)

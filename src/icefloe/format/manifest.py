@@ -24,13 +24,7 @@ from icefloe.format.chunk_indices import (
 )
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
-from icefloe.format.flatbuffer_writer import (
-    LateRecords,
-    Layout,
-    Records,
-    Runs,
-    compute_blob_sizes,
-)
+from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records, Runs, compute_blob_sizes
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.columns import constant
@@ -246,11 +240,7 @@ def encode_manifest(
         compressed = location_compression.compress(payloads.locations)
 
     table = schema.Manifest
-    columns = [
-        table.ID,
-        table.ARRAYS,
-        table.COMPRESSION_ALGORITHM,
-    ]
+    columns = [table.ID, table.ARRAYS, table.COMPRESSION_ALGORITHM]
     if compressed is not None:
         columns.append(table.LOCATION_DICTIONARY)
     root = layout.records(1, columns)

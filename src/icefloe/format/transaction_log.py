@@ -115,13 +115,7 @@ def encode_transaction_log(
     layout = Layout(f"transaction log {log.id} with {len(log.updated_chunks)} updated chunks")
     table = schema.TransactionLog
     root = layout.records(
-        1,
-        [
-            table.ID,
-            *_NODE_SETS.values(),
-            table.UPDATED_CHUNKS,
-            table.MOVED_NODES,
-        ],
+        1, [table.ID, *_NODE_SETS.values(), table.UPDATED_CHUNKS, table.MOVED_NODES]
     )
     root.fill(table.ID, np.frombuffer(log.id.raw, np.uint8))
     for name, field in _NODE_SETS.items():

@@ -46,10 +46,7 @@ class _WithOptions(PersistedValue):
     opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def __init__(
-        self,
-        opts: Mapping[str, str] | None = None,
-        *,
-        unknown: Mapping[str, object] | None = None,
+        self, opts: Mapping[str, str] | None = None, *, unknown: Mapping[str, object] | None = None
     ) -> None:
         object.__setattr__(self, "opts", {} if opts is None else opts)
         object.__setattr__(self, "unknown", {} if unknown is None else unknown)

@@ -18,10 +18,7 @@ _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _PAIRS = [chr(first) + chr(second) for first in _CROCKFORD for second in _CROCKFORD]
 # By size of the id: the number of spare bits, the shift of each ten bits, the length of the text.
-_PLACES = {
-    8: (6, tuple(range(60, -1, -10)), 13),
-    12: (4, tuple(range(90, -1, -10)), 20),
-}
+_PLACES = {8: (6, tuple(range(60, -1, -10)), 13), 12: (4, tuple(range(90, -1, -10)), 20)}
 # Crockford's decoding accepts either case, O as 0, and I and L as 1. All other bytes, including
 # letters of the other alphabet, are mapped to one that the decoder refuses.
 _FROM_CROCKFORD = bytearray(b"!" * 256)

@@ -330,9 +330,7 @@ def merge_codes(
                 *(
                     table.offsets[1:] + before
                     for table, before in zip(
-                        tables,
-                        np.cumsum([0, *(len(table.data) for table in tables)]),
-                        strict=False,
+                        tables, np.cumsum([0, *(len(table.data) for table in tables)]), strict=False
                     )
                 ),
             ]

@@ -295,10 +295,7 @@ AnySplitDim: TypeAlias = ManifestSplitDim | tuple[AnySplitDimCondition, int]
 SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
 
 WHOLE_ARRAYS: Final[SplitSizes] = (
-    (
-        SplitPathMatches(".*"),
-        (ManifestSplitDim(ManifestSplitDimCondition.Any(), 2**32 - 1),),
-    ),
+    (SplitPathMatches(".*"), (ManifestSplitDim(ManifestSplitDimCondition.Any(), 2**32 - 1),)),
 )
 """One manifest per array."""
 

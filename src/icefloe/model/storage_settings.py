@@ -6,14 +6,7 @@ Unset fields take the defaults of the kind of storage, which are those of Icechu
 from dataclasses import dataclass
 from typing import Final
 
-from icefloe.model.config_section import (
-    U32,
-    U64,
-    ConfigSection,
-    Effective,
-    NonZeroU16,
-    NonZeroU64,
-)
+from icefloe.model.config_section import U32, U64, ConfigSection, Effective, NonZeroU16, NonZeroU64
 
 
 @dataclass(slots=True, repr=False)

@@ -261,14 +261,12 @@ def set_status(status: RepoStatus) -> Change:
     """Set the status of the repository: the one change that every status allows."""
     if not isinstance(status, RepoStatus):
         raise InvalidInputError(
-            f"the status must be a RepoStatus, not {status!r}",
-            kind=ErrorKind.STORAGE_CONFIG,
+            f"the status must be a RepoStatus, not {status!r}", kind=ErrorKind.STORAGE_CONFIG
         )
     if status.availability is RepoAvailability.offline:
         # Icechunk would treat it as online and continue to write.
         raise InvalidInputError(
-            "the status offline is not supported yet: use read only",
-            kind=ErrorKind.UNIMPLEMENTED,
+            "the status offline is not supported yet: use read only", kind=ErrorKind.UNIMPLEMENTED
         )
 
     def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:

@@ -156,8 +156,7 @@ def collect_snapshots(dropped: AbstractSet[SnapshotId], known: AbstractSet[Snaps
             )
         infos = {snapshot.id: snapshot for snapshot in info.snapshots}
         return GCRan(), replace(
-            info,
-            snapshots=_drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped),
+            info, snapshots=_drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped)
         )
 
     return change

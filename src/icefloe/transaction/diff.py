@@ -89,9 +89,7 @@ def diff_across_history(
 
 
 def _add_chunks(
-    diff: Diff,
-    chunks: dict[NodeId, list[NDArray[np.uint32]]],
-    nodes: dict[NodeId, NodeSnapshot],
+    diff: Diff, chunks: dict[NodeId, list[NDArray[np.uint32]]], nodes: dict[NodeId, NodeSnapshot]
 ) -> None:
     for node_id, matrices in chunks.items():
         if node_id not in nodes:

@@ -84,10 +84,7 @@ def _merge(
         seen = _find_node(fork_point, changes.edits, node_id)
         if seen is not None and len(_find_misfits(theirs, seen, node)):
             raise _merge_error(f"the fork wrote chunks of {node.path}, whose grid was changed here")
-        columns[target] = (
-            node,
-            _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict),
-        )
+        columns[target] = (node, _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict))
     # All checks are done: nothing fails from here on.
     for path, edited in edits.items():
         if edited is None:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from icefloe.errors import (
-    AlreadyExistsError,
-    ErrorKind,
-    InvalidInputError,
-    SessionStateError,
-)
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.model.node import NodeKind
 from icefloe.model.zarr_keys import METADATA_NAME
 

@@ -24,11 +24,7 @@ class OpenArray:
     __slots__ = ("changes", "index", "manifests", "node", "num_chunks")
 
     def __init__(
-        self,
-        node: NodeSnapshot,
-        data: ArrayNodeData,
-        base: NodeSnapshot | None,
-        changes: ChangeSet,
+        self, node: NodeSnapshot, data: ArrayNodeData, base: NodeSnapshot | None, changes: ChangeSet
     ) -> None:
         self.node = node
         self.changes = changes

@@ -190,8 +190,7 @@ class Transaction:
             elif type(present.node_data) is not type(parsed):
                 kind = "an array" if present.kind is NodeKind.ARRAY else "a group"
                 raise AlreadyExistsError(
-                    f"{path} is already {kind}: delete it first",
-                    kind=ErrorKind.NODE_ALREADY_EXISTS,
+                    f"{path} is already {kind}: delete it first", kind=ErrorKind.NODE_ALREADY_EXISTS
                 )
             elif present.user_data != data:
                 self._edit(path, replace(present, user_data=data, node_data=parsed))
