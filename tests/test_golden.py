@@ -80,17 +80,19 @@ def test_nodes_and_chunks(golden: Golden, assets: Assets) -> None:
     for name, expected_nodes in golden.expected["snapshots"].items():
         snapshot = assets.fetch_snapshot(SnapshotId.parse(name))
         assert {
-            str(node.path): _described(assets, snapshot, node) for node in snapshot.nodes
+            str(node.path): _describe(assets, snapshot, node) for node in snapshot.nodes
         } == expected_nodes
 
 
-def _described(assets: Assets, snapshot: Snapshot, node: NodeSnapshot) -> dict[str, Any]:
+def _describe(assets: Assets, snapshot: Snapshot, node: NodeSnapshot) -> dict[str, Any]:
     metadata = json.loads(node.user_data)
     described = {"type": node.kind.name.lower(), "attributes": metadata.get("attributes", {})}
     if described["type"] == "group":
         return described
     every_payload = [payload for _, payload in payloads(assets, node)]
-    locations = {one.location for one in every_payload if isinstance(one, VirtualChunkRef)}
+    locations = {
+        payload.location for payload in every_payload if isinstance(payload, VirtualChunkRef)
+    }
     described |= {
         "shape": metadata["shape"],
         "dtype": metadata["data_type"],
@@ -123,7 +125,7 @@ def test_shapes_agree_with_zarr_metadata(golden: Golden, assets: Assets) -> None
             chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"]
             names = metadata.get("dimension_names")
             data = node.node_data
-            assert [(one.array_length, one.num_chunks) for one in data.shape] == [  # type: ignore[union-attr]
+            assert [(dimension.array_length, dimension.num_chunks) for dimension in data.shape] == [  # type: ignore[union-attr]
                 (length, -(-length // chunk))
                 for length, chunk in zip(metadata["shape"], chunks, strict=True)
             ]
@@ -209,11 +211,11 @@ def _difference(refs: Refs, assets: Assets, first: SnapshotId, last: SnapshotId)
     for snapshot_id in [first, *reversed(between)]:
         for node in assets.fetch_snapshot(snapshot_id).nodes:
             paths[node.id] = str(node.path)
-    for log in (assets.fetch_transaction_log(one) for one in reversed(between)):
+    for log in map(assets.fetch_transaction_log, reversed(between)):
         for kind in ("new", "deleted", "updated"):
             for what in ("groups", "arrays"):
                 ids = getattr(log, f"{kind}_{what}")
-                sets.setdefault(f"{kind}_{what}", set()).update(paths[one] for one in ids)
+                sets.setdefault(f"{kind}_{what}", set()).update(paths[node_id] for node_id in ids)
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             rows = map(tuple, log.updated_chunks.matrix(position).tolist())
             chunks.setdefault(paths[node_id], set()).update(rows)

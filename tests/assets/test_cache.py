@@ -40,7 +40,7 @@ def test_bounded_and_last_used(max_bytes: int, asked: list[tuple[int, int]]) -> 
             while sum(map(len, model.values())) > max_bytes:
                 del model[next(iter(model))]
         assert cache.nbytes == sum(map(len, model.values())) <= max_bytes
-        assert {one for one in range(7) if one in cache} == set(model)
+        assert {key for key in range(7) if key in cache} == set(model)
 
 
 def test_put_keeps_what_is_there() -> None:
@@ -56,7 +56,7 @@ def test_put_keeps_what_is_there() -> None:
 
 @pytest.mark.parametrize("max_bytes", [100, 0], ids=["kept", "too large to be kept"])
 def test_one_loads_for_all(max_bytes: int) -> None:
-    """Many threads that ask for one thing at a time cause one load, and all get its value."""
+    """Concurrent callers share one load and get its value."""
     cache: Cache[str, bytes] = Cache(max_bytes, len)
     loads = []
     everybody_asks = threading.Barrier(8)
@@ -98,7 +98,7 @@ def test_others_do_not_wait() -> None:
 
 
 def test_failures_are_not_kept() -> None:
-    """Whoever waits for a load that fails gets its error; whoever comes later loads anew."""
+    """Callers that wait for a failing load get its error; later callers load again."""
     cache: Cache[str, bytes] = Cache(100, len)
     started, go = threading.Event(), threading.Event()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """A place of a repository, as another process is told of it."""
+    """The location of a repository, as passed to another process."""
 
     name: str
     storage: Storage

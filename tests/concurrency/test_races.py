@@ -41,13 +41,13 @@ def race(place: Place, *racers: Racers) -> list[str]:
             stack.enter_context(
                 subprocess.Popen(
                     [
-                        one.python,
+                        racer.python,
                         SCRIPT,
-                        one.library,
+                        racer.library,
                         place.name,
-                        ",".join(map(str, one.numbers)),
-                        str(one.commits),
-                        one.solver,
+                        ",".join(map(str, racer.numbers)),
+                        str(racer.commits),
+                        racer.solver,
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def race(place: Place, *racers: Racers) -> list[str]:
                     text=True,
                 )
             )
-            for one in racers
+            for racer in racers
         ]
         for process in running:
             assert process.stdout is not None
@@ -108,7 +108,7 @@ def test_disjoint_chunks(place: Place, spec_version: int, solver: str) -> None:
 
 
 def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
-    """Who writes a chunk that somebody else wrote meanwhile is refused, and leaves no trace."""
+    """A write of a chunk that another writer wrote meanwhile is refused, without a trace."""
     prepare(place, spec_version)
     reported = race(place, Racers(range(4), 2, "contest"))
     winners = [line for line in reported if line != "lost"]

@@ -583,7 +583,7 @@ def test_characters_cut_between_strings() -> None:
 # --- order, and values that contradict each other
 
 
-def swapped(items: list[Any]) -> list[Any]:
+def swap_bytes(items: list[Any]) -> list[Any]:
     return [items[1], items[0], *items[2:]]
 
 
@@ -591,7 +591,7 @@ def twice(items: list[Any]) -> list[Any]:
     return [items[0], items[0], *items[1:]]
 
 
-@pytest.mark.parametrize("change", [swapped, twice])
+@pytest.mark.parametrize("change", [swap_bytes, twice])
 @pytest.mark.parametrize(
     "kind, name, reason",
     [
@@ -617,7 +617,7 @@ def test_unsorted_vectors(
 
 
 @pytest.mark.parametrize(
-    "refs", [swapped([native(0), virtual(1), native(2)]), [native(0), virtual(1), native(1)]]
+    "refs", [swap_bytes([native(0), virtual(1), native(2)]), [native(0), virtual(1), native(1)]]
 )
 def test_unsorted_references(refs: list[Any]) -> None:
     """The references of an array ascend by index."""
@@ -831,7 +831,7 @@ def test_a_version_that_the_content_belies(kind: Kind, reason: str) -> None:
 
 
 def test_manifest_files_of_version_2_in_a_file_of_version_1() -> None:
-    """The list of manifests would look empty to whoever believes the header."""
+    """The list of manifests would look empty to a reader that trusts the header."""
     made = draft(SNAPSHOT, nodes=[])
     with pytest.raises(FormatError, match="claims version 1 and has a list of manifests"):
         SNAPSHOT.decode(wrap(bytes(made.body), SNAPSHOT.file_type, 1), FILE)

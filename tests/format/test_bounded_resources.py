@@ -1,6 +1,6 @@
 """Hostile files cost no more than honest ones: memory and time are bounded by the bytes at hand.
 
-The files here are valid flatbuffers but for one thing: they name the same bytes many times over,
+The files here are valid flatbuffers except that they refer to the same bytes many times,
 or claim more than they have. `peak` measures what Python and numpy allocate on the way.
 """
 

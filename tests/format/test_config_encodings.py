@@ -632,7 +632,7 @@ def through_the_reference(storage: icechunk.Storage, path: Path, data: bytes) ->
     return config_yaml.loads(file.read_bytes())
 
 
-def known_to_reference(config: RepositoryConfig) -> RepositoryConfig:
+def drop_unknown(config: RepositoryConfig) -> RepositoryConfig:
     """Leave out what the installed icechunk has no field for; add what it writes by itself."""
     if not REFERENCE_IS_1:
         return DEFAULT_BY_2_3.merge(dataclasses.replace(config, packing=None))
@@ -686,14 +686,14 @@ def test_icechunk_reads_every_field_that_is_written(tmp_path: Path) -> None:
     storage = reference_repository(tmp_path)
     config = readable_by_reference(FULL)
     back = through_the_reference(storage, tmp_path, config_yaml.dumps(config))
-    assert back == known_to_reference(config)
+    assert back == drop_unknown(config)
 
 
 REFERENCE_CONFIGS = (
     Configs(unknown=st.just({}), headers=False)
     .section(RepositoryConfig)
     # Settings of a real object store make icechunk's local file system refuse every write, and
-    # with no requests allowed at once it waits for ever.
+    # with zero concurrent requests it blocks forever.
     .map(
         lambda config: dataclasses.replace(
             config,
@@ -711,7 +711,7 @@ def test_icechunk_reads_any_configuration_that_is_written(tmp_path: Path) -> Non
     @settings(parent=slowly, max_examples=60)
     def check(config: RepositoryConfig) -> None:
         back = through_the_reference(storage, tmp_path, config_yaml.dumps(config))
-        assert back == known_to_reference(config)
+        assert back == drop_unknown(config)
 
     check()
 

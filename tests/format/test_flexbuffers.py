@@ -134,7 +134,7 @@ def test_what_is_not_json_is_refused(value: Any) -> None:
     assert error.value.kind is ErrorKind.BAD_METADATA
 
 
-def nested(depth: int) -> Any:
+def nest(depth: int) -> Any:
     value: Any = []
     for _ in range(depth - 1):
         value = [value]
@@ -142,11 +142,11 @@ def nested(depth: int) -> Any:
 
 
 def test_the_depth_limit_is_the_same_for_reading_and_writing() -> None:
-    deepest = nested(flexbuffers.MAX_DEPTH)
+    deepest = nest(flexbuffers.MAX_DEPTH)
     assert flexbuffers.loads(flexbuffers.dumps(deepest), file="f") == deepest
     with pytest.raises(InvalidInputError):
-        flexbuffers.dumps(nested(flexbuffers.MAX_DEPTH + 1))
-    data = bytes(library.Dumps(nested(flexbuffers.MAX_DEPTH + 1)))
+        flexbuffers.dumps(nest(flexbuffers.MAX_DEPTH + 1))
+    data = bytes(library.Dumps(nest(flexbuffers.MAX_DEPTH + 1)))
     with pytest.raises(FormatError, match="more than 100 deep"):
         flexbuffers.loads(data, file="f")
 

@@ -81,7 +81,7 @@ def test_repo_infos(repo: RepoInfo, style: Style) -> None:
     assert decode(REPO_INFO, repo_tree(repo), style) == repo
 
 
-def mixed_manifest() -> Manifest:
+def make_mixed_manifest() -> Manifest:
     payloads: list[ChunkPayload] = [
         ChunkRef(ChunkId(bytes(range(12))), 1, 2),
         InlineChunk(b"inline"),
@@ -95,7 +95,7 @@ def mixed_manifest() -> Manifest:
 
 def test_plain_and_compressed_locations_in_one_file() -> None:
     """The format lets a writer compress some locations and not others."""
-    manifest = mixed_manifest()
+    manifest = make_mixed_manifest()
     tree = manifest_tree(manifest, b"a dictionary: s3://bucket/")
     plain = manifest_tree(manifest)
     tree["arrays"][0]["refs"][2] = plain["arrays"][0]["refs"][2]
@@ -104,7 +104,7 @@ def test_plain_and_compressed_locations_in_one_file() -> None:
 
 def test_locations_are_compressed_unless_a_manifest_says_otherwise() -> None:
     """``compression_algorithm`` is 1 where it is absent; 0 with compressed ones is refused."""
-    manifest = mixed_manifest()
+    manifest = make_mixed_manifest()
     tree = manifest_tree(manifest, b"a dictionary: s3://bucket/")
     del tree["compression_algorithm"]
     assert decode(MANIFEST, tree, Style()) == manifest
@@ -115,7 +115,7 @@ def test_locations_are_compressed_unless_a_manifest_says_otherwise() -> None:
 
 def test_a_checksum_on_a_chunk_of_our_own_is_ignored() -> None:
     """Only virtual chunks have checksums; elsewhere one is a field without meaning."""
-    manifest = mixed_manifest()
+    manifest = make_mixed_manifest()
     tree = manifest_tree(manifest)
     for ref in tree["arrays"][0]["refs"][:2]:
         ref["checksum_etag"] = "etag"
@@ -125,7 +125,7 @@ def test_a_checksum_on_a_chunk_of_our_own_is_ignored() -> None:
 
 def test_frames_without_their_size() -> None:
     """Writers that stream leave the size of the content out of the zstd frame."""
-    manifest = mixed_manifest()
+    manifest = make_mixed_manifest()
     data = wrap(build(manifest_tree(manifest), "Manifest"), MANIFEST.file_type, content_size=False)
     assert zstandard.frame_content_size(data[39:]) == -1
     assert MANIFEST.decode(data, "a file") == manifest

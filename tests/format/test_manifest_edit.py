@@ -1,4 +1,4 @@
-"""Editing a manifest's file gives what making it anew would, or is declined."""
+"""Editing a manifest file gives the same manifest as rewriting it, or is declined."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_edits(
     spec_version: int,
     ndim: int,
 ) -> None:
-    """Any references of any kind are replaced by others, again and again, whoever wrote the file.
+    """Any references are replaced by others, repeatedly, in files of any writer.
 
     The official library finds everything where it should be in what comes out.
     """
@@ -116,14 +116,14 @@ EVEN = natives(*range(0, 2 * ROWS, 2))
     ids=["missing", "one of two missing", "behind all", "too many"],
 )
 def test_declined(changes: dict[int, ChunkPayload]) -> None:
-    """A file is made anew if a reference is not in it, or if there are many."""
+    """A file is rewritten if a reference is not in it, or if there are many."""
     file = encode_manifest(manifest_of(EVEN), spec_version=2)
     assert edit(file, manifest_of(natives(2, 4))) is not None
     assert edit(file, manifest_of(changes)) is None
 
 
 def test_other_arrays_are_declined() -> None:
-    """A file of another array or of several arrays is made anew."""
+    """A file of another array or of several arrays is rewritten."""
     one = manifest_of(EVEN)
     refs = one.array(NODE)
     assert refs is not None
@@ -159,7 +159,7 @@ def test_compressed_locations() -> None:
 
 
 def test_additions_are_bounded() -> None:
-    """However often a file is edited, most of it is in use: then it is made anew."""
+    """A file that was edited often is rewritten, so that most of it is in use."""
     file = fresh = encode_manifest(manifest_of(EVEN), spec_version=2)
     edits = 0
     while (edited := edit(file, manifest_of(natives(2 * ROWS - 2)))) is not None:
@@ -199,7 +199,7 @@ def test_an_id_where_a_pointer_is_is_declined(place: str) -> None:
 
 
 def test_no_room_for_additions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is as large as can be is made anew."""
+    """A file of the maximum size is rewritten."""
     file = encode_manifest(manifest_of(EVEN), spec_version=2)
     monkeypatch.setattr(flatbuffer_writer, "MAX_FLATBUFFER_SIZE", len(body_of(file)) + 50)
     assert edit(file, manifest_of(natives(2))) is None

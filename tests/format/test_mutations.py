@@ -43,7 +43,7 @@ def test_damaged_files_of_the_reference_implementation(path: str) -> None:
 
 
 @st.composite
-def written_files(draw: st.DrawFn) -> bytes:
+def encode_files(draw: st.DrawFn) -> bytes:
     spec_version = draw(st.sampled_from((1, 2)))
     kinds: dict[str, tuple[Kind, st.SearchStrategy[Any]]] = {
         "manifest": (MANIFEST, manifests()),
@@ -55,7 +55,7 @@ def written_files(draw: st.DrawFn) -> bytes:
     return kind.write(draw(values), spec_version)
 
 
-@given(written_files(), st.randoms(use_true_random=False))
+@given(encode_files(), st.randoms(use_true_random=False))
 @settings(max_examples=examples(60, thorough=120), deadline=None)
 def test_damaged_files_of_icefloe(data: bytes, source: random.Random) -> None:
     """Each file that icefloe writes is well before, and taken well after the damage."""

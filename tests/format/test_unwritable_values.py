@@ -135,7 +135,7 @@ def test_a_chunk_grid_too_large_for_version_2() -> None:
     ],
 )
 def test_repo_infos(changes: Mapping[str, Any], error: type[IcefloeError], reason: str) -> None:
-    """A repository info that nobody could read is not written."""
+    """An unreadable repository info is not written."""
     with pytest.raises(error, match=reason):
         REPO_INFO.write(replace(REPO_VALUE, **changes), 2)
 

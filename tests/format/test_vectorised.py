@@ -81,7 +81,7 @@ def virtual(rows: int, *, distinct: int) -> ChunkPayloads:
     return ChunkPayloads.virtual(codes, locations, numbers * 100, numbers + 1)
 
 
-def mixed(rows: int) -> ChunkPayloads:
+def make_mixed(rows: int) -> ChunkPayloads:
     """Rows that are native, virtual and inline by turns, with locations that go back and forth."""
     kinds = np.array([ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE], np.uint8)
     kind = np.resize(kinds, rows)
@@ -109,7 +109,7 @@ def mixed(rows: int) -> ChunkPayloads:
 PAYLOADS: dict[str, Callable[[int], ChunkPayloads]] = {
     "one location for a hundred rows": lambda rows: virtual(rows, distinct=rows // 100),
     "one location for each row": lambda rows: virtual(rows, distinct=rows),
-    "mixed": mixed,
+    "mixed": make_mixed,
 }
 COMPRESSION = LocationCompression()
 

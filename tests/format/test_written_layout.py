@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VERSIONS = st.sampled_from((1, 2))
 
 
-def written(kind: Kind, data: bytes, spec_version: int = 2) -> Tree:
+def encode_value(kind: Kind, data: bytes, spec_version: int = 2) -> Tree:
     """Check the envelope and walk the flatbuffer."""
     assert data[:12] == bytes.fromhex("494345F09FA78A4348554E4B")
     assert data[12:36] == f"icefloe-{__version__}".encode().ljust(24)
@@ -45,7 +45,7 @@ def written(kind: Kind, data: bytes, spec_version: int = 2) -> Tree:
 def test_manifests(manifest: Manifest, spec_version: int) -> None:
     """Arrays by node id, references by index; the algorithm 0 is written, as it is no default."""
     data = MANIFEST.write(manifest, spec_version)
-    tree = written(MANIFEST, data, spec_version)
+    tree = encode_value(MANIFEST, data, spec_version)
     assert tree == manifest_tree(manifest)
     node_ids = [array["node_id"] for array in tree["arrays"]]
     assert node_ids == sorted(set(node_ids))
@@ -62,7 +62,7 @@ def test_compressed_locations(manifest: Manifest) -> None:
     data = MANIFEST.encode(
         manifest, spec_version=2, location_compression=LocationCompression(min_locations=1)
     )
-    tree = written(MANIFEST, data)
+    tree = encode_value(MANIFEST, data)
     dictionary = tree.pop("location_dictionary", None)
     assert tree["compression_algorithm"] == (dictionary is not None)
     if dictionary is not None:
@@ -83,7 +83,7 @@ def test_compressed_locations(manifest: Manifest) -> None:
 def test_snapshots(data: st.DataObject, spec_version: int) -> None:
     """Nodes by the bytes of their path, metadata by name, manifest files by id; by version."""
     snapshot = data.draw(snapshots(spec_version))
-    tree = written(SNAPSHOT, SNAPSHOT.write(snapshot, spec_version), spec_version)
+    tree = encode_value(SNAPSHOT, SNAPSHOT.write(snapshot, spec_version), spec_version)
     assert tree == snapshot_tree(snapshot, spec_version)
     paths = [node["path"].encode() for node in tree["nodes"]]
     assert paths == sorted(paths)
@@ -93,7 +93,7 @@ def test_snapshots(data: st.DataObject, spec_version: int) -> None:
 @settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_transaction_logs(log: TransactionLog, spec_version: int) -> None:
     """Ids and indices ascend, moves are in the order of their destinations."""
-    tree = written(TRANSACTION_LOG, TRANSACTION_LOG.write(log, spec_version), spec_version)
+    tree = encode_value(TRANSACTION_LOG, TRANSACTION_LOG.write(log, spec_version), spec_version)
     assert tree == transaction_log_tree(log)
 
 
@@ -101,5 +101,5 @@ def test_transaction_logs(log: TransactionLog, spec_version: int) -> None:
 @settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_repo_infos(repo: RepoInfo) -> None:
     """Refs by name, snapshots by id, flags ascending, empty lists of pruned logs left out."""
-    tree = written(REPO_INFO, REPO_INFO.write(repo, 2))
+    tree = encode_value(REPO_INFO, REPO_INFO.write(repo, 2))
     assert tree == repo_tree(repo)

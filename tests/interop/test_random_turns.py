@@ -88,7 +88,7 @@ def play(setting: Setting, script: list[tuple[str, dict[str, Any]]]) -> None:
                 )
 
 
-# Each example is a repository; what they find is found again, whoever runs them.
+# Each example is a repository; failures are reproducible.
 bounded = settings(
     max_examples=5,
     deadline=None,

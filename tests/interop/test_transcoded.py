@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def transcode(golden: Golden, target: Path) -> None:
-    """Write the repository anew with icefloe; chunks are copied as they are."""
+    """Rewrite the repository with icefloe; chunks are copied unchanged."""
     sizes: dict[str, int] = {}
     for path in golden.files():  # manifests come before the snapshots that record their sizes
         key = path.relative_to(golden.repository).as_posix()
@@ -40,7 +40,9 @@ def _transcode_file(data: bytes, key: str, sizes: dict[str, int]) -> bytes:
     match folder.partition("/")[0]:
         case "snapshots":
             snapshot = decode_snapshot(data, key)
-            files = [replace(one, size_bytes=sizes[str(one.id)]) for one in snapshot.manifest_files]
+            files = [
+                replace(info, size_bytes=sizes[str(info.id)]) for info in snapshot.manifest_files
+            ]
             snapshot = replace(snapshot, manifest_files=tuple(files))
             return encode_snapshot(snapshot, spec_version=read_header(data, key).spec_version)
         case "manifests":

@@ -28,7 +28,7 @@ DATA = bytes(range(20))
     ],
 )
 def test_resolve(byte_range: ByteRange | None, expected: bytes) -> None:
-    """Each kind of range reads the bytes that seed 000 says."""
+    """Each kind of range reads the bytes that the specification says."""
     bounded = resolve(byte_range, len(DATA))
     assert DATA[bounded.start : bounded.end] == expected
 

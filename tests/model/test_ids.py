@@ -76,7 +76,7 @@ def test_kinds_do_not_mix() -> None:
 @given(st.lists(st.binary(min_size=8, max_size=8)))
 def test_order_is_that_of_bytes(raws: list[bytes]) -> None:
     """Ids sort as their bytes do."""
-    assert [one.raw for one in sorted(map(NodeId, raws))] == sorted(raws)
+    assert [node_id.raw for node_id in sorted(map(NodeId, raws))] == sorted(raws)
 
 
 @pytest.mark.parametrize("kind", KINDS)

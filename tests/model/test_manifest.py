@@ -46,7 +46,7 @@ def test_payloads_round_trip(payloads: list[ChunkPayload]) -> None:
 @given(st.lists(st.lists(payload, max_size=5), max_size=4))
 def test_concatenate(parts: list[list[ChunkPayload]]) -> None:
     """Concatenation keeps every row, merges the tables, and equals columns made at once."""
-    whole = [one for part in parts for one in part]
+    whole = [payload for part in parts for payload in part]
     joined = ChunkPayloads.concatenate([ChunkPayloads.of(part) for part in parts])
     assert list(joined) == whole
     assert joined == ChunkPayloads.of(whole)

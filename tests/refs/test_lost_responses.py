@@ -74,7 +74,7 @@ def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) 
 
     storage.on_update = land_and_go_on
     refs.commit("main", parent, info)
-    history = [one.message for one in refs.fetch_ancestry(refs.fetch_branch("main"))]
+    history = [info.message for info in refs.fetch_ancestry(refs.fetch_branch("main"))]
     assert history == ["theirs", "ours", "Repository initialized"]
 
 
@@ -132,7 +132,7 @@ class TestGeneration2:
         assert refs.fetch_metadata() == {"a": 2}
 
     def test_a_snapshot_that_may_still_land(self, storage: LossyStorage, refs: Refs) -> None:
-        """Nobody can tell, and that is what is said."""
+        """The outcome is unknown, and the error says so."""
         detached = write_snapshot(storage, 2, refs.fetch_branch("main"), "detached")
         storage.on_update = lambda _: None
         with pytest.raises(OutcomeUnknownError):

@@ -150,7 +150,7 @@ def test_history(golden: Golden) -> None:
 
 
 def test_history_from_a_cache(spec_version: int) -> None:
-    """Snapshots that somebody has are not fetched again; version 2 needs none of them."""
+    """Cached snapshots are not fetched again; version 2 needs none of them."""
 
     class Kept(dict[SnapshotId, Snapshot]):
         """Snapshots that are at hand."""
@@ -235,7 +235,7 @@ def test_no_repository() -> None:
 
 
 def test_a_repository_that_is_gone() -> None:
-    """Whoever opened a repository that was deleted since is told so."""
+    """A repository that was deleted after opening raises."""
     storage = MemoryStorage()
     refs = create_refs(storage, spec_version=2)
     storage.delete_many(["repo"])

@@ -57,6 +57,6 @@ def test_everything_but_listing(spec_version: int) -> None:
 
 
 def test_nothing_may_be_read() -> None:
-    """Who may read nothing at all is told so, and not that there is no repository."""
+    """Without permission to read, the error is not that there is no repository."""
     with pytest.raises(PermissionDeniedError, match="repo"):
         icefloe.Repository.open(UnlistableStorage(MemoryStorage()))

@@ -68,7 +68,7 @@ def test_creation(refs: Refs, storage: Storage, spec_version: int) -> None:
 
 @pytest.mark.parametrize("other_version", [1, 2])
 def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> None:
-    """The second creator at one place, of whatever version, is told and changes nothing."""
+    """A second creation, of any version, raises and changes nothing."""
     tip = commit(refs, storage)
     before = {info.key: info.version for info in storage.list()}
     with pytest.raises(AlreadyExistsError, match="open it instead"):
@@ -78,10 +78,10 @@ def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> Non
 
 
 def test_creators_of_both_versions_at_once() -> None:
-    """If creators of both versions race, version 2 exists, and the other is told."""
+    """If creators of both versions race, version 2 exists, and the other raises."""
 
     class Racing(MemoryStorage):
-        """Lets somebody create version 2 right before the branch main is created."""
+        """Creates version 2 right before the branch main is created."""
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
             if key == "refs/branch.main/ref.json":
@@ -166,7 +166,7 @@ def test_a_commit_that_was_looked_at_before(refs: Refs, storage: Storage) -> Non
 
 
 def test_branches(refs: Refs, storage: Storage) -> None:
-    """Branches are created, reset and deleted; each change is seen by whoever opens anew."""
+    """Branches are created, reset and deleted; each change is visible after reopening."""
     first, second = commit(refs, storage), commit(refs, storage)
     refs.create_branch("dev", first)
     assert open_refs(storage).refs.fetch_branches() == {"main": second, "dev": first}
@@ -284,7 +284,7 @@ def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
 
 @pytest.mark.parametrize("name", [None, 5, b"x", ["main"]])
 def test_names_are_text(refs: Refs, storage: Storage, name: Any) -> None:
-    """What is no text names no branch and no tag, and is told so."""
+    """Names of branches and tags must be strings."""
     before = {info.key: info.version for info in storage.list()}
     calls: list[Callable[[], object]] = [
         lambda: refs.fetch_branch(name),
@@ -303,7 +303,7 @@ def test_names_are_text(refs: Refs, storage: Storage, name: Any) -> None:
 
 
 def test_config(refs: Refs, storage: Storage) -> None:
-    """The configuration is replaced only by whoever knows the present one."""
+    """The configuration is replaced only if the present one is known."""
     first = RepositoryConfig(inline_chunk_threshold_bytes=1)
     second = RepositoryConfig(inline_chunk_threshold_bytes=2)
     refs.save_config(first, expected=None)
@@ -316,7 +316,7 @@ def test_config(refs: Refs, storage: Storage) -> None:
 
 
 def test_a_branch_deleted_while_others_list(spec_version: int) -> None:
-    """Whoever lists branches while one is deleted sees the others."""
+    """A listing of branches during a deletion returns the others."""
 
     class Deleting(MemoryStorage):
         """Deletes a branch after it was listed."""
@@ -367,7 +367,11 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     refs.add_snapshot(info)
     assert refs.fetch_branches() == {"main": tip}
     assert refs.fetch_snapshot_info(info.id).message == "detached"
-    assert [one.id for one in refs.fetch_ancestry(info.id)] == [info.id, tip, INITIAL_SNAPSHOT_ID]
+    assert [ancestor.id for ancestor in refs.fetch_ancestry(info.id)] == [
+        info.id,
+        tip,
+        INITIAL_SNAPSHOT_ID,
+    ]
     refs.create_tag("kept", info.id)
     assert open_refs(storage).refs.fetch_tag("kept") == info.id
 
@@ -490,7 +494,7 @@ class TestGeneration2:
         expired, tip = commit(refs, storage), commit(refs, storage)
 
         def expire(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-            kept = [one for one in info.snapshots if one.id not in (expired, tip)]
+            kept = [kept for kept in info.snapshots if kept.id not in (expired, tip)]
             changed = replace(
                 changes.find_snapshot(info, tip),
                 parent_id=INITIAL_SNAPSHOT_ID,
@@ -506,7 +510,7 @@ class TestGeneration2:
         assert found.pruned_ancestor_tx_logs == (expired,)
 
     def test_a_stale_amendment_is_a_conflict(self, storage: Storage) -> None:
-        """Only the tip can be amended: whoever committed since is not undone."""
+        """Only the tip can be amended: newer commits are not undone."""
         refs = self.make(storage)
         first, second = commit(refs, storage), commit(refs, storage)
         with pytest.raises(ConflictError) as caught:
@@ -586,10 +590,10 @@ class TestGeneration2:
         assert {info.key: info.version for info in storage.list()} == before
 
     def test_metadata_of_two_at_once(self) -> None:
-        """Keys that somebody else sets between reading and writing are kept."""
+        """Keys that another writer sets between read and write are kept."""
 
         class Racing(MemoryStorage):
-            """Lets somebody else set a key right before the next update."""
+            """Sets a key, as another writer, right before the next update."""
 
             race = False
 

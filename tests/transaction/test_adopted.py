@@ -48,7 +48,7 @@ def manifest(session: icefloe.Session, first: int, last: int) -> AdoptedManifest
 
 
 def adopt(session: icefloe.Session, *ranges: tuple[int, int]) -> None:
-    made = tuple(manifest(session, *one) for one in ranges)
+    made = tuple(manifest(session, *extent) for extent in ranges)
     session.transaction.adopt_manifests(session.path("/a"), made)
 
 

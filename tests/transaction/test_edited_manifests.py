@@ -1,4 +1,4 @@
-"""Commits of few chunks in a large array: its manifest's file is edited, not made anew."""
+"""Commits of few chunks in a large array: the manifest file is edited, not rewritten."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def _check_snapshot(storage: Storage, snapshot_id: str, spec_version: int) -> No
                 assert (part.coords < np.array(grid)).all()
             else:
                 assert ref.extents.ranges == ()
-        for one, other in combinations(refs, 2):
-            assert not one.extents.overlaps(other.extents)
+        for ref, other in combinations(refs, 2):
+            assert not ref.extents.overlaps(other.extents)
     assert referenced == {info.id for info in snapshot.manifest_files}
     for info in snapshot.manifest_files:
         manifest = assets.fetch_manifest(info.id)
@@ -194,8 +194,8 @@ def _any_history(data: st.DataObject, spec_version: int, *, sets: int) -> None:
         after = _snapshot(storage, tip, spec_version)[1]
         if before_commit is not None:
             _check_reuse(before_commit, after, model, sizes)
-        for one in model.values():
-            one.committed, one.changed = one.visible(), {}
+        for expected_array in model.values():
+            expected_array.committed, expected_array.changed = expected_array.visible(), {}
         reader = Repository.open(storage).readonly_session("main").store
         expected = {
             chunk_key(name, coords): value
@@ -360,7 +360,7 @@ def test_commit_again_after_a_failed_write(what: str, spec_version: int) -> None
     assert get(Repository.open(inner).readonly_session("main").store, "a/c/1") == b"one"
 
 
-def _written_by_us(path: Path, sizes: Sizes) -> dict[str, bytes]:
+def _list_our_keys(path: Path, sizes: Sizes) -> dict[str, bytes]:
     storage = LocalStorage(path)
     Repository.create(storage)
     repository = Repository.open(storage, _config(sizes))
@@ -384,7 +384,7 @@ def _written_by_us(path: Path, sizes: Sizes) -> dict[str, bytes]:
 
 def test_icechunk_reads_split_and_shared_manifests(tmp_path: Path) -> None:
     """Icechunk 1.1 finds every key and value in what was split, shared, shrunk and rewritten."""
-    expected = _written_by_us(tmp_path, {"a": (2, 3)})
+    expected = _list_our_keys(tmp_path, {"a": (2, 3)})
     assert expected["a/c/4/3"] == b"again"
     assert "a/c/0/0" not in expected
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
@@ -397,7 +397,7 @@ def test_icechunk_reads_split_and_shared_manifests(tmp_path: Path) -> None:
 
 def test_icechunk_goes_on_from_shared_manifests(tmp_path: Path) -> None:
     """Icechunk 1.1 commits on top of shared and split manifests, and we read that in turn."""
-    expected = _written_by_us(tmp_path, {"a": (2, 3)})
+    expected = _list_our_keys(tmp_path, {"a": (2, 3)})
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     their_session = theirs.writable_session("main")
     put(their_session.store, "a/c/0/0", b"theirs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,13 +75,13 @@ def _put(key: str, value: bytes) -> Change:
 
 def _all(*changes: Change) -> Change:
     def change(store: Store) -> None:
-        for one in changes:
-            one(store)
+        for apply in changes:
+            apply(store)
 
     return change
 
 
-def _refused(session: Session, fork: ForkSession, *words: str) -> None:
+def _assert_refused(session: Session, fork: ForkSession, *words: str) -> None:
     """Check that a merge fails with a message that names things, and changes nothing."""
     before, status = contents(session.store), session.status()
     with pytest.raises(SessionStateError) as caught:
@@ -129,7 +130,7 @@ def test_same_chunk_different_bytes(repository: Repository, sides: tuple[bytes, 
     put(fork.store, "g/a/c/5", theirs)
     put(fork.store, "g/a/c/6", b"fork")
     put(session.store, "g/a/c/5", ours)
-    _refused(session, fork, "/g/a", "[5]", "UseOurs")
+    _assert_refused(session, fork, "/g/a", "[5]", "UseOurs")
     session.merge(fork, on_chunk_conflict=VersionSelection.UseOurs)
     assert get(session.store, "g/a/c/5") == ours
     assert get(session.store, "g/a/c/6") == b"fork"
@@ -160,7 +161,7 @@ def test_deleted_against_written(repository: Repository) -> None:
     session.merge(forks[0])
     assert get(session.store, "g/a/c/0") is None
     put(forks[1].store, "g/a/c/0", b"again")
-    _refused(session, forks[1], "/g/a", "[0]")
+    _assert_refused(session, forks[1], "/g/a", "[0]")
 
 
 def test_both_created_the_same(repository: Repository) -> None:
@@ -283,13 +284,13 @@ _CONTRADICTIONS: dict[str, tuple[Change, Change, str]] = {
 
 @pytest.mark.parametrize("name", _CONTRADICTIONS)
 def test_contradictions(repository: Repository, name: str) -> None:
-    """Where both sides contradict each other nothing is merged, and the path is told."""
+    """On a conflict nothing is merged, and the error has the path."""
     ours, theirs, path = _CONTRADICTIONS[name]
     session = repository.writable_session("main")
     fork = session.fork()
     theirs(fork.store)
     ours(session.store)
-    _refused(session, fork, path)
+    _assert_refused(session, fork, path)
     session.commit("ours alone")
 
 
@@ -400,12 +401,12 @@ def test_forks_of_changes_that_are_not_here(repository: Repository) -> None:
     put(fork.store, "b/c/1", b"fork")
     inner = fork.fork()
     put(inner.store, "b/c/2", b"inner")
-    stranger = repository.writable_session("main")
-    for one in (session, stranger):
+    unrelated = repository.writable_session("main")
+    for target in (session, unrelated):
         with pytest.raises(SessionStateError) as caught:
-            one.merge(inner)
+            target.merge(inner)
         assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
-        assert not one.has_uncommitted_changes
+        assert not target.has_uncommitted_changes
     session.merge(fork, inner)
     assert (get(session.store, "b/c/1"), get(session.store, "b/c/2")) == (b"fork", b"inner")
 
@@ -427,7 +428,7 @@ def test_forks_that_began_at_other_points(repository: Repository) -> None:
     late = session.fork()
     for number, fork in enumerate((clean, early, late)):
         put(fork.store, f"b/c/{number + 1}", f"fork {number}".encode())
-    pairs = [(one, two) for one in (clean, early, late) for two in (clean, early, late)]
+    pairs = list(product((clean, early, late), repeat=2))
     for into, fork in pairs:
         if into is fork:
             continue
@@ -493,10 +494,10 @@ def test_whose_chunk_counts_is_one_of_three(repository: Repository, wrong: Any) 
 def test_fork_of_another_repository(repository: Repository) -> None:
     """A fork goes back into its own repository only."""
     other = Repository.create(MemoryStorage())
-    session, stranger = repository.writable_session("main"), other.writable_session("main")
-    put(stranger.store, "zarr.json", group())
+    session, unrelated = repository.writable_session("main"), other.writable_session("main")
+    put(unrelated.store, "zarr.json", group())
     with pytest.raises(SessionStateError, match="another repository, that is at memory:") as caught:
-        session.merge(stranger.fork())
+        session.merge(unrelated.fork())
     assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
     with pytest.raises(SessionStateError) as caught:
         session.merge(repository.writable_session("main"))  # type: ignore[arg-type]

@@ -230,7 +230,7 @@ def test_amending_moves() -> None:
 _GRID = (4, 3)
 
 
-def _written(chunks: dict[Coords, bytes], later: dict[Coords, bytes | None]) -> Session:
+def _write_and_get(chunks: dict[Coords, bytes], later: dict[Coords, bytes | None]) -> Session:
     """Return a session of an array, some chunks of which are committed and some are not."""
     rules = ManifestSplittingConfig.from_dict(
         {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Any(): 2}}
@@ -277,7 +277,7 @@ def test_shift(
     chunks: dict[Coords, bytes], later: dict[Coords, bytes | None], offset: Coords
 ) -> None:
     """Every chunk is found by the offset from where it was; the rest of the array is empty."""
-    session = _written(chunks, later)
+    session = _write_and_get(chunks, later)
     before = _chunks(session)
     moved = {
         tuple(i + by for i, by in zip(coords, offset, strict=True)): value
@@ -304,7 +304,7 @@ def test_reindex(
     backward: dict[Coords, Coords] | None,
 ) -> None:
     """Chunks go where they are sent, in the order of their indices; others stay or are deleted."""
-    session = _written(chunks, later)
+    session = _write_and_get(chunks, later)
     before = _chunks(session)
     expected = dict(before)
     arrived = {forward[coords]: before[coords] for coords in sorted(before) if coords in forward}
@@ -347,7 +347,7 @@ def test_shifts_copy_no_chunk() -> None:
 @pytest.mark.parametrize("wrong", [(1.5, 0), (1.0, 0), ("1", "0"), "10", b"10", (None, 0), 1])
 def test_coordinates_are_whole_numbers(wrong: Any) -> None:
     """What could be rounded or converted to coordinates is refused, and nothing moves."""
-    session = _written({(0, 0): b"x", (3, 2): b"y"}, {})
+    session = _write_and_get({(0, 0): b"x", (3, 2): b"y"}, {})
     before = _chunks(session)
     refused: list[Callable[[], object]] = [
         lambda: session.shift_array("a", wrong),
@@ -365,21 +365,21 @@ def test_coordinates_are_whole_numbers(wrong: Any) -> None:
 @pytest.mark.parametrize("offset", [2**70, -(2**70), 2**63 - 1, -(2**63), 2**32])
 def test_shifts_out_of_all_grids(offset: int) -> None:
     """However far chunks move, those that leave the array are dropped and nothing overflows."""
-    session = _written({(0, 0): b"x", (3, 2): b"y"}, {})
+    session = _write_and_get({(0, 0): b"x", (3, 2): b"y"}, {})
     session.shift_array("a", (0, offset))
     assert _chunks(session) == {}
 
 
 def test_whole_numbers_of_numpy() -> None:
     """Coordinates need not be int, as long as they are whole numbers."""
-    session = _written({(0, 0): b"x"}, {})
+    session = _write_and_get({(0, 0): b"x"}, {})
     session.shift_array("a", np.array([1, 2], np.int16))
     assert _chunks(session) == {(1, 2): b"x"}
 
 
 def test_refused_shifts() -> None:
     """Other ranks, places outside the grid, groups and grids that are not regular are refused."""
-    session = _written({(0, 0): b"x", (3, 2): b"y"}, {})
+    session = _write_and_get({(0, 0): b"x", (3, 2): b"y"}, {})
     before = _chunks(session)
     put(session.store, "g/zarr.json", group())
     refused: list[tuple[Callable[[], None], ErrorKind]] = [

@@ -97,7 +97,7 @@ def test_stack(data: st.DataObject, ndim: int) -> None:
 @_CASES
 @given(st.data(), _RANKS)
 def test_compact(data: st.DataObject, ndim: int) -> None:
-    """A part that drops the strings nobody uses says the same, with no string too many."""
+    """Compacting drops unused strings and changes nothing else."""
     refs = data.draw(_refs(ndim))
     whole = _columns(dict(refs), ndim)
     taken = data.draw(st.lists(st.booleans(), min_size=len(refs), max_size=len(refs)))
@@ -105,7 +105,7 @@ def test_compact(data: st.DataObject, ndim: int) -> None:
     part = overlay.select(whole, rows)
     compact = overlay.compact(part.payloads)
     assert list(compact) == list(part.payloads)
-    used = {one.location for one in compact if isinstance(one, VirtualChunkRef)}
+    used = {ref.location for ref in compact if isinstance(ref, VirtualChunkRef)}
     assert set(compact.locations) == used
 
 
@@ -200,9 +200,9 @@ def test_chunk_changes(data: st.DataObject, ndim: int) -> None:
             case "pickle":
                 changes = pickle.loads(pickle.dumps(changes))  # noqa: S301
         assert bool(changes) == bool(model)
-    for one, expected in [(changes, model), *left_behind]:
+    for copy, expected in [(changes, model), *left_behind]:
         for coords in [*expected, *data.draw(st.lists(_coords(ndim), max_size=3))]:
-            assert one.get(coords) == expected.get(coords, UNCHANGED)
-        assert _as_dict(one.columns()) == expected
-        assert one.columns().coords.shape[1] == ndim
+            assert copy.get(coords) == expected.get(coords, UNCHANGED)
+        assert _as_dict(copy.columns()) == expected
+        assert copy.columns().coords.shape[1] == ndim
     assert _as_dict(ChunkChanges.of(changes.columns()).columns()) == model

@@ -1,4 +1,4 @@
-"""Manifests that are loaded ahead of need: which, how many, and that it hurts nobody."""
+"""Preloading of manifests: which, how many, and that failures are harmless."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _repository(storage: Storage) -> Repository:
     return repository
 
 
-def _planned(repository: Repository, config: ManifestPreloadConfig) -> dict[str, int]:
+def _plan(repository: Repository, config: ManifestPreloadConfig) -> dict[str, int]:
     """Tell how many of each array's manifests would be loaded."""
     tip = SnapshotId.parse(repository.lookup_branch("main"))
     tree = repository._connection.assets.fetch_tree(tip)
@@ -89,24 +89,24 @@ def test_plan() -> None:
     repository = _repository(MemoryStorage())
     config = ManifestPreloadConfig
     everything = {"lat": 1, "other": 2, "time": 3, "x": 4}
-    assert _planned(repository, config()) == {"lat": 1, "time": 3, "x": 4}
-    assert _planned(repository, config(preload_if=_If.true())) == everything
-    assert _planned(repository, config(preload_if=_If.false())) == {}
-    assert _planned(repository, config(preload_if=_If.true(), max_total_refs=0)) == {}
-    assert _planned(repository, config(preload_if=_If.true(), max_total_refs=5)) == {
+    assert _plan(repository, config()) == {"lat": 1, "time": 3, "x": 4}
+    assert _plan(repository, config(preload_if=_If.true())) == everything
+    assert _plan(repository, config(preload_if=_If.false())) == {}
+    assert _plan(repository, config(preload_if=_If.true(), max_total_refs=0)) == {}
+    assert _plan(repository, config(preload_if=_If.true(), max_total_refs=5)) == {
         "lat": 1,
         "other": 2,
     }
-    assert _planned(repository, config(preload_if=_If.true(), max_total_refs=7)) == {
+    assert _plan(repository, config(preload_if=_If.true(), max_total_refs=7)) == {
         "lat": 1,
         "other": 2,
         "time": 3,
     }
-    assert _planned(repository, config(preload_if=_If.true(), max_arrays_to_scan=2)) == {
+    assert _plan(repository, config(preload_if=_If.true(), max_arrays_to_scan=2)) == {
         "lat": 1,
         "other": 2,
     }
-    assert _planned(repository, config(preload_if=_If.num_refs(2, 4))) == {"other": 2, "time": 3}
+    assert _plan(repository, config(preload_if=_If.num_refs(2, 4))) == {"other": 2, "time": 3}
 
 
 def test_preloaded_manifests_are_not_fetched_again() -> None:
@@ -128,7 +128,7 @@ def test_preloaded_manifests_are_not_fetched_again() -> None:
 
 
 def test_a_failed_preload_is_nobodys_error() -> None:
-    """A manifest that cannot be loaded ahead is loaded again by whoever needs it."""
+    """A manifest that cannot be preloaded is loaded again by its reader."""
     inner = MemoryStorage()
     _repository(inner)
     is_broken = True

@@ -63,8 +63,8 @@ def _deletes(*paths: str) -> Change:
 
 def _both(*changes: Change) -> Change:
     def change(store: Store) -> None:
-        for one in changes:
-            one(store)
+        for apply in changes:
+            apply(store)
 
     return change
 
@@ -323,7 +323,7 @@ SCENARIOS = [
         ),
     ),
     Scenario(
-        "only the first commit that conflicts is told",
+        "only the first commit that conflicts is reported",
         (_chunks("b", 0), _chunks("g/a", 1), _puts(_G2)),
         _both(_chunks("g/a", 1), _puts(_G3)),
         (("ChunkDoubleUpdate", "/g/a", ((1,),)),),
@@ -331,16 +331,16 @@ SCENARIOS = [
 ]
 
 
-def _found(error: Any) -> tuple[Found, ...]:
+def _list_conflicts(error: Any) -> tuple[Found, ...]:
     return tuple(
         (
-            getattr(one.conflict_type, "name", repr(one.conflict_type)),
-            one.path,
+            getattr(conflict.conflict_type, "name", repr(conflict.conflict_type)),
+            conflict.path,
             None
-            if one.conflicted_chunks is None
-            else tuple(sorted(tuple(chunk) for chunk in one.conflicted_chunks)),
+            if conflict.conflicted_chunks is None
+            else tuple(sorted(tuple(chunk) for chunk in conflict.conflicted_chunks)),
         )
-        for one in error.conflicts
+        for conflict in error.conflicts
     )
 
 
@@ -376,7 +376,7 @@ def test_conflicts(scenario: Scenario, spec_version: int) -> None:
             continue
         with pytest.raises(RebaseFailedError) as caught:
             session.rebase(ConflictDetector())
-        assert _found(caught.value) == scenario.conflicts
+        assert _list_conflicts(caught.value) == scenario.conflicts
         assert caught.value.kind is ErrorKind.REBASE_FAILED
         for kind, path, _ in scenario.conflicts:
             if len(scenario.conflicts) <= 5:
@@ -408,7 +408,7 @@ def test_icechunk_finds_the_same_conflicts(scenario: Scenario) -> None:
     if expected:
         with pytest.raises(icechunk.RebaseFailedError) as caught:
             session.rebase(icechunk.ConflictDetector())
-        assert sorted(_found(caught.value)) == sorted(expected)
+        assert sorted(_list_conflicts(caught.value)) == sorted(expected)
         return
     session.rebase(icechunk.ConflictDetector())
     if scenario.icechunk is None:
@@ -442,7 +442,7 @@ def test_chunk_conflicts_are_solved(selection: str, spec_version: int) -> None:
         else:
             session.commit("ours", rebase_with=solver)
             found.append(contents(repository.readonly_session("main").store))
-    assert all(one == found[0] for one in found)
+    assert all(result == found[0] for result in found)
     if selection != "Fail":
         assert found[0]["g/a/c/0"] == b"theirs"
         assert found[0]["g/a/c/1"] == (b"ours" if selection == "UseOurs" else b"theirs")
@@ -506,7 +506,7 @@ class _Chooser(ConflictSolver):
 
 @pytest.mark.parametrize("choice", VersionSelection)
 @pytest.mark.parametrize(
-    "scenario", [one for one in SCENARIOS if one.conflicts], ids=lambda one: one.name
+    "scenario", [case for case in SCENARIOS if case.conflicts], ids=lambda case: case.name
 )
 def test_a_solver_of_ones_own(scenario: Scenario, choice: VersionSelection) -> None:
     """A solver is asked about every conflict, and none solves what a choice cannot solve."""
@@ -517,17 +517,17 @@ def test_a_solver_of_ones_own(scenario: Scenario, choice: VersionSelection) -> N
         VersionSelection.UseTheirs: {"ChunkDoubleUpdate"},
         VersionSelection.Fail: set(),
     }[choice]
-    unsolved = tuple(one for one in scenario.conflicts if one[0] not in can)
+    unsolved = tuple(conflict for conflict in scenario.conflicts if conflict[0] not in can)
     if unsolved or len(scenario.theirs) > 1:
         with pytest.raises(RebaseFailedError) as caught:
             session.rebase(solver)
         if len(scenario.theirs) == 1:
-            assert _found(caught.value) == unsolved
+            assert _list_conflicts(caught.value) == unsolved
     else:
         session.rebase(solver)
     if len(scenario.theirs) == 1:
         asked = RebaseFailedError(snapshot="", conflicts=solver.asked)
-        assert _found(asked) == scenario.conflicts
+        assert _list_conflicts(asked) == scenario.conflicts
 
 
 def test_a_solver_that_answers_nothing() -> None:
@@ -603,7 +603,7 @@ def test_a_base_that_left_the_branch(how: str) -> None:
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("change", [_chunks("g/a", 0), _puts(("b/zarr.json", array((9,))))])
 def test_their_moves_cannot_be_rebased(change: Change, spec_version: int) -> None:
-    """After somebody moved nodes no other session is rebased, whatever it did."""
+    """After a move no other session can be rebased."""
     repository = Repository.create(MemoryStorage(), spec_version=spec_version)
     session = _play(repository, Scenario("", (), change))
     mover = repository.rearrange_session("main")
@@ -611,7 +611,7 @@ def test_their_moves_cannot_be_rebased(change: Change, spec_version: int) -> Non
     mover.commit("moved")
     with pytest.raises(RebaseFailedError) as caught:
         session.rebase(BasicConflictSolver())
-    assert _found(caught.value) == (("MoveOperationCannotBeRebased", "/b", None),)
+    assert _list_conflicts(caught.value) == (("MoveOperationCannotBeRebased", "/b", None),)
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
@@ -627,8 +627,8 @@ def test_our_moves_take_their_updates_along(spec_version: int) -> None:
     theirs.commit("theirs")
     mover.move("/g", "/h/moved")
     mover.commit("moved", rebase_with=BasicConflictSolver())
-    for one in (mover, Repository.open(storage).readonly_session("main")):
-        found = contents(one.store)
+    for session in (mover, Repository.open(storage).readonly_session("main")):
+        found = contents(session.store)
         assert found["h/moved/a/zarr.json"] == _A2[1]
         assert found["h/moved/a/c/0"] == b"theirs"
         assert found["h/moved/a/c/1"] == b"begin"
@@ -647,7 +647,7 @@ def test_our_moves_do_not_meet_their_new_nodes() -> None:
     mover.move("/g", "/h/moved")
     with pytest.raises(RebaseFailedError) as caught:
         mover.commit("moved", rebase_with=BasicConflictSolver())
-    assert _found(caught.value) == (("MoveOperationCannotBeRebased", "/g", None),)
+    assert _list_conflicts(caught.value) == (("MoveOperationCannotBeRebased", "/g", None),)
 
 
 def test_other_rank_on_their_side() -> None:
@@ -664,7 +664,7 @@ def test_other_rank_on_their_side() -> None:
         put(session.store, "/".join(["x/c", *["1"] * len(ours)]), b"ours")
         with pytest.raises(RebaseFailedError) as caught:
             session.rebase(BasicConflictSolver())
-        assert _found(caught.value) == (("ChunksUpdatedInUpdatedArray", "/x", None),)
+        assert _list_conflicts(caught.value) == (("ChunksUpdatedInUpdatedArray", "/x", None),)
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

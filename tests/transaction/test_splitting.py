@@ -60,7 +60,7 @@ def _array(*names: str | None) -> ArrayNodeData:
 )
 def test_conditions(condition: ManifestSplitCondition, expected: set[str]) -> None:
     """A rule is about the arrays whose path, name, or combination of both matches."""
-    assert {one for one in ("/a", "/g/a", "/g/b") if matches(condition, Path(one))} == expected
+    assert {path for path in ("/a", "/g/a", "/g/b") if matches(condition, Path(path))} == expected
 
 
 def test_first_rule_that_names_a_dimension_counts() -> None:
@@ -89,7 +89,7 @@ def test_first_rule_that_names_a_dimension_counts() -> None:
 
 
 def test_bad_regular_expressions() -> None:
-    """An expression that Python cannot read is the configuration's error, and is told."""
+    """An invalid regular expression is an error of the configuration."""
     with pytest.raises(InvalidInputError, match=r"\[a-") as caught:
         matches(_If.path_matches("[a-"), Path("/a"))
     assert caught.value.kind is ErrorKind.STORAGE_CONFIG
@@ -104,16 +104,16 @@ def test_cells(data: st.DataObject, ndim: int) -> None:
     every = list(product(*map(range, grid)))
     cells = find_cells(np.array(every, np.uint32).reshape(len(every), ndim), sizes)
     assert [tuple(cell) for cell in cells.tolist()] == [
-        tuple(i // size for i, size in zip(one, sizes, strict=True)) for one in every
+        tuple(i // size for i, size in zip(indices, sizes, strict=True)) for indices in every
     ]
     corners = [data.draw(st.sampled_from(every)) for _ in range(2)]
     box = [(min(pair), max(pair) + 1) for pair in zip(*corners, strict=True)]
-    extents = ManifestExtents(tuple(ChunkIndexRange(*one) for one in box))
+    extents = ManifestExtents(tuple(ChunkIndexRange(*bounds) for bounds in box))
     lows, highs = find_cell_boxes([extents, ManifestExtents(())], sizes, grid)
     inside = [
         tuple(cell)
-        for one, cell in zip(every, cells.tolist(), strict=True)
-        if extents.contains(one)
+        for indices, cell in zip(every, cells.tolist(), strict=True)
+        if extents.contains(indices)
     ]
     for number, touched in enumerate([inside, [tuple(cell) for cell in cells.tolist()]]):
         box_of_cells = zip(lows[number].tolist(), highs[number].tolist(), strict=True)
@@ -125,7 +125,7 @@ _HUGE = 2**32 - 1
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_grids_with_more_cells_than_numbers(spec_version: int) -> None:
-    """A sparse array with a chunk in every corner of a vast grid is split, read and split anew.
+    """A sparse array with a chunk in every corner of a vast grid is split, read and split again.
 
     Neither memory nor time may grow with the number of cells that there could be.
     """

@@ -199,7 +199,7 @@ class OneWriter(RuleBasedStateMachine):
         is_refused = (
             _is_array(self.content, path) != is_array
             if present
-            else any(_is_array(self.content, one) for one in above)
+            else any(_is_array(self.content, parent) for parent in above)
             or (is_array and bool(_below(self.content, path)))
         )
         if is_refused:
@@ -299,7 +299,7 @@ class OneWriter(RuleBasedStateMachine):
             self.forks.append(_Fork(self.session.fork(), dict(self.content)))
 
     def change_in_fork(self, number: int, steps: list[tuple[Any, ...]]) -> None:
-        """Write and delete chunks in a fork, which nobody else sees."""
+        """Write and delete chunks in a fork, unseen by other sessions."""
         fork = self.forks[number % len(self.forks)]
         for name, pick, *value in steps:
             key = self._some_chunk(fork.content, pick)
@@ -457,7 +457,7 @@ class OneWriter(RuleBasedStateMachine):
 
     @rule(tag=_TAGS)
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag for ever."""
+        """Delete a tag."""
         if tag in self.tags:
             self.repository.delete_tag(tag)
             self.deleted_tags.add(tag)
@@ -511,7 +511,9 @@ class OneWriter(RuleBasedStateMachine):
         assert not status.moved_nodes
         for path in _arrays(now):
             known = {} if f"/{path}" in self.created else before
-            told = {chunk_key(path, one) for one in status.updated_chunks.get(f"/{path}", [])}
+            told = {
+                chunk_key(path, indices) for indices in status.updated_chunks.get(f"/{path}", [])
+            }
             places = _chunk_keys(now, path)
             assert told >= {key for key in places if known.get(key) != now.get(key)}
 
@@ -521,7 +523,9 @@ class OneWriter(RuleBasedStateMachine):
         key = self._some_chunk(self.content, pick)
         if key is not None:
             path, _, indices = f"{key}/".rpartition("/c/")
-            found = self.session.chunk_type(path, [int(one) for one in indices.split("/") if one])
+            found = self.session.chunk_type(
+                path, [int(index) for index in indices.split("/") if index]
+            )
             value = self.content.get(key)
             expected = ChunkType.native if value is not None else ChunkType.uninitialized
             assert found is (
@@ -535,7 +539,7 @@ class OneWriter(RuleBasedStateMachine):
             assert contents(self.session.store) == self.content
 
     def teardown(self) -> None:
-        """Somebody who opens the repository afterwards finds everything."""
+        """Check that a repository that is opened again has everything."""
         if not hasattr(self, "session"):
             return
         fresh = Repository.open(self.storage)
@@ -606,7 +610,7 @@ class _Writer:
         return _Changes(
             after.keys() - before.keys(),
             before.keys() - after.keys(),
-            {one for one in before.keys() & after.keys() if before[one] != after[one]},
+            {key for key in before.keys() & after.keys() if before[key] != after[key]},
             {token: chunks for token, chunks in self.touched.items() if chunks and token in after},
         )
 
@@ -745,7 +749,7 @@ class TwoWriters(RuleBasedStateMachine):
         """Delete a node and what is below it."""
         writer = self.writers[who]
         delete_node(writer.session.store, path)
-        for key in [one for one in writer.tree if f"{one}/".startswith(f"{path}/")]:
+        for key in [key for key in writer.tree if f"{key}/".startswith(f"{path}/")]:
             del writer.tree[key]
 
     def create_node(self, who: int, path: str) -> None:
@@ -769,11 +773,11 @@ class TwoWriters(RuleBasedStateMachine):
         self.writers[who] = self._begin()
 
     def rebase(self, who: int) -> None:
-        """Rebase with somebody who solves nothing; it stops at the first commit that conflicts."""
+        """Rebase without a solver; it stops at the first commit that conflicts."""
         self._rebase(self.writers[who], lambda one: one.session.rebase(ConflictDetector()), set())
 
     def commit_with_solver(self, who: int) -> None:
-        """Commit with somebody who prefers us, or them."""
+        """Commit with a solver that prefers ours or theirs."""
         writer = self.writers[who]
         side = VersionSelection.UseTheirs if self.use_theirs else VersionSelection.UseOurs
         solver = BasicConflictSolver(on_chunk_conflict=side)
@@ -794,7 +798,7 @@ class TwoWriters(RuleBasedStateMachine):
             if conflicts - solved:
                 with pytest.raises(RebaseFailedError) as caught:
                     act(writer)
-                found = {one.conflict_type.name for one in caught.value.conflicts}
+                found = {conflict.conflict_type.name for conflict in caught.value.conflicts}
                 assert found == conflicts - solved
                 return False
             self._replay(writer, mine, tree, theirs)
@@ -830,7 +834,7 @@ class TwoWriters(RuleBasedStateMachine):
             assert contents(writer.session.store) == _content(writer.tree)
 
     def teardown(self) -> None:
-        """Somebody who opens the repository afterwards finds every commit."""
+        """Check that a repository that is opened again has every commit."""
         if not hasattr(self, "history"):
             return
         fresh = Repository.open(self.storage)
@@ -844,7 +848,7 @@ class TwoWriters(RuleBasedStateMachine):
 @pytest.mark.parametrize("use_theirs", [False, True], ids=["ours", "theirs"])
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_two_writers(spec_version: int, *, use_theirs: bool) -> None:
-    """Of two writers each commits, or is told exactly which conflicts there are."""
+    """Each of two writers commits, or gets exactly the conflicts."""
     attributes = {"spec_version": spec_version, "use_theirs": use_theirs}
     machine = type("TwoWriters", (TwoWriters,), attributes)
     run_state_machine_as_test(machine, settings=settings(_SETTINGS, stateful_step_count=8))

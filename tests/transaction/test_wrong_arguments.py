@@ -54,7 +54,7 @@ def session(repository: Repository) -> Session:
     return session
 
 
-def _refused(
+def _assert_refused(
     storage: CountingStorage, act: Callable[[], object], kind: ErrorKind, problem: str
 ) -> None:
     """Check that a call is refused with its kind and words, and writes nothing."""
@@ -100,7 +100,7 @@ def test_metadata_of_commits(
     if session.connection.spec_version == 2:
         acts.append(lambda: session.amend("no", metadata=metadata))
     for act in acts:
-        _refused(storage, act, ErrorKind.BAD_METADATA, problem)
+        _assert_refused(storage, act, ErrorKind.BAD_METADATA, problem)
         assert session.has_uncommitted_changes
     session.commit("yes", {"fine": 1})
     assert get(session.store, "a/c/0") == b"changed"
@@ -113,14 +113,14 @@ def test_default_metadata_of_commits(
     """What every commit would be refused for is refused when it is set."""
     repository.set_default_commit_metadata({"fine": 1})
     act = lambda: repository.set_default_commit_metadata(metadata)  # noqa: E731
-    _refused(storage, act, ErrorKind.BAD_METADATA, problem)
+    _assert_refused(storage, act, ErrorKind.BAD_METADATA, problem)
     assert repository.default_commit_metadata() == {"fine": 1}
 
 
 def test_metadata_where_rebases_are_counted(storage: CountingStorage, session: Session) -> None:
     """An entry that is in the way of our own is refused where ours is written."""
     for wrong in (5, "x", [1]):
-        _refused(
+        _assert_refused(
             storage,
             lambda wrong=wrong: session.commit(  # type: ignore[misc]
                 "no", {"__icechunk": wrong}, rebase_with=ConflictDetector()
@@ -139,7 +139,7 @@ def test_messages(storage: CountingStorage, session: Session, message: Any) -> N
         lambda: session.flush(message),
         lambda: session.commit(message, rebase_with=ConflictDetector()),
     ):
-        _refused(storage, act, ErrorKind.INVALID_COMMIT_CONFIGURATION, "message")
+        _assert_refused(storage, act, ErrorKind.INVALID_COMMIT_CONFIGURATION, "message")
         assert session.has_uncommitted_changes
 
 
@@ -157,7 +157,9 @@ def test_solvers(
             lambda: session.commit("no", rebase_with=solver),
             lambda: session.rebase(solver),
         ):
-            _refused(storage, act, ErrorKind.INVALID_COMMIT_CONFIGURATION, "ConflictDetector")
+            _assert_refused(
+                storage, act, ErrorKind.INVALID_COMMIT_CONFIGURATION, "ConflictDetector"
+            )
             assert session.has_uncommitted_changes
 
 
@@ -183,7 +185,7 @@ def test_ids(storage: CountingStorage, repository: Repository, wrong: Any) -> No
             ),
         ]
     for call in calls:
-        _refused(storage, call, ErrorKind.INVALID_SNAPSHOT_ID, "such as 0000")
+        _assert_refused(storage, call, ErrorKind.INVALID_SNAPSHOT_ID, "such as 0000")
 
 
 @pytest.mark.parametrize("wrong", ["2024-01-01", date(2024, 1, 1), 0])
@@ -194,7 +196,7 @@ def test_times(storage: CountingStorage, repository: Repository, wrong: Any) -> 
         lambda: repository.expire_snapshots(wrong),
         lambda: repository.garbage_collect(wrong),
     ):
-        _refused(storage, act, ErrorKind.INVALID_REF_TYPE, "is a datetime, not")
+        _assert_refused(storage, act, ErrorKind.INVALID_REF_TYPE, "is a datetime, not")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"/a"])
@@ -205,7 +207,7 @@ def test_paths(storage: CountingStorage, session: Session, wrong: Any) -> None:
         lambda: session.chunk_type(wrong, (0,)),
         lambda: session.shift_array(wrong, (0,)),
     ):
-        _refused(storage, act, ErrorKind.INVALID_PATH, "path of a node is a str")
+        _assert_refused(storage, act, ErrorKind.INVALID_PATH, "path of a node is a str")
 
 
 def test_places(tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ def test_configurations(storage: CountingStorage, repository: Repository) -> Non
         lambda: Repository.open(storage, config=wrong),
         lambda: repository.reopen(config=wrong),
     ):
-        _refused(storage, act, ErrorKind.STORAGE_CONFIG, "RepositoryConfig")
+        _assert_refused(storage, act, ErrorKind.STORAGE_CONFIG, "RepositoryConfig")
     assert not list(empty.list())
 
 
@@ -243,11 +245,11 @@ def test_configurations(storage: CountingStorage, repository: Repository) -> Non
 def test_batches(session: Session, batch_size: int) -> None:
     """A batch of no chunks would never end, or never begin."""
 
-    async def listed() -> list[tuple[int, ...]]:
-        return [one async for one in session.chunk_coordinates("a", batch_size)]
+    async def collect() -> list[tuple[int, ...]]:
+        return [indices async for indices in session.chunk_coordinates("a", batch_size)]
 
     with pytest.raises(InvalidInputError, match="batch_size"):
-        asyncio.run(listed())
+        asyncio.run(collect())
 
 
 def test_sessions_that_do_not_pickle(repository: Repository) -> None:
@@ -293,7 +295,7 @@ def test_writers_of_a_read_only_repository() -> None:
 @pytest.mark.parametrize("wrong", [0, 3, "x"])
 def test_a_version_that_there_is_not(wrong: Any) -> None:
     storage = CountingStorage(MemoryStorage())
-    _refused(
+    _assert_refused(
         storage,
         lambda: Repository.create(storage, spec_version=wrong),
         ErrorKind.UNSUPPORTED_SPEC_VERSION,

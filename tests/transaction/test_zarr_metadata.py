@@ -152,15 +152,15 @@ def test_rectilinear_grids_need_version_2() -> None:
         _parse(data, 1)
     assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     assert "a/zarr.json" in str(caught.value)
-    assert [one.num_chunks for one in _parse(data, 2).shape] == [3, 4, 4]
-    assert [one.array_length for one in _parse(data, 2).shape] == [9, 7, 8]
+    assert [dimension.num_chunks for dimension in _parse(data, 2).shape] == [3, 4, 4]
+    assert [dimension.array_length for dimension in _parse(data, 2).shape] == [9, 7, 8]
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(2**9, 2**40)), max_size=4))
 def test_regular_grids(dimensions: list[tuple[int, int]]) -> None:
     """A dimension has as many chunks as cover it: none if its length is 0."""
-    shape, chunks = [one for one, _ in dimensions], [one for _, one in dimensions]
+    shape, chunks = [length for length, _ in dimensions], [chunk for _, chunk in dimensions]
     found = _parse(_document(shape=shape, chunk_grid=_grid(chunks)))
     assert found.shape == tuple(
         DimensionShape(length, (length + chunk - 1) // chunk, chunk) for length, chunk in dimensions
