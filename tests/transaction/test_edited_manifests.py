@@ -28,7 +28,7 @@ HOLE = 17
 
 
 @cache
-def made(spec_version: int) -> dict[str, bytes]:
+def make_files(spec_version: int) -> dict[str, bytes]:
     """Make the files of a repository whose array has many inline chunks and misses one."""
     storage = MemoryStorage()
     session = Repository.create(storage, spec_version=spec_version).writable_session("main")
@@ -43,7 +43,7 @@ def made(spec_version: int) -> dict[str, bytes]:
 def storage(request: pytest.FixtureRequest) -> CountingStorage:
     """Hold such a repository, and count what is asked of it."""
     storage = MemoryStorage()
-    for key, data in made(request.param).items():
+    for key, data in make_files(request.param).items():
         storage.put(key, data)
     return CountingStorage(storage)
 
