@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.option_parsing import encode_options
-from icefloe.spark.writing.sink import packing
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions
 from icefloe.spark.writing.write_retries import RowSummary, write_with_retries
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from icefloe.repository import Repository
-    from icefloe.spark.writing.sink import Part, WriteJob, Written
+    from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks
     from icefloe.spark.writing.write_plan import WritePlan
 
 LATS = (10.0, 20.0, 30.0)
@@ -53,16 +53,16 @@ class RowsInMemory:
     def schema(self) -> pa.Schema:
         return self.table.schema
 
-    def summarize(self, intent: WritePlan) -> RowSummary:
-        labels = {name: pc.unique(self.table[name]) for name in intent.unknown}
-        nulls = any(self.table[name].null_count for name in intent.variables)
+    def summarize(self, plan: WritePlan) -> RowSummary:
+        labels = {name: pc.unique(self.table[name]) for name in plan.unknown}
+        nulls = any(self.table[name].null_count for name in plan.variables)
         return RowSummary(labels, len(self.table), has_nulls=nulls)
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
         return self.table.select(list(names))
 
-    def write(self, job: WriteJob, intent: WritePlan) -> list[Part]:
-        chosen = self.table.select(list(intent.columns))
+    def write(self, job: WriteJob, plan: WritePlan) -> list[WrittenBlocks]:
+        chosen = self.table.select(list(plan.columns))
         routed = pa.Table.from_batches(job.route(chosen.to_batches()))
         is_odd = pc.equal(pc.bit_wise_and(routed[BLOCK_COLUMN], 1), 1)
         parts = [
@@ -84,4 +84,4 @@ def write_table(
 ) -> Written:
     options = WriteOptions.parse(encode_options(**given))
     rows = RowsInMemory(table, meanwhile)
-    return write_with_retries(packing(repository), options, rows, overwrite=overwrite)
+    return write_with_retries(enable_packing(repository), options, rows, overwrite=overwrite)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xarray as xr
 
+from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.option_parsing import encode_options
-from icefloe.spark.writing.sink import WriteJob, commit_rows, packing, put_aside
+from icefloe.spark.writing.staged_commit import commit_staged_rows
+from icefloe.spark.writing.staged_rows import stage_rows
+from icefloe.spark.writing.write_job import WriteJob
 from icefloe.spark.writing.write_options import WriteOptions
 from icefloe.spark.writing.write_planning import parse_labels, plan_write, prepare_write
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from icefloe.repository import Repository
     from icefloe.session.exactly_once import JobId
-    from icefloe.spark.writing.sink import Part, Written
+    from icefloe.spark.writing.write_job import Written, WrittenBlocks
 
 LATS = (10.0, 20.0, 30.0)
 SCHEMA = pa.schema(
@@ -59,11 +62,11 @@ def write_rows(
     **given: Any,
 ) -> Written:
     """Write rows as tasks that do not know the labels do: put aside, then committed."""
-    repository = packing(repository)
+    repository = enable_packing(repository)
     session = repository.readonly_session("main")
-    asides = [put_aside(session.connection, [batch]) for batch in batches]
+    asides = [stage_rows(session.connection, [batch]) for batch in batches]
     schema = batches[0].schema if batches else SCHEMA
-    return commit_rows(
+    return commit_staged_rows(
         repository,
         options(**given),
         schema,
@@ -78,12 +81,12 @@ def start(
     repository: Repository, *, overwrite: bool = False, schema: pa.Schema = SCHEMA, **given: Any
 ) -> WriteJob:
     """Begin a write whose labels are known, as a driver does."""
-    repository = packing(repository)
+    repository = enable_packing(repository)
     asked = options(**given)
     session = repository.writable_session("main")
-    intent = plan_write(session, asked, schema, overwrite=overwrite)
-    grid = prepare_write(session, asked, intent, parse_labels(intent, asked.coords))
-    return WriteJob.start(repository, session, asked, intent, grid)
+    plan = plan_write(session, asked, schema, overwrite=overwrite)
+    grid = prepare_write(session, asked, plan, parse_labels(plan, asked.coords))
+    return WriteJob.start(repository, session, asked, plan, grid)
 
 
 def found(repository: Repository, group: str | None = None) -> xr.Dataset:
@@ -93,7 +96,7 @@ def found(repository: Repository, group: str | None = None) -> xr.Dataset:
     return dataset
 
 
-def chunk_ids(part: Part) -> set[bytes]:
+def chunk_ids(part: WrittenBlocks) -> set[bytes]:
     """Return the names of the files that a task wrote."""
     columns = [changes.columns() for changes in part.changes.chunks.values()]
     return {one.tobytes() for part in columns for one in part.payloads.chunk_id}

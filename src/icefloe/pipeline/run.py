@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from icefloe.conflicts import BasicConflictSolver, VersionSelection
 from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
-from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.exactly_once import JobId, commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, scratch_fork, task_changes
+from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import format_error, parallelism, run_tasks
 from icefloe.store.open_array import open_array
 
@@ -158,8 +158,7 @@ class JobRun:
         cls, name: str, spark: SparkSession | None, repository: Repository, options: JobOptions
     ) -> JobRun:
         """Open a session at the tip of the branch; nothing is written."""
-        if repository.config.packing is None:
-            repository = repository.reopen(RepositoryConfig(packing=PackingConfig()))
+        repository = enable_packing(repository)
         commit = options.commit
         session = repository.writable_session(commit.branch)
         identity = None if commit.transaction_id is None else JobId(commit.transaction_id)

@@ -1,4 +1,4 @@
-"""Writing from Python: a DataFrame into a group of an open repository, in one commit."""
+"""`icefloe.spark.write`: a DataFrame into a group, in one commit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from icefloe.errors import InvalidInputError
 from icefloe.repository import Repository
-from icefloe.spark.engine.progress import is_connect
+from icefloe.spark.engine.packing import enable_packing
+from icefloe.spark.engine.tasks import parallelism
 from icefloe.spark.option_parsing import encode_options, invalid_input
 from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.spark_versions import to_arrow_schema
-from icefloe.spark.writing.sink import packing
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions
 from icefloe.spark.writing.write_retries import RowSummary, write_with_retries
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from icefloe.spark.writing.sink import Part, WriteJob, Written
+    from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks
     from icefloe.spark.writing.write_plan import WritePlan
 
 _WAVES: Final = 3
-"""Tasks per core, where there are blocks enough."""
+"""Tasks per core, if there are enough blocks."""
 
 
 def write(
@@ -48,52 +48,53 @@ def write(
 ) -> Written:
     """Write rows into the arrays of a group, and commit once.
 
-    Looks at the rows once to learn their labels, brings those of a chunk together, and lets one
-    task write each. So ``df`` is computed twice: cache it if that is dear. Nobody sees anything
-    before the commit, and if this raises there is none. Where others append to the group meanwhile,
-    the rows are written once more, behind theirs.
+    The first pass collects labels; the second shuffles rows so that one task writes each chunk. So
+    ``df`` is computed twice: cache it if that is expensive. Nothing is visible before the commit,
+    and there is none if this raises. If another writer appends to the group meanwhile, the rows are
+    written again, behind its rows.
 
     Parameters
     ----------
     df
-        A column for each dimension, with labels, and one for each variable. Null is missing.
+        A column of labels per dimension, and a column per variable. Null is missing.
     repo
-        A repository, which brings its credentials along out of sight; or a path or URL.
+        A repository, whose credentials travel out of sight; or a path or URL.
     group
-        The group; the root if not given.
+        The root by default.
     mode
-        ``append``: add labels along ``append_dim``, or create the group if it is not there.
-        ``overwrite``: replace what is in ``region``, or without one all arrays of the group.
+        ``append``: add labels along ``append_dim``, or create the group if it does not exist.
+        ``overwrite``: replace ``region``, or all arrays of the group if there is none.
     dims
-        Which columns are dimensions, in this order, for a new group. Its labels are the distinct
-        values of these columns, sorted.
+        Columns that are dimensions, in order, for a new group. Its labels are the distinct values
+        of these columns, sorted.
     chunks
-        Chunk lengths by dimension, for a new group; -1 means all of it.
+        Chunk lengths by dimension, for a new group; -1 is the whole dimension.
     append_dim
-        The dimension that rows are appended along.
+        Dimension along which rows are appended.
     region
         What is overwritten: label selections by dimension, such as ``{"time": slice("2020-01",
-        "2020-02")}``. Cells in it that no row tells of become missing; rows elsewhere are refused.
+        "2020-02")}``. Cells of it without a row become missing; rows outside of it are an error.
     leave_missing
-        Variables along ``append_dim`` that have no column: what is appended to them is missing.
-        Those with fewer dimensions than the table have a column that says the same wherever their
-        labels are the same; those with another one, such as bounds, have a column of arrays.
+        Variables along ``append_dim`` without a column: what is appended to them is missing. The
+        column of a variable with fewer dimensions than the table has equal values for equal
+        labels; that of a variable with another dimension, such as bounds, has arrays.
     branch
-        Gets the commit; ``main`` if not given.
+        Branch of the commit; ``main`` by default.
     transaction_id, transaction_version
-        The commit of this id, or a later version of it, is made once, however often this is
-        called. In ``foreachBatch``: an id of the stream, and the batch id.
+        Identity of the commit, which makes the call idempotent. In ``foreachBatch``: an id of the
+        stream, and the batch id.
     message
-        What history says.
+        Commit message.
 
     Raises
     ------
     InvalidInputError
-        If the columns do not fit the group; if rows are outside of what is written; if cells come
-        twice, or are missing where that cannot be said; if labels are there already or out of
-        order, also because others appended them meanwhile.
+        If the columns do not fit the group; if rows are outside of what is written; if cells are
+        duplicate, or missing from a variable without a missing value; if labels exist already or
+        are out of order, also because of a concurrent append.
     RebaseFailedError
-        If others changed meanwhile what is overwritten, or were faster time after time.
+        If a concurrent commit changed what is overwritten, or others committed first in every
+        attempt.
     """
     if mode not in {"append", "overwrite"}:
         raise invalid_input(f"mode is 'append' or 'overwrite', not {mode!r}")
@@ -117,65 +118,69 @@ def write(
             message=message,
         )
     )
-    return write_with_retries(packing(repo), options, _Frame(df), overwrite=mode == "overwrite")
+    return write_with_retries(
+        enable_packing(repo), options, _DataFrameRows(df), overwrite=mode == "overwrite"
+    )
 
 
-class _Frame:
-    """The rows of a DataFrame."""
+class _DataFrameRows:
+    """`Rows` of a DataFrame."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self.schema = to_arrow_schema(df.schema)
 
-    def summarize(self, intent: WritePlan) -> RowSummary:
-        """Learn labels, the number of rows, and whether any value is null, in one pass."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+    def summarize(self, plan: WritePlan) -> RowSummary:
+        """Collect labels, the number of rows, and whether any value is null, in one pass."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the usual alias
 
-        if not intent.unknown:
+        if not plan.unknown:
             return RowSummary({}, 0, has_nulls=True)
-        wanted = [
-            *(F.collect_set(F.col(_quote(name))).alias(f"labels_{place}")
-              for place, name in enumerate(intent.unknown)),
-            *(F.count(F.col(_quote(name))).alias(f"count_{place}")
-              for place, name in enumerate(intent.columns)),
+        aggregates = [
+            *(F.collect_set(F.col(_quote(name))).alias(f"labels_{number}")
+              for number, name in enumerate(plan.unknown)),
+            *(F.count(F.col(_quote(name))).alias(f"count_{number}")
+              for number, name in enumerate(plan.columns)),
             F.count(F.lit(1)).alias("rows"),
         ]  # fmt: skip
-        found = self._df.agg(*wanted).toArrow()
+        found = self._df.agg(*aggregates).toArrow()
         rows = found["rows"][0].as_py()
         counts = {
-            name: found[f"count_{place}"][0].as_py() for place, name in enumerate(intent.columns)
+            name: found[f"count_{number}"][0].as_py() for number, name in enumerate(plan.columns)
         }
-        for name in intent.dims:
+        for name in plan.dims:
             if counts[name] < rows:
                 raise invalid_input(
-                    f"column {name!r} has {rows - counts[name]} nulls, which are no place along a "
+                    f"column {name!r} has {rows - counts[name]} nulls, which are no labels of a "
                     f"dimension: drop those rows with df.dropna(subset={[name]})"
                 )
         labels = {
-            name: found[f"labels_{place}"].combine_chunks().values.cast(intent.columns[name])
-            for place, name in enumerate(intent.unknown)
+            name: found[f"labels_{number}"].combine_chunks().values.cast(plan.columns[name])
+            for number, name in enumerate(plan.unknown)
         }
-        return RowSummary(labels, rows, any(counts[name] < rows for name in intent.variables))
+        return RowSummary(labels, rows, any(counts[name] < rows for name in plan.variables))
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
-        """Collect what some columns have, each once."""
+        """Collect the distinct rows of some columns."""
         return self._df.select(*map(_quote, names)).distinct().toArrow()
 
-    def write(self, job: WriteJob, intent: WritePlan) -> list[Part]:
-        """Let Spark bring rows together by block, and write them."""
+    def write(self, job: WriteJob, plan: WritePlan) -> list[WrittenBlocks]:
+        """Shuffle rows by block, and write them."""
         from pyspark.sql.types import LongType, StructType  # noqa: PLC0415 - an extra
 
-        chosen = self._df.select(*map(_quote, intent.columns))
+        chosen = self._df.select(*map(_quote, plan.columns))
         routed = StructType([*chosen.schema.fields]).add(BLOCK_COLUMN, LongType())
         blocks = chosen.mapInArrow(job.route, routed)
-        tasks = max(1, min(job.grid.num_blocks, _cores(self._df) * _WAVES))
+        tasks = max(1, min(job.grid.num_blocks, parallelism(self._df.sparkSession) * _WAVES))
         sorted_blocks = blocks.repartition(tasks, BLOCK_COLUMN).sortWithinPartitions(BLOCK_COLUMN)
-        answers = sorted_blocks.mapInArrow(_make_writer(job), "part binary, error string").toArrow()
+        answers = sorted_blocks.mapInArrow(
+            _make_writer(job), "blocks binary, error string"
+        ).toArrow()
         errors = [error for error in answers["error"].to_pylist() if error is not None]
         if errors:
             more = f" (and {len(errors) - 1} more tasks failed)" if len(errors) > 1 else ""
             raise invalid_input(f"{errors[0]}{more}; nothing was committed")
-        return [pickle.loads(part) for part in answers["part"].to_pylist()]  # noqa: S301 - ours
+        return [pickle.loads(blocks) for blocks in answers["blocks"].to_pylist()]  # noqa: S301 - ours
 
 
 def _make_writer(
@@ -184,31 +189,24 @@ def _make_writer(
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
-        part = error = None
+        blocks = error = None
         try:
-            part = pickle.dumps(job.write_routed(batches))
+            blocks = pickle.dumps(job.write_routed(batches))
         except InvalidInputError as problem:
-            # An answer: rows that do not fit do not fit the fourth time either.
+            # Returned, not raised: Spark would retry, and fail again.
             error = str(problem)
         yield pa.RecordBatch.from_arrays(
-            [pa.array([part], pa.binary()), pa.array([error], pa.string())],
-            names=["part", "error"],
+            [pa.array([blocks], pa.binary()), pa.array([error], pa.string())],
+            names=["blocks", "error"],
         )
 
     return icefloe
 
 
 def _as_list(names: Sequence[str] | str | None) -> list[str] | str | None:
-    """Leave text alone: the option is read with commas, and letters are no names."""
+    """Return names as a list; text stays, because the option is split at commas."""
     return names if names is None or isinstance(names, str) else list(names)
 
 
 def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _cores(df: DataFrame) -> int:
-    spark = df.sparkSession
-    if is_connect(spark):
-        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
-    return int(spark.sparkContext.defaultParallelism)

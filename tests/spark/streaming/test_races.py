@@ -18,7 +18,7 @@ from support.stream_cells import NEW, batch, expected, found, num_commits, start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from icefloe.spark.writing.sink import Written
+    from icefloe.spark.writing.write_job import Written
     from icefloe.storage import Storage
 
 T = TypeVar("T")

@@ -82,7 +82,7 @@ def test_columns_that_do_not_fit(repository: Repository, folder: Path) -> None:
 @pytest.mark.parametrize(
     "given, mode, problem",
     [
-        ({}, "append", "say with the option 'dims'"),
+        ({}, "append", "give the option 'dims'"),
         ({"dims": "time,lta"}, "append", "did you mean 'lat'"),
         ({"dims": "time,lat", "chunks": {"lon": 2}}, "append", "'lon'"),
         ({"replace_where": {"time": "2020"}}, "append", "mode 'overwrite'"),
@@ -278,7 +278,7 @@ def test_more_rows_aside_than_one_process_takes(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are counted before they are fetched; whole chunks do not count."""
-    monkeypatch.setattr("icefloe.spark.writing.sink._MAX_ASIDE_BYTES", 50)
+    monkeypatch.setattr("icefloe.spark.writing.staged_rows._MAX_BYTES", 50)
     job = start(repository, coords=COORDS, **NEW)
     parts = [job.write_unrouted([batch([one])]) for one in (1, 2)]
     with pytest.raises(InvalidInputError, match=r"144 bytes.*icefloe\.spark\.write"):

@@ -14,7 +14,8 @@ import zarr
 from icefloe.errors import InvalidInputError
 from icefloe.spark import write
 from icefloe.spark.option_parsing import encode_options
-from icefloe.spark.writing.sink import commit_rows, put_aside
+from icefloe.spark.writing.staged_commit import commit_staged_rows
+from icefloe.spark.writing.staged_rows import stage_rows
 from icefloe.spark.writing.write_options import WriteOptions
 from support.rows_in_memory import write_table
 from support.spark_tables import commit, rows
@@ -105,8 +106,8 @@ def test_columns_for_them(begun: Repository, way: str) -> None:
         write_table(begun, more, append_dim="time")
     else:
         options = WriteOptions.parse(encode_options(append_dim="time"))
-        asides = [put_aside(begun.readonly_session("main").connection, more.to_batches())]
-        commit_rows(begun, options, more.schema, asides, overwrite=False, job=None)
+        asides = [stage_rows(begun.readonly_session("main").connection, more.to_batches())]
+        commit_staged_rows(begun, options, more.schema, asides, overwrite=False, job=None)
     xr.testing.assert_equal(found(begun), whole(3, 6))
 
 

@@ -18,7 +18,8 @@ import zarr
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import find_committed
 from icefloe.spark import write
-from icefloe.spark.writing.sink import commit_rows, put_aside
+from icefloe.spark.writing.staged_commit import commit_staged_rows
+from icefloe.spark.writing.staged_rows import stage_rows
 from icefloe.spark.writing.write_options import WriteOptions
 from support import SUPPORT, warm_python
 from support.rows_in_memory import LATS, event_rows, write_table
@@ -159,14 +160,16 @@ def test_the_same_write_lands_while_this_one_looks_for_it(
             write_table(empty, waiting.pop(), append_dim="event", transaction_id="seven")
         return found
 
-    module = "writing.write_retries" if way == "tasks" else "writing.sink"
+    module = "writing.write_retries" if way == "tasks" else "writing.staged_commit"
     monkeypatch.setattr(f"icefloe.spark.{module}.find_committed", look_and_be_overtaken)
     if way == "tasks":
         made = write_table(empty, event_rows([7]), append_dim="event", transaction_id="seven")
     else:
         rows = event_rows([7])
-        aside = put_aside(empty.readonly_session("main").connection, rows.to_batches())
-        made = commit_rows(empty, options, rows.schema, [aside], overwrite=False, job=options.job)
+        aside = stage_rows(empty.readonly_session("main").connection, rows.to_batches())
+        made = commit_staged_rows(
+            empty, options, rows.schema, [aside], overwrite=False, job=options.job
+        )
     assert (made.is_new, made.snapshot_id) == (False, empty.lookup_branch("main"))
     assert require_events(empty) == [*UNSORTED, 7]
 
@@ -228,15 +231,18 @@ def test_on_spark(spark: Any, empty: Repository, tmp_path: Path) -> None:
     def append_once(batches: Any) -> Any:
         """Pass rows on; another writer appends once."""
         from icefloe.repository import Repository  # noqa: PLC0415 - in the worker
-        from icefloe.spark.writing.sink import commit_rows, put_aside  # noqa: PLC0415
+        from icefloe.spark.writing.staged_commit import commit_staged_rows  # noqa: PLC0415
+        from icefloe.spark.writing.staged_rows import stage_rows  # noqa: PLC0415
         from icefloe.spark.writing.write_options import WriteOptions  # noqa: PLC0415
         from icefloe.storage import local_filesystem_storage  # noqa: PLC0415
 
         yield from batches
         repository = Repository.open(local_filesystem_storage(place))
         options = WriteOptions.parse({"append_dim": "event", "transaction_id": "theirs"})
-        aside = put_aside(repository.readonly_session("main").connection, [theirs])
-        commit_rows(repository, options, theirs.schema, [aside], overwrite=False, job=options.job)
+        aside = stage_rows(repository.readonly_session("main").connection, [theirs])
+        commit_staged_rows(
+            repository, options, theirs.schema, [aside], overwrite=False, job=options.job
+        )
 
     ddl = "event long, lat double, v double"
     rows = spark.createDataFrame(event_rows([7, 8]).to_pandas(), ddl).coalesce(1)

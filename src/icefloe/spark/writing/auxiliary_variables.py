@@ -1,8 +1,8 @@
-"""Variables beside a table that is appended to: they have its new labels, but not a value per row.
+"""Auxiliary variables of an append: they grow with the table, but have no value per row.
 
-``day(time)`` beside a table over time, lat and lon is a column that says the same wherever the time
-is the same. ``time_bnds(time, bnds)`` is a column of arrays. They are small next to the table, and
-their chunks are not those of its blocks: whoever prepares the write writes them.
+``day(time)`` beside a table over time, lat and lon is a column whose value depends on the time
+only. ``time_bnds(time, bnds)`` is a column of arrays. They are small compared to the table, and
+their chunks are not those of its blocks: they are written when the write is prepared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.cf_encoding import encode, missing_value, require_writable
+from icefloe.spark.writing.cf_encoding import (
+    encode,
+    missing_value,
+    require_fill,
+    require_writable,
+)
 from icefloe.spark.writing.write_grid import Grid
 
 if TYPE_CHECKING:
@@ -31,18 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuxiliaryVariable:
-    """A variable beside the table.
+    """A variable that is not part of the table.
 
     Parameters
     ----------
-    variable
-        Where it is, and its dimensions.
-    coding
-        How its values are stored.
     shared
         Its dimensions that are dimensions of the table.
     own
-        The lengths of the others: what an array in its column holds.
+        Lengths of the others: the arrays in its column.
     """
 
     variable: Variable
@@ -52,7 +53,7 @@ class AuxiliaryVariable:
 
     @classmethod
     def of(cls, variable: Variable, coding: Coding, dims: tuple[str, ...]) -> AuxiliaryVariable:
-        """Say how a variable lies beside a table."""
+        """Return the variable beside a table with some dimensions."""
         lengths = dict(zip(variable.dims, variable.shape, strict=True))
         return cls(
             variable,
@@ -63,23 +64,23 @@ class AuxiliaryVariable:
 
     @property
     def name(self) -> str:
-        """The variable, and its column."""
+        """Name of the variable and of its column."""
         return self.variable.name
 
     @property
     def type(self) -> str:
-        """What its column holds, for messages."""
+        """Type of its column, for messages."""
         if not self.own:
             return str(self.coding.type)
         return f"arrays of {prod(self.own)} {self.coding.type}"
 
     def require_writable(self, given: pa.DataType) -> None:
-        """Refuse a column that this variable cannot be made of."""
+        """Raise if a column of a type cannot be written to the variable."""
         if len(self.own) > 1:
             raise invalid_input(
                 f"variable {self.name!r} has {len(self.own)} dimensions that the table does not "
-                "have, and so no column: name it in the option 'leave_missing', or append with "
-                "xarray"
+                "have, more than a column can hold: name it in the option 'leave_missing', or "
+                "append with xarray"
             )
         if self.own:
             if not _is_list(given):
@@ -89,23 +90,23 @@ class AuxiliaryVariable:
             given = given.value_type
         require_writable(self.coding, given)
 
-    def values(self, told: pa.Table, dims: Mapping[str, Dimension]) -> NDArray[Any]:
-        """Make stored values for the new part, in the order of the variable's dimensions.
+    def encode_rows(self, rows: pa.Table, dims: Mapping[str, Dimension]) -> NDArray[Any]:
+        """Return the stored values of the new part, in the order of the variable's dimensions.
 
         Raises
         ------
         InvalidInputError
-            If rows disagree, or tell nothing where something must be.
+            If rows disagree, or cells are missing from a variable without a missing value.
         """
         grid = Grid(tuple(dims[name] for name in self.shared), ())
         shape = tuple(len(dims[name]) for name in self.shared)
-        cells = np.ravel_multi_index(list(grid.positions(told)), shape)
-        stored = self._stored(told, grid)
+        cells = np.ravel_multi_index(list(grid.positions(rows)), shape)
+        stored = self._encode(rows, grid)
         missing = missing_value(self.coding)
         if missing is None and len(np.unique(cells)) < prod(shape):
             raise invalid_input(
-                f"variable {self.name!r} has no _FillValue to say that something is missing, and "
-                f"rows do not tell all of it along {', '.join(self.shared)}"
+                f"variable {self.name!r} has no _FillValue to mark missing values, and the rows do "
+                f"not have all of it along {', '.join(self.shared)}"
             )
         whole = np.empty((prod(shape), stored.shape[1]), self.coding.dtype)
         whole[:] = "" if self.coding.dtype.kind in "OTU" else 0
@@ -116,19 +117,13 @@ class AuxiliaryVariable:
         if differs.any():
             row = int(np.flatnonzero(differs.any(axis=1))[0])
             raise invalid_input(
-                f"column {self.name!r} has several values at {grid.describe_cell(told, row)}, and "
-                f"the variable has one there: it varies along {', '.join(self.variable.dims)} only"
+                f"column {self.name!r} has several values at {grid.describe_cell(rows, row)}, but "
+                f"the variable varies only along {', '.join(self.variable.dims)}"
             )
-        return self._ordered(whole.reshape(*shape, *self.own))
+        return self._transpose(whole.reshape(*shape, *self.own))
 
-    def nothing(self, length: int, along: str) -> NDArray[Any]:
-        """Make a new part of which nothing is known.
-
-        Raises
-        ------
-        InvalidInputError
-            If the variable cannot say so.
-        """
+    def make_missing(self, length: int, along: str) -> NDArray[Any]:
+        """Return missing values for a new part; raise if the variable has no missing value."""
         require_fill(self.coding)
         shape = tuple(
             length if name == along else size
@@ -136,8 +131,8 @@ class AuxiliaryVariable:
         )
         return np.full(shape, missing_value(self.coding), self.coding.dtype)
 
-    def _stored(self, told: pa.Table, grid: Grid) -> NDArray[Any]:
-        column = told[self.name].combine_chunks()
+    def _encode(self, rows: pa.Table, grid: Grid) -> NDArray[Any]:
+        column = rows[self.name].combine_chunks()
         if not self.own:
             return encode(self.coding, column)[:, np.newaxis]
         lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -146,22 +141,13 @@ class AuxiliaryVariable:
             row = int(wrong[0])
             raise invalid_input(
                 f"column {self.name!r} has {self.type}, and not {column[row].as_py()} as at "
-                f"{grid.describe_cell(told, row)}"
+                f"{grid.describe_cell(rows, row)}"
             )
         return encode(self.coding, column.flatten()).reshape(len(column), self.own[0])
 
-    def _ordered(self, values: NDArray[Any]) -> NDArray[Any]:
-        made = [*self.shared, *(name for name in self.variable.dims if name not in self.shared)]
-        return values.transpose([made.index(name) for name in self.variable.dims])
-
-
-def require_fill(coding: Coding) -> None:
-    """Refuse to leave a variable missing that has no way to say so."""
-    if missing_value(coding) is None:
-        raise invalid_input(
-            f"variable {coding.name!r} cannot be left missing, because it has no _FillValue: give "
-            "a column for it"
-        )
+    def _transpose(self, values: NDArray[Any]) -> NDArray[Any]:
+        order = [*self.shared, *(name for name in self.variable.dims if name not in self.shared)]
+        return values.transpose([order.index(name) for name in self.variable.dims])
 
 
 def _is_list(kind: pa.DataType) -> bool:

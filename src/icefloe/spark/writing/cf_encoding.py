@@ -1,7 +1,6 @@
-"""Columns of Spark as the stored values of a variable: the way back from `reading.cf_decoding`.
+"""Encoding of Spark columns by CF conventions: the inverse of `reading.cf_decoding`.
 
-Null becomes what the variable says for missing. Where it has no way to say that, null is an error:
-a zero that nobody measured is worse than none.
+Null becomes the variable's missing value. If it has none, null is an error rather than a zero.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ _DATE_FORMAT: Final = """date_format(time, "yyyy-MM-dd'T'HH:mm:ss")"""
 
 
 def require_writable(coding: Coding, given: pa.DataType) -> None:
-    """Refuse a column whose values a variable cannot hold without changing them."""
+    """Raise if a column has a type whose values a variable cannot hold unchanged."""
     if coding.is_calendar_text and not _fits(given, coding.type):
         raise invalid_input(
             f"column {coding.name!r} is {given}, and the variable has times of the calendar "
-            f"{coding.attributes['calendar']!r}, which Spark has no dates for: write them as they "
-            f"are read, as text such as 2001-02-28T12:00:00. {_DATE_FORMAT} makes it of timestamps"
+            f"{coding.attributes['calendar']!r}, which Spark does not support: write them as they "
+            f"are read, as text such as 2001-02-28T12:00:00; {_DATE_FORMAT} converts timestamps"
         )
     if not _fits(given, coding.type):
         raise invalid_input(
             f"column {coding.name!r} is {given}, and the variable holds {coding.type}: cast it "
-            f"in Spark, where you decide what is lost"
+            "in Spark"
         )
     if pa.types.is_duration(coding.type):
         raise invalid_input(
@@ -46,7 +45,7 @@ def require_writable(coding: Coding, given: pa.DataType) -> None:
 
 
 def missing_value(coding: Coding) -> Any:
-    """Return what a variable stores where nothing is, None if it has no way to say so."""
+    """Return the stored value that means missing, None if there is none."""
     if len(coding.fills):
         return coding.fills[0]
     match coding.dtype.kind:
@@ -58,20 +57,29 @@ def missing_value(coding: Coding) -> Any:
             return None
 
 
-def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Bring a column to a type that holds all its values; times of a time zone become UTC."""
+def require_fill(coding: Coding) -> None:
+    """Raise if a variable that is to be left missing has no missing value."""
+    if missing_value(coding) is None:
+        raise invalid_input(
+            f"variable {coding.name!r} cannot be left missing, because it has no _FillValue: give "
+            "a column for it"
+        )
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column to a type that holds all its values; times of a time zone become UTC."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return column if column.type == wanted else column.cast(wanted)
+    return column if column.type == kind else column.cast(kind)
 
 
 def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
-    """Make stored values of a column.
+    """Return the stored values of a column.
 
     Raises
     ------
     InvalidInputError
-        If something is null and the variable cannot say so, or a value does not fit.
+        If there are nulls and no missing value, or a value does not fit.
     """
     column = as_type(column, coding.type)
     missing = missing_value(coding)
@@ -93,7 +101,7 @@ def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
             given = column.to_numpy(zero_copy_only=False)
             with np.errstate(over="ignore"):
                 values = given.astype(coding.dtype)
-            _require_held(coding, given, values, np.isinf(values) & ~np.isinf(given))
+            _require_lossless(coding, given, values, np.isinf(values) & ~np.isinf(given))
             _require_no_fill(coding, values[~is_missing])
             values[is_missing] = missing
             return values
@@ -114,18 +122,18 @@ def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
         case "M":
             given = column.to_numpy(zero_copy_only=False).astype("M8[us]")
             values = given.astype(coding.dtype)
-            _require_held(coding, given, values, (values != given) & ~is_missing)
+            _require_lossless(coding, given, values, (values != given) & ~is_missing)
             return values
         case _:
             given = np.empty(len(column), object)
-            given[:] = [missing if one is None else one for one in column.to_pylist()]
+            given[:] = [missing if value is None else value for value in column.to_pylist()]
             values = given.astype(coding.dtype)
-            _require_held(coding, given, values, np.asarray(values.astype(object) != given))
+            _require_lossless(coding, given, values, np.asarray(values.astype(object) != given))
             return values
 
 
 def _require_no_fill(coding: Coding, values: NDArray[Any]) -> None:
-    """Refuse a value that would be read as missing."""
+    """Raise for a value that would be read as missing."""
     found = values[np.isin(values, coding.fills)]
     if len(found):
         raise invalid_input(
@@ -134,36 +142,36 @@ def _require_no_fill(coding: Coding, values: NDArray[Any]) -> None:
         )
 
 
-def _require_held(
-    coding: Coding, given: NDArray[Any], kept: NDArray[Any], is_lost: NDArray[np.bool_]
+def _require_lossless(
+    coding: Coding, given: NDArray[Any], decoded: NDArray[Any], is_lost: NDArray[np.bool_]
 ) -> None:
-    """Refuse a value that would be read as another one."""
+    """Raise for a value that would be read as another one."""
     if is_lost.any():
         first = int(np.flatnonzero(is_lost)[0])
         packed = {name: coding.attributes[name] for name in _SCALED & coding.attributes.keys()}
         raise invalid_input(
             f"column {coding.name!r} has the value {given[first]}, which the variable, of type "
             f"{coding.dtype}{f' with {packed}' if packed else ''}, does not hold: it would be read "
-            f"as {kept[first]}. Write null, or a value that it holds"
+            f"as {decoded[first]}. Write null, or a value that it holds"
         )
 
 
 def _encode_scaled(coding: Coding, values: NDArray[Any]) -> NDArray[Any]:
-    """Pack values, each of which is read back to within half a step of what it was."""
+    """Pack values; each is read back to within half a step."""
     if missing_value(coding) is None and np.isnan(values).any():
         raise invalid_input(
             f"column {coding.name!r} has NaN, and the variable has no _FillValue to write for it: "
             "drop those rows, or fill them with df.fillna"
         )
     stored = _encode_cf(coding, values, coding.attributes)
-    back = coding.decode(stored, nan_as_null=False).cast(pa.float64())
-    read = back.to_numpy(zero_copy_only=False)
+    decoded = coding.decode(stored, nan_as_null=False).cast(pa.float64())
+    read = decoded.to_numpy(zero_copy_only=False)
     is_float = coding.dtype.kind == "f"
     step = 0.0 if is_float else abs(float(coding.attributes.get("scale_factor", 1)))
     rounding = max(1e-6, float(np.finfo(coding.dtype).eps) if is_float else 0.0)
     offset = abs(float(coding.attributes.get("add_offset", 0)))
     near = np.abs(read - values) <= 0.5 * step + rounding * np.maximum(np.abs(values), offset)
-    _require_held(coding, values, read, ~near & ~np.isnan(values))
+    _require_lossless(coding, values, read, ~near & ~np.isnan(values))
     return stored
 
 
@@ -172,18 +180,18 @@ def _encode_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
     encoding = {**coding.attributes, "dtype": coding.dtype}
     stored = _encode_cf(coding, values, encoding)
     back = coding.decode(stored, nan_as_null=True).to_numpy(zero_copy_only=False).astype("M8[us]")
-    # Floats round: to days since the year 1 they are good for some microseconds.
-    off = np.timedelta64(0 if coding.dtype.kind in "iu" else 1000, "us")
-    if not ((np.abs(back - values) <= off) | (np.isnat(back) & np.isnat(values))).all():
+    # Floats round: days since the year 1 are exact to some microseconds.
+    tolerance = np.timedelta64(0 if coding.dtype.kind in "iu" else 1000, "us")
+    if not ((np.abs(back - values) <= tolerance) | (np.isnat(back) & np.isnat(values))).all():
         raise invalid_input(
             f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
-            f"{coding.dtype} cannot say exactly: truncate them in Spark with date_trunc"
+            f"{coding.dtype} cannot represent exactly: truncate them in Spark with date_trunc"
         )
     return stored
 
 
 def _encode_calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
-    """Make times of text, which must be as `Coding.decode` writes it: labels are found by it."""
+    """Encode times given as text, which must be as `Coding.decode` returns it, to match labels."""
     stored = np.zeros(len(column), coding.dtype)
     is_missing = np.asarray(column.is_null())
     if is_missing.any():
@@ -196,19 +204,19 @@ def _encode_calendar_times(coding: Coding, column: pa.Array) -> NDArray[Any]:
     if not coding.decode(stored, nan_as_null=True).equals(column):
         raise invalid_input(
             f"column {coding.name!r} has times that {coding.attributes['units']!r} in "
-            f"{coding.dtype} cannot say exactly"
+            f"{coding.dtype} cannot represent exactly"
         )
     return stored
 
 
 def _parse_calendar_time(coding: Coding, text: str) -> Any:
-    import cftime  # noqa: PLC0415 - xarray needs it for these calendars alone
+    import cftime  # noqa: PLC0415 - only for these calendars
 
     found = _ISO_TIME.fullmatch(text)
     if found is None:
         raise invalid_input(
             f"column {coding.name!r} has {text!r}, and times are written as they are read, such as "
-            f"2001-02-28T12:00:00: {_DATE_FORMAT} makes that of timestamps"
+            f"2001-02-28T12:00:00: {_DATE_FORMAT} converts timestamps"
         )
     *whole, fraction = found.groups("000000")
     calendar = coding.attributes["calendar"]
@@ -225,7 +233,7 @@ def _encode_cf(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[A
     variable = xr.Variable(("row",), values, encoding={"dtype": coding.dtype, **encoding})
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # What is lost is found by reading it back, and is an error.
+            # Lossy values are found by decoding the result.
             warnings.simplefilter("ignore")
             encoded = xr.conventions.encode_cf_variable(variable, name=coding.name)
         stored = np.asarray(encoded.values)
@@ -234,21 +242,21 @@ def _encode_cf(coding: Coding, values: NDArray[Any], encoding: Any) -> NDArray[A
     return stored.astype(coding.dtype, copy=False)
 
 
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if given == wanted:
+def _fits(given: pa.DataType, held: pa.DataType) -> bool:
+    if given == held:
         return True
-    if pa.types.is_timestamp(wanted):
+    if pa.types.is_timestamp(held):
         return bool(pa.types.is_timestamp(given) or pa.types.is_date(given))
-    if pa.types.is_string(wanted):
+    if pa.types.is_string(held):
         return bool(pa.types.is_string(given) or pa.types.is_large_string(given))
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_integer(given) and given.bit_width <= wanted.bit_width)
-    if pa.types.is_decimal(wanted):
+    if pa.types.is_integer(held):
+        return bool(pa.types.is_integer(given) and given.bit_width <= held.bit_width)
+    if pa.types.is_decimal(held):
         whole = pa.types.is_decimal(given) and given.scale == 0
         return bool(pa.types.is_integer(given) or whole)
-    if pa.types.is_floating(wanted):
+    if pa.types.is_floating(held):
         if pa.types.is_floating(given):
-            return bool(given.bit_width <= wanted.bit_width)
-        # So many bits of an integer a float keeps exactly.
-        return bool(pa.types.is_integer(given) and given.bit_width <= wanted.bit_width // 2)
+            return bool(given.bit_width <= held.bit_width)
+        # Integers of half the width are exact.
+        return bool(pa.types.is_integer(given) and given.bit_width <= held.bit_width // 2)
     return False

@@ -1,4 +1,4 @@
-"""Rows into a group that is there: appended to it, or in place of a region of it."""
+"""Rows into an existing group: appended to it, or in place of a region of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from icefloe.spark.reading.group import Group
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import find_coding, plan_rows
 from icefloe.spark.reading.selections import require_dimensions, select
-from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable, require_fill
-from icefloe.spark.writing.cf_encoding import as_type, encode, require_writable
-from icefloe.spark.writing.write_grid import Dimension, Grid, Target, block_length, extend_labels
-from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
+from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable
+from icefloe.spark.writing.cf_encoding import as_type, encode, require_fill, require_writable
+from icefloe.spark.writing.write_grid import (
+    Dimension,
+    Grid,
+    Target,
+    choose_block_length,
+    extend_labels,
+)
+from icefloe.spark.writing.write_plan import WritePlan, require_labels, require_no_problems
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -26,77 +32,59 @@ if TYPE_CHECKING:
     import zarr
 
     from icefloe.session import Session
+    from icefloe.spark.reading.rows import Column, RowsPlan
     from icefloe.spark.writing.write_options import WriteOptions
 
 _LEAVE: Final = "add it, or name it in the option 'leave_missing'"
 
 
 def plan_update(session: Session, options: WriteOptions, schema: pa.Schema) -> WritePlan:
-    """Check whether rows fit a group."""
+    """Plan an append or a region; raise if the columns do not fit the group."""
     group = Group.fetch(session, options.group)
-    table = _table(session, group, schema)
-    plan = plan_rows(session, ReadOptions(group=options.group, variables=table))
-    dims = tuple(axis.name for axis in plan.axes)
-    along = None if options.region is not None else _append_dim(options, dims)
-    wanted = {
+    table = _choose_table(session, group, schema)
+    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=table))
+    dims = tuple(axis.name for axis in read_plan.axes)
+    along = None if options.region is not None else _choose_append_dim(options, dims)
+    columns = {
         column.name: column
-        for column in plan.columns
+        for column in read_plan.columns
         if column.name in dims or len(column.axes) == len(dims)
     }
-    beside = {} if along is None else _beside(session, group, dims, along, wanted)
-    left = options.leave_missing
-    problems = []
-    for name, column in wanted.items():
-        if name not in schema.names:
-            if name in left and column.coding is not None and name not in dims:
-                problems += _problems(require_fill, column.coding)
-                continue
-            what = "dimension" if name in dims else "variable"
-            remedy = "add it" if along is None or name in dims else _LEAVE
-            problems.append(f"there is no column for {what} {name!r} ({column.type}): {remedy}")
-        elif column.coding is not None:
-            problems += _problems(require_writable, column.coding, schema.field(name).type)
-        elif not pa.types.is_integer(schema.field(name).type):
-            problems.append(f"column {name!r} has positions, and is {schema.field(name).type}")
-    for name, one in beside.items():
-        if name in schema.names:
-            problems += _problems(one.require_writable, schema.field(name).type)
-        elif name in left:
-            problems += _problems(require_fill, one.coding)
-        else:
-            problems.append(
-                f"variable {name!r} goes along {along!r} too, over "
-                f"({', '.join(one.variable.dims)}), and has no column of {one.type}: {_LEAVE}"
-            )
-    for name in sorted(set(schema.names) - wanted.keys() - beside.keys()):
+    auxiliary = {} if along is None else _find_auxiliary(session, group, dims, along, columns)
+    problems = [
+        *_find_column_problems(options, schema, columns, dims, along),
+        *_find_auxiliary_problems(options, schema, auxiliary, along),
+    ]
+    for name in sorted(set(schema.names) - columns.keys() - auxiliary.keys()):
         if name in group.variables:
             where = f"all of {', '.join(dims)}" if along is None else repr(along)
             problems.append(f"variable {name!r} does not go along {where}: drop the column")
         else:
+            suggestion = suggest_name(name, [*columns, *auxiliary])
             problems.append(
-                f"column {name!r} is no variable of the group ("
-                f"{suggest_name(name, [*wanted, *beside])}): drop or rename it"
+                f"column {name!r} is no variable of the group ({suggestion}): drop or rename it"
             )
-    problems += _problems_of_left(options, along, {*wanted, *beside} - {*dims}, schema)
+    growing = {*columns, *auxiliary} - {*dims}
+    problems += _find_option_problems(options, along, growing, schema)
     if options.dims is not None and options.dims != dims:
         problems.append(
             f"its dimensions are {', '.join(dims)}, and the option 'dims' says others: leave it out"
         )
-    require_fitting(problems, options)
-    _require_chunks(session, options, dims, wanted)
-    columns = {name: wanted[name].type for name in wanted if name in schema.names}
+    require_no_problems(problems, options)
+    _require_chunks(session, options, dims, columns)
+    types = {name: column.type for name, column in columns.items() if name in schema.names}
     if along is None:
         require_dimensions("replace_where", options.region or {}, dims)
-        return WritePlan("region", dims, columns, (), table=table)
+        return WritePlan("region", dims, types, (), table=table)
     require_dimensions("coords", options.coords, [along])
-    told = tuple(name for name in beside if name in schema.names)
-    return WritePlan("append", dims, columns, (along,), told, table)
+    given = tuple(name for name in auxiliary if name in schema.names)
+    return WritePlan("append", dims, types, (along,), given, table)
 
 
-def _table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...] | None:
-    """Say which variables are the table that rows are of; all of them, where they fit into one.
+def _choose_table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...] | None:
+    """Return the variables that rows are written to; None is all, if they fit into one table.
 
-    Otherwise those along dimensions that have columns, and the others are beside the table.
+    Otherwise those whose dimensions all have columns; the others are auxiliary.
     """
     try:
         plan_rows(session, ReadOptions(group=group.path))
@@ -112,46 +100,85 @@ def _table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...]
     return None
 
 
-def _append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
+def _choose_append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
     along = options.append_dim or (dims[0] if len(dims) == 1 else None)
     if along is None:
         raise invalid_input(
-            f"group {options.group!r} is there: say with the option 'append_dim' along which of "
+            f"group {options.group!r} exists: name with the option 'append_dim' along which of "
             f"{', '.join(dims)} rows are appended, or overwrite it"
         )
     require_dimensions("append_dim", {along: None}, dims)
     return along
 
 
-def _beside(
-    session: Session, group: Group, dims: tuple[str, ...], along: str, wanted: Mapping[str, Any]
+def _find_auxiliary(
+    session: Session,
+    group: Group,
+    dims: tuple[str, ...],
+    along: str,
+    columns: Mapping[str, Column],
 ) -> dict[str, AuxiliaryVariable]:
-    """Find the variables that grow with a dimension, and have no value for each row."""
-    return {
-        variable.name: AuxiliaryVariable.of(
-            variable,
-            find_coding(group, variable, open_array(session.store, variable.path).dtype),
-            dims,
-        )
-        for variable in group.variables.values()
-        if along in variable.dims and variable.name not in wanted
-    }
+    """Return the variables that grow along a dimension and have no value per row."""
+    found = {}
+    for variable in group.variables.values():
+        if along in variable.dims and variable.name not in columns:
+            dtype = open_array(session.store, variable.path).dtype
+            coding = find_coding(group, variable, dtype)
+            found[variable.name] = AuxiliaryVariable.of(variable, coding, dims)
+    return found
 
 
-def _problems(check: Callable[..., None], *given: Any) -> list[str]:
-    try:
-        check(*given)
-    except InvalidInputError as error:
-        return [str(error)]
-    return []
+def _find_column_problems(
+    options: WriteOptions,
+    schema: pa.Schema,
+    columns: Mapping[str, Column],
+    dims: tuple[str, ...],
+    along: str | None,
+) -> list[str]:
+    problems = []
+    for name, column in columns.items():
+        if name not in schema.names:
+            is_dim = name in dims
+            if name in options.leave_missing and column.coding is not None and not is_dim:
+                problems += _try_check(require_fill, column.coding)
+                continue
+            what = "dimension" if is_dim else "variable"
+            remedy = "add it" if along is None or is_dim else _LEAVE
+            problems.append(f"there is no column for {what} {name!r} ({column.type}): {remedy}")
+        elif column.coding is not None:
+            problems += _try_check(require_writable, column.coding, schema.field(name).type)
+        elif not pa.types.is_integer(schema.field(name).type):
+            problems.append(f"column {name!r} has positions, and is {schema.field(name).type}")
+    return problems
 
 
-def _problems_of_left(
+def _find_auxiliary_problems(
+    options: WriteOptions,
+    schema: pa.Schema,
+    auxiliary: Mapping[str, AuxiliaryVariable],
+    along: str | None,
+) -> list[str]:
+    problems = []
+    for name, variable in auxiliary.items():
+        if name in schema.names:
+            problems += _try_check(variable.require_writable, schema.field(name).type)
+        elif name in options.leave_missing:
+            problems += _try_check(require_fill, variable.coding)
+        else:
+            over = ", ".join(variable.variable.dims)
+            problems.append(
+                f"variable {name!r} goes along {along!r} too, over ({over}), and has no column of "
+                f"{variable.type}: {_LEAVE}"
+            )
+    return problems
+
+
+def _find_option_problems(
     options: WriteOptions, along: str | None, growing: set[str], schema: pa.Schema
 ) -> list[str]:
-    """Say what is wrong with the option ``leave_missing``."""
+    """Return problems of the option ``leave_missing``."""
     if options.leave_missing and along is None:
-        return ["option 'leave_missing' is for appending: cells that no row tells of are missing"]
+        return ["option 'leave_missing' is for appending: cells without a row become missing"]
     problems = []
     for name in options.leave_missing:
         if name not in growing:
@@ -166,32 +193,31 @@ def _problems_of_left(
     return problems
 
 
+def _try_check(check: Callable[..., None], *given: Any) -> list[str]:
+    """Return the error of a check as a problem."""
+    try:
+        check(*given)
+    except InvalidInputError as error:
+        return [str(error)]
+    return []
+
+
 def update_group(
     session: Session,
     options: WriteOptions,
-    intent: WritePlan,
+    plan: WritePlan,
     labels: Mapping[str, pa.Array],
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> Grid:
-    """Make arrays longer where rows are appended, and write what does not go row by row."""
-    read = ReadOptions(group=options.group, sel=options.region or {})
+    """Prepare a group: extend arrays for an append, and write what is not written row by row."""
     group = Group.fetch(session, options.group)
-    plan = plan_rows(session, ReadOptions(group=options.group, variables=intent.table))
-    columns = {column.name: column for column in plan.columns}
-    sizes = {axis.name: len(axis) for axis in plan.axes}
-    # The part that rows may be in, along each dimension.
+    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=plan.table))
+    columns = {column.name: column for column in read_plan.columns}
+    sizes = {axis.name: len(axis) for axis in read_plan.axes}
+    # Positions that rows may have, along each dimension.
     parts = {name: range(size) for name, size in sizes.items()}
-    if intent.kind == "region":
-        try:
-            selected = select(session, group, intent.dims, sizes, read)
-        except InvalidInputError as error:
-            raise invalid_input(f"option 'replace_where': {error}") from error
-        for name, found in selected.items():
-            if not isinstance(found, range) or found.step != 1:
-                raise invalid_input(
-                    f"the region along {name!r} has gaps: overwrite one stretch of labels at a time"
-                )
-            parts[name] = found
+    if plan.kind == "region":
+        parts = _select_region(session, group, options, plan, sizes)
     after = {}
     for name, size in sizes.items():
         column = columns[name]
@@ -208,49 +234,80 @@ def update_group(
                 pa.array(np.arange(len(after[name]), dtype=np.int64))
             ):
                 raise invalid_input(
-                    f"dimension {name!r} has no labels: its new positions go on from {size}"
+                    f"dimension {name!r} has no labels: its new positions continue from {size}"
                 )
             parts[name] = range(size, len(after[name]))
+    grid = _make_grid(session, read_plan, plan, after, parts)
+    if plan.kind == "append":
+        _extend(session, group, plan, grid, distinct_rows)
+    return grid
+
+
+def _select_region(
+    session: Session,
+    group: Group,
+    options: WriteOptions,
+    plan: WritePlan,
+    sizes: Mapping[str, int],
+) -> dict[str, range]:
+    read = ReadOptions(group=options.group, sel=options.region or {})
+    try:
+        selected = select(session, group, plan.dims, sizes, read)
+    except InvalidInputError as error:
+        raise invalid_input(f"option 'replace_where': {error}") from error
+    parts = {}
+    for name, found in selected.items():
+        if not isinstance(found, range) or found.step != 1:
+            raise invalid_input(
+                f"the region along {name!r} has gaps: overwrite one range of labels at a time"
+            )
+        parts[name] = found
+    return parts
+
+
+def _make_grid(
+    session: Session,
+    read_plan: RowsPlan,
+    plan: WritePlan,
+    labels: Mapping[str, pa.Array],
+    parts: Mapping[str, range],
+) -> Grid:
     targets = tuple(
         Target(column.path, column.axes, column.coding)
-        for column in plan.columns
-        if column.path and column.coding and column.name not in intent.dims
-        and len(column.axes) == len(intent.dims)
+        for column in read_plan.columns
+        if column.path and column.coding and column.name not in plan.dims
+        and len(column.axes) == len(plan.dims)
     )  # fmt: skip
-    arrays = [open_array(session.store, target.path) for target in targets]
+    lengths = [_chunk_lengths(open_array(session.store, target.path)) for target in targets]
     dims = []
-    for number, name in enumerate(intent.dims):
-        lengths = [
-            _regular(array)[target.axes.index(number)]
-            for array, target in zip(arrays, targets, strict=True)
+    for number, name in enumerate(plan.dims):
+        along = [
+            shape[target.axes.index(number)] for shape, target in zip(lengths, targets, strict=True)
         ]
         part = parts[name]
         dims.append(
             Dimension(
                 name,
-                after[name],
+                labels[name],
                 part.start,
                 part.stop,
-                block_length(lengths, len(after[name])),
-                _outside(name, intent, after[name], part),
+                choose_block_length(along, len(labels[name])),
+                _describe_outside(name, plan, labels[name], part),
             )
         )
-    grid = Grid(tuple(dims), targets)
-    if intent.kind == "append":
-        _extend(session, group, intent, grid, distinct_rows)
-    return grid
+    return Grid(tuple(dims), targets)
 
 
 def _extend(
     session: Session,
     group: Group,
-    intent: WritePlan,
+    plan: WritePlan,
     grid: Grid,
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> None:
-    """Make arrays longer, and write what of them is not written row by row."""
-    (along,) = intent.unknown
-    dims = {one.name: one for one in grid.dims}
+    """Extend arrays, and write labels and auxiliary variables."""
+    (along,) = plan.unknown
+    dims = {dim.name: dim for dim in grid.dims}
     new = dims[along]
     by_rows = {target.coding.name for target in grid.targets}
     for variable in group.variables.values():
@@ -268,46 +325,47 @@ def _extend(
         if variable.name == along:
             array[part] = encode(coding, new.labels[new.start :])
             continue
-        one = AuxiliaryVariable.of(variable, coding, intent.dims)
-        if one.name in intent.beside:
-            assert distinct_rows is not None  # noqa: S101 - whoever has such columns tells of them
-            array[part] = one.values(distinct_rows([*one.shared, one.name]), dims)
+        auxiliary = AuxiliaryVariable.of(variable, coding, plan.dims)
+        if auxiliary.name in plan.auxiliary:
+            assert distinct_rows is not None  # noqa: S101 - given for plans with such columns
+            rows = distinct_rows([*auxiliary.shared, auxiliary.name])
+            array[part] = auxiliary.encode_rows(rows, dims)
         else:
-            array[part] = one.nothing(len(new), along)
+            array[part] = auxiliary.make_missing(len(new), along)
 
 
 def _require_chunks(
-    session: Session, options: WriteOptions, dims: tuple[str, ...], wanted: Mapping[str, Any]
+    session: Session, options: WriteOptions, dims: tuple[str, ...], columns: Mapping[str, Any]
 ) -> None:
-    """Refuse chunks that are not those of the group: a stream says the same before and after."""
+    """Raise if the option ``chunks``, which streams keep, differs from the chunks of the group."""
     require_dimensions("chunks", options.chunks, dims)
-    for column in wanted.values():
+    for column in columns.values():
         if column.name in dims or not options.chunks:
             continue
-        lengths = _regular(open_array(session.store, column.path))
-        for name, asked in options.chunks.items():
+        lengths = _chunk_lengths(open_array(session.store, column.path))
+        for name, requested in options.chunks.items():
             length = lengths[column.axes.index(dims.index(name))]
-            if asked not in {-1, length}:
+            if requested not in {-1, length}:
                 raise invalid_input(
-                    f"option 'chunks' says {asked} along {name!r}, and {column.name!r} has chunks "
-                    f"of {length}: leave it out, or rechunk the group first"
+                    f"option 'chunks' says {requested} along {name!r}, and {column.name!r} has "
+                    f"chunks of {length}: leave it out, or rechunk the group first"
                 )
 
 
-def _regular(array: zarr.Array[Any]) -> tuple[int, ...]:
+def _chunk_lengths(array: zarr.Array[Any]) -> tuple[int, ...]:
     lengths = getattr(array.metadata.chunk_grid, "chunk_shape", None)
     if lengths is None:
         raise invalid_input(
-            f"{array.path!r} has chunks of different sizes, which rows are not written to: rechunk "
-            "it, or write it with xarray"
+            f"{array.path!r} has chunks of different sizes, which rows cannot be written to: "
+            "rechunk it, or write it with xarray"
         )
     return tuple(lengths)
 
 
-def _outside(name: str, intent: WritePlan, labels: pa.Array, part: range) -> str:
+def _describe_outside(name: str, plan: WritePlan, labels: pa.Array, part: range) -> str:
     if not len(part):
         return f"there is nothing to write along {name!r}"
     first, last = labels[part.start].as_py(), labels[part.stop - 1].as_py()
-    if intent.kind == "region":
+    if plan.kind == "region":
         return f"the region along {name!r} is {first!s} to {last!s}: filter the rows"
     return f"{name!r} has {len(part)} labels here, from {first!s} to {last!s}, and not this one"

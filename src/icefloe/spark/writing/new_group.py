@@ -1,4 +1,4 @@
-"""New groups made of rows: how their columns are stored, and in which chunks."""
+"""Rows into a new group: how columns are stored, and in which chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.reading.selections import require_dimensions
 from icefloe.spark.writing.cf_encoding import as_type, encode
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Dimension, Grid, Target
-from icefloe.spark.writing.write_plan import WritePlan, require_fitting, require_labels
+from icefloe.spark.writing.write_plan import WritePlan, require_labels, require_no_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from icefloe.spark.writing.write_options import WriteOptions
 
 _TARGET_CHUNK_BYTES: Final = 4 << 20
-_LABEL_CHUNK: Final = 1024
-"""Labels come in chunks of at least so many, so that small appends do not leave tiny ones."""
+_MIN_LABEL_CHUNK: Final = 1024
+"""Minimum chunk length of labels, so that small appends do not make tiny chunks."""
 
 _SECOND: Final = 1_000_000
 _MICROSECONDS: Final = pa.timestamp("us")
 _NAME: Final = re.compile(r"(?!__|\.+$|zarr\.json$)[^/]+")
-"""What Zarr lets a node be called."""
+"""Names that Zarr allows for a node."""
 
 
 def plan_new_group(
     session: Session, options: WriteOptions, schema: pa.Schema, dims: tuple[str, ...] | None
 ) -> WritePlan:
-    """Check whether rows can make a group."""
+    """Plan a new group; raise if the columns cannot make one."""
     if not dims:
         nodes = contents.iter_nodes_below(session, Path("/"))
-        groups = [one.path.value for one in nodes if not one.is_array]
+        groups = [node.path.value for node in nodes if not node.is_array]
         raise invalid_input(
             f"group {options.group!r} has no arrays ({suggest_name(options.group, groups)}): to "
-            "make them, say with the option 'dims' which columns are their dimensions, in order; "
+            "create them, give the option 'dims': the columns that are dimensions, in order; "
             f"the columns are {', '.join(schema.names)}"
         )
     problems = [
@@ -55,26 +55,27 @@ def plan_new_group(
     columns = {}
     for field in schema:
         if not _NAME.fullmatch(field.name) or field.name == BLOCK_COLUMN:
-            problems.append(f"column {field.name!r} has a name that no array can have: rename it")
+            problems.append(
+                f"column {field.name!r} has a name that is invalid for an array: rename it"
+            )
         kind = _choose_type(field.type)
         if kind is None or (field.name in dims and pa.types.is_boolean(kind)):
             problems.append(
-                f"column {field.name!r} is {field.type}, which no array holds: cast or drop it"
+                f"column {field.name!r} is {field.type}, which no array can hold: cast or drop it"
             )
         else:
             columns[field.name] = kind
     if set(schema.names) <= set(dims):
         problems.append("no column is left for a variable")
-    require_fitting(problems, options)
+    require_no_problems(problems, options)
     require_dimensions("chunks", options.chunks, dims)
     require_dimensions("coords", options.coords, dims)
     if options.append_dim is not None:
-        # Rows that come later are appended along it, by a stream that says the same each time.
+        # A stream has the same options for the first micro-batch, and appends later ones.
         require_dimensions("append_dim", {options.append_dim: None}, dims)
     if options.leave_missing:
         raise invalid_input(
-            "option 'leave_missing' is for appending to a group: a new one has the variables that "
-            "are columns"
+            "option 'leave_missing' is for appending: the variables of a new group are its columns"
         )
     return WritePlan("create", tuple(dims), columns, tuple(dims))
 
@@ -82,55 +83,55 @@ def plan_new_group(
 def create_group(
     session: Session,
     options: WriteOptions,
-    intent: WritePlan,
+    plan: WritePlan,
     labels: Mapping[str, pa.Array],
     *,
     has_gaps: bool,
 ) -> Grid:
-    """Make the arrays of a group, in place of those that are there, and write the labels."""
+    """Create the arrays of a group, replacing existing ones, and write the labels."""
     for node in contents.child_nodes(session, Path(options.group)):
         if node.is_array:
             contents.delete_node(session, node.path)
     group = zarr.open_group(session.store, path=options.group.strip("/"), mode="a", zarr_format=3)
     ordered = {
-        name: pc.unique(as_type(labels[name], intent.columns[name])).sort() for name in intent.dims
+        name: pc.unique(as_type(labels[name], plan.columns[name])).sort() for name in plan.dims
     }
-    for name, one in ordered.items():
-        if not len(one):
+    for name, values in ordered.items():
+        if not len(values):
             raise invalid_input(
                 f"there are no rows, and so no labels for the new dimension {name!r}"
             )
-        require_labels(name, one)
-        coding, _ = _choose_coding(name, one.type, one, has_gaps=False)
+        require_labels(name, values)
+        coding, _ = _choose_coding(name, values.type, values, has_gaps=False)
         array = group.create_array(
             name,
-            shape=(len(one),),
-            chunks=(max(len(one), _LABEL_CHUNK),),
+            shape=(len(values),),
+            chunks=(max(len(values), _MIN_LABEL_CHUNK),),
             dtype=_zarr_dtype(coding),
             dimension_names=[name],
             attributes=dict(coding.attributes),
         )
-        array[:] = encode(coding, one)
-    shape = tuple(len(ordered[name]) for name in intent.dims)
-    chunks = _chunks(shape, intent.dims, options.chunks)
+        array[:] = encode(coding, values)
+    shape = tuple(len(ordered[name]) for name in plan.dims)
+    chunks = _choose_chunks(shape, plan.dims, options.chunks)
     targets = []
-    for name in intent.variables:
-        coding, fill = _choose_coding(name, intent.columns[name], None, has_gaps=has_gaps)
+    for name in plan.variables:
+        coding, fill = _choose_coding(name, plan.columns[name], None, has_gaps=has_gaps)
         made = group.create_array(
             name,
             shape=shape,
             chunks=chunks,
             dtype=_zarr_dtype(coding),
             fill_value=fill,
-            dimension_names=list(intent.dims),
+            dimension_names=list(plan.dims),
             attributes=dict(coding.attributes),
         )
-        # As it will be read: Zarr may have its own idea of a type in memory.
+        # With the type that Zarr reads back, which may differ.
         coding = Coding.from_attributes(name, made.dtype, coding.attributes)
         targets.append(Target("/" + made.path, tuple(range(len(shape))), coding))
     dims = tuple(
         Dimension(name, ordered[name], 0, len(ordered[name]), length, f"{name!r} has no such label")
-        for name, length in zip(intent.dims, chunks, strict=True)
+        for name, length in zip(plan.dims, chunks, strict=True)
     )
     return Grid(dims, tuple(targets))
 
@@ -138,7 +139,7 @@ def create_group(
 def _choose_coding(
     name: str, kind: pa.DataType, labels: pa.Array | None, *, has_gaps: bool
 ) -> tuple[Coding, Any]:
-    """Choose how a new column is stored: its coding, and the fill value of its array."""
+    """Return how a new column is stored: its coding, and the fill value of its array."""
     attributes: dict[str, Any] = {}
     if pa.types.is_timestamp(kind):
         dtype = np.dtype("i8")
@@ -161,15 +162,15 @@ def _zarr_dtype(coding: Coding) -> Any:
     return "string" if coding.dtype.kind == "O" else coding.dtype
 
 
-def _chunks(
-    shape: tuple[int, ...], dims: tuple[str, ...], asked: Mapping[str, int]
+def _choose_chunks(
+    shape: tuple[int, ...], dims: tuple[str, ...], requested: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Take the lengths that were asked for; halve the others until a chunk is a few megabytes."""
+    """Return the requested lengths; halve the others until a chunk is a few megabytes."""
     lengths = [
-        max(1, size) if asked.get(name, -1) == -1 else asked[name]
+        max(1, size) if requested.get(name, -1) == -1 else requested[name]
         for name, size in zip(dims, shape, strict=True)
     ]
-    free = [number for number, name in enumerate(dims) if name not in asked]
+    free = [number for number, name in enumerate(dims) if name not in requested]
     while free and np.prod(lengths, dtype=float) * 8 > _TARGET_CHUNK_BYTES:
         longest = max(free, key=lambda number: lengths[number])
         if lengths[longest] == 1:
@@ -179,7 +180,7 @@ def _chunks(
 
 
 def _choose_type(kind: pa.DataType) -> pa.DataType | None:
-    """Say with which type a column of a new group is written, None if with none."""
+    """Return the type in which a new column is written, None if there is none."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _MICROSECONDS
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

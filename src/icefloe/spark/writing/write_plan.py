@@ -1,4 +1,4 @@
-"""What a write does: the value that planning makes, and everything after it needs."""
+"""What a write does: the value that planning returns, and the checks that planners share."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class WritePlan:
     Parameters
     ----------
     kind
-        It makes a group, appends to one, or overwrites a region of one.
+        Whether it creates a group, appends to one, or overwrites a region of one.
     dims
-        The dimensions of the table.
+        Dimensions of the table.
     columns
         All columns, with the types in which they are written.
     unknown
-        Dimensions whose new labels the rows tell.
-    beside
-        Variables beside the table that have columns, too.
+        Dimensions whose new labels are taken from the rows.
+    auxiliary
+        Auxiliary variables that have columns.
     table
-        The variables of the table, where they are not all of the group.
+        Variables of the table, if they are not all of the group.
     """
 
     kind: Literal["create", "append", "region"]
     dims: tuple[str, ...]
     columns: Mapping[str, pa.DataType]
     unknown: tuple[str, ...]
-    beside: tuple[str, ...] = ()
+    auxiliary: tuple[str, ...] = ()
     table: tuple[str, ...] | None = None
 
     @property
     def variables(self) -> list[str]:
-        """The columns that have a value for each row."""
+        """Columns with a value for each row."""
         return [name for name in self.columns if name not in self.dims]
 
 
-def require_fitting(problems: list[str], options: WriteOptions) -> None:
-    """Refuse columns, with all that is wrong with them."""
+def require_no_problems(problems: list[str], options: WriteOptions) -> None:
+    """Raise with all problems of the columns, if there are any."""
     if problems:
         raise invalid_input(
             f"the columns do not fit group {options.group!r}: " + "; ".join(problems)
@@ -58,11 +58,9 @@ def require_fitting(problems: list[str], options: WriteOptions) -> None:
 
 
 def require_labels(name: str, labels: pa.Array) -> None:
-    """Refuse labels that are no place along a dimension."""
+    """Raise if labels have nulls or NaN."""
     bad = labels.null_count
     if pa.types.is_floating(labels.type):
         bad += pc.sum(pc.is_nan(labels)).as_py() or 0
     if bad:
-        raise invalid_input(
-            f"column {name!r} has nulls or NaN, which are no place along a dimension"
-        )
+        raise invalid_input(f"column {name!r} has nulls or NaN, which are no labels of a dimension")

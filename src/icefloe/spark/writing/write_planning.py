@@ -1,7 +1,7 @@
-"""A write, planned: what kind it is, whether the columns fit, and which nodes it makes.
+"""Planning of a write: its kind, whether the columns fit, and which nodes it makes.
 
-Checked against the snapshot that the write starts from, before anything is written. `prepare_write`
-then makes nodes and labels in a session, and returns where rows go (`write_grid`).
+`plan_write` checks against the snapshot that the write starts from and writes nothing.
+`prepare_write` then makes nodes and labels in a session, and returns where rows go.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 def plan_write(
     session: Session, options: WriteOptions, schema: pa.Schema, *, overwrite: bool
 ) -> WritePlan:
-    """Decide what a write does, and whether it can; nothing is written.
+    """Plan a write; nothing is written.
 
     Raises
     ------
     InvalidInputError
-        If options do not fit, or the columns are not those of the group: all of what is wrong
-        with them at once.
+        If options contradict each other, or the columns do not fit the group: the message has all
+        their problems.
     """
-    again = [name for place, name in enumerate(schema.names) if name in schema.names[:place]]
+    again = [name for number, name in enumerate(schema.names) if name in schema.names[:number]]
     if again:
         raise invalid_input(f"column {again[0]!r} comes twice: drop or rename one of them")
     _require_group(session, options.group)
@@ -53,7 +53,7 @@ def plan_write(
     if not has_arrays(session, options.group):
         if options.region is not None:
             raise invalid_input(
-                f"option 'replace_where' needs a group that is there, and {options.group!r} has no "
+                f"option 'replace_where' needs an existing group, and {options.group!r} has no "
                 f"arrays in {session.connection.storage.url}: create it with the option 'dims'"
             )
         return plan_new_group(session, options, schema, options.dims)
@@ -69,49 +69,48 @@ def plan_write(
 def prepare_write(
     session: Session,
     options: WriteOptions,
-    intent: WritePlan,
+    plan: WritePlan,
     labels: Mapping[str, pa.Array],
     *,
     has_gaps: bool = True,
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None = None,
 ) -> Grid:
-    """Make the nodes and labels of a write in a session, and tell where rows go.
+    """Make the nodes and labels of a write in a session, and return where rows go.
 
     Parameters
     ----------
     labels
-        The labels of the dimensions that the intent does not know, in any order.
+        Labels of the unknown dimensions of the plan, in any order.
     has_gaps
         Whether cells may be missing; if not, new integers need no fill value, and xarray keeps
         them integers.
     distinct_rows
-        Tells what rows have in some columns. Needed for those beside the table.
+        Returns the distinct rows of some columns; needed for auxiliary variables.
     """
-    if intent.kind == "create":
-        return create_group(session, options, intent, labels, has_gaps=has_gaps)
-    return update_group(session, options, intent, labels, distinct_rows)
+    if plan.kind == "create":
+        return create_group(session, options, plan, labels, has_gaps=has_gaps)
+    return update_group(session, options, plan, labels, distinct_rows)
 
 
-def parse_labels(intent: WritePlan, coords: Mapping[str, Any]) -> dict[str, pa.Array]:
-    """Read labels that options tell."""
-    found = {}
-    for name in intent.unknown:
+def parse_labels(plan: WritePlan, coords: Mapping[str, Any]) -> dict[str, pa.Array]:
+    """Return the labels of the unknown dimensions that the option ``coords`` gives."""
+    labels = {}
+    for name in plan.unknown:
         values = coords[name] if isinstance(coords[name], list) else [coords[name]]
-        wanted = intent.columns[name]
+        kind = plan.columns[name]
         try:
-            if pa.types.is_timestamp(wanted):
-                found[name] = pa.array(np.array(values, "M8[us]"), wanted)
+            if pa.types.is_timestamp(kind):
+                labels[name] = pa.array(np.array(values, "M8[us]"), kind)
             else:
-                found[name] = pa.array(values, wanted)
+                labels[name] = pa.array(values, kind)
         except (ValueError, TypeError, pa.ArrowException) as error:
             raise invalid_input(
-                f"option 'coords': {name!r} is a list of {wanted}: {error}"
+                f"option 'coords': {name!r} is a list of {kind}: {error}"
             ) from error
-    return found
+    return labels
 
 
 def _require_group(session: Session, path: str) -> None:
-    """Refuse an array where a group is wanted."""
     for place in (Path(path), *Path(path).ancestors()):
         node = contents.get_node(session, place)
         if node is not None and node.is_array:

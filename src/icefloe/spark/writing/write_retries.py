@@ -1,20 +1,22 @@
-"""A write, tried from the tip of its branch until it lands. Knows nothing of Spark.
+"""A write that is retried from the tip of its branch until it commits. Knows nothing of Spark.
 
-Whoever appends and comes second goes behind whoever came first: its rows have other places by then,
-so all of it is planned and written anew. Whoever overwrites has not seen what the other wrote, and
-is told.
+If another writer commits first, an append is planned and written again, behind the rows of that
+commit: its rows have other positions by then. An overwrite has not seen the other commit, and
+fails.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import find_committed
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.sink import WriteJob, Written
+from icefloe.spark.writing.write_job import WriteJob, Written
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s
 
@@ -24,25 +26,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.repository import Repository
-    from icefloe.spark.writing.sink import Part
+    from icefloe.spark.writing.write_job import WrittenBlocks
     from icefloe.spark.writing.write_options import WriteOptions
     from icefloe.spark.writing.write_plan import WritePlan
+
+_log = logging.getLogger(__name__)
 
 _TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSummary:
-    """What a first look at rows tells.
+    """Result of a first pass over rows.
 
     Parameters
     ----------
     labels
-        The distinct labels of the dimensions that the plan does not know.
+        Distinct labels of the unknown dimensions of the plan.
     rows
-        How many rows there are.
+        Number of rows.
     has_nulls
-        Whether a variable is null anywhere.
+        Whether any variable has nulls.
     """
 
     labels: Mapping[str, pa.Array]
@@ -51,23 +55,23 @@ class RowSummary:
 
 
 class Rows(Protocol):
-    """Rows that can be computed as often as it takes."""
+    """Rows that can be computed repeatedly."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Their columns."""
+        """Columns and their types."""
         ...
 
-    def summarize(self, intent: WritePlan) -> RowSummary:
-        """Learn what a plan does not know."""
+    def summarize(self, plan: WritePlan) -> RowSummary:
+        """Return what a plan does not know."""
         ...
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
-        """Return what some columns have, in any order, preferably each once."""
+        """Return some columns, in any order, preferably without duplicates."""
         ...
 
-    def write(self, job: WriteJob, intent: WritePlan) -> list[Part]:
-        """Write them, each block by one task."""
+    def write(self, job: WriteJob, plan: WritePlan) -> list[WrittenBlocks]:
+        """Write the rows, each block in one task."""
         ...
 
 
@@ -79,9 +83,9 @@ def write_with_retries(
     Raises
     ------
     InvalidInputError
-        If the rows do not fit the group, or not any more after others appended to it.
+        If the rows do not fit the group, or no longer fit after commits of other writers.
     RebaseFailedError
-        If others changed what is overwritten; or if others were faster, time after time.
+        If another commit changed what is overwritten, or others committed first in every attempt.
     """
     summaries: dict[Any, RowSummary] = {}
     conflict: RebaseFailedError | None = None
@@ -93,22 +97,23 @@ def write_with_retries(
         except RebaseFailedError as error:
             if overwrite or attempt + 1 == _TRIES:
                 raise explain_conflict(error) from error
+            _log.info("conflict on branch %s: write attempt %d", options.branch, attempt + 2)
             conflict = error
         except InvalidInputError as error:
             if conflict is None:
                 raise
             raise invalid_input(
                 f"others committed to branch {options.branch!r} while these rows were written, and "
-                f"behind that they do not fit any more: {error}; nothing was committed"
+                f"behind those commits they no longer fit: {error}; nothing was committed"
             ) from conflict
-    raise AssertionError("the last try raises or returns")
+    raise AssertionError("the last attempt raises or returns")
 
 
 def explain_conflict(error: RebaseFailedError) -> RebaseFailedError:
-    """Say what a conflict means to somebody who has rows and no session."""
+    """Return the error of a conflict for users who have rows and no session."""
     return RebaseFailedError(
-        f"others changed what these rows are written to, in commit {error.snapshot}, after the "
-        "write began; nothing was committed. RowSummary at what is there now, and write again",
+        f"commit {error.snapshot} changed what these rows are written to after the write began; "
+        "nothing was committed. Check what is there now, and write again",
         snapshot=error.snapshot,
         conflicts=error.conflicts,
     )
@@ -122,25 +127,22 @@ def _try(
     *,
     overwrite: bool,
 ) -> Written:
-    # The tip first: a commit of this very job that comes after it is a conflict, and found then.
+    # The tip before the search: a later commit of this job is a conflict, and found then.
     session = repository.writable_session(options.branch)
     if options.job is not None:
         found = find_committed(repository, options.branch, options.job)
         if found is not None:
             return Written.of(found, 0)
-    intent = plan_write(session, options, rows.schema, overwrite=overwrite)
-    asked = (intent.unknown, *intent.columns.items())
-    if asked not in summaries:
-        summaries[asked] = rows.summarize(intent)
-    summary = summaries[asked]
-    if intent.unknown and not summary.rows:
+    plan = plan_write(session, options, rows.schema, overwrite=overwrite)
+    key = (plan.unknown, *plan.columns.items())
+    if key not in summaries:
+        summaries[key] = rows.summarize(plan)
+    summary = summaries[key]
+    if plan.unknown and not summary.rows:
         return Written(None, is_new=False)
-    cells = 1
-    for one in summary.labels.values():
-        cells *= len(one)
-    has_gaps = summary.has_nulls or summary.rows < cells
+    has_gaps = summary.has_nulls or summary.rows < prod(map(len, summary.labels.values()))
     grid = prepare_write(
-        session, options, intent, summary.labels, has_gaps=has_gaps, distinct_rows=rows.distinct
+        session, options, plan, summary.labels, has_gaps=has_gaps, distinct_rows=rows.distinct
     )
-    job = WriteJob.start(repository, session, options, intent, grid)
-    return job.commit(rows.write(job, intent), options.job)
+    job = WriteJob.start(repository, session, options, plan, grid)
+    return job.commit(rows.write(job, plan), options.job)

@@ -1,0 +1,108 @@
+"""A write of rows whose labels are not known: tasks stage rows, and one process writes them.
+
+For what fits into the memory of one process, such as a micro-batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from icefloe.errors import ConflictError
+from icefloe.session import contents
+from icefloe.session.exactly_once import find_committed
+from icefloe.session.parallel_write import session_at
+from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory
+from icefloe.spark.writing.write_grid import find_distinct
+from icefloe.spark.writing.write_job import Written, clear_unwritten, commit_write, write_blocks
+from icefloe.spark.writing.write_planning import plan_write, prepare_write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from icefloe.repository import Repository
+    from icefloe.session import Session
+    from icefloe.session.exactly_once import JobId
+    from icefloe.spark.writing.staged_rows import StagedRows
+    from icefloe.spark.writing.write_options import WriteOptions
+
+_log = logging.getLogger(__name__)
+
+_TRIES: Final = 20
+
+
+def commit_staged_rows(
+    repository: Repository,
+    options: WriteOptions,
+    schema: pa.Schema,
+    staged: Sequence[StagedRows],
+    *,
+    overwrite: bool,
+    job: JobId | None,
+    base: str | None = None,
+) -> Written:
+    """Write and commit rows that tasks staged.
+
+    Parameters
+    ----------
+    job
+        Identity of the commit.
+    base
+        Snapshot that the commit is based on. None is the current tip: rows are placed in what it
+        has, and again if another writer commits first.
+    """
+    # The tip before the search: a later commit of this job is a conflict, and found then.
+    if base is None:
+        session = repository.writable_session(options.branch)
+    else:
+        reader = repository.readonly_session(snapshot_id=base)
+        session = session_at(reader.connection, contents.base_id(reader), options.branch)
+    if job is not None:
+        found = find_committed(repository, options.branch, job)
+        if found is not None:
+            return Written.of(found, 0)
+    require_fits_memory(staged)
+    has_rows = any(part.rows for part in staged)
+    rows = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
+    for attempt in range(_TRIES):
+        try:
+            return _write_rows(repository, session, options, rows, overwrite=overwrite, job=job)
+        except ConflictError:
+            if base is not None or attempt + 1 == _TRIES:
+                raise
+            _log.info("conflict on branch %s: write attempt %d", options.branch, attempt + 2)
+            session = repository.writable_session(options.branch)
+            found = None if job is None else find_committed(repository, options.branch, job)
+            if found is not None:
+                return Written.of(found, 0)
+    raise AssertionError("the last attempt raises or returns")
+
+
+def _write_rows(
+    repository: Repository,
+    session: Session,
+    options: WriteOptions,
+    rows: pa.Table,
+    *,
+    overwrite: bool,
+    job: JobId | None,
+) -> Written:
+    plan = plan_write(session, options, rows.schema, overwrite=overwrite)
+    if not len(rows) and plan.kind != "region":
+        return Written(None, is_new=False)
+    labels = {name: find_distinct(rows[name].chunks) for name in plan.unknown}
+    # Duplicates are found later; this decides only whether integers need a fill value.
+    has_gaps = len(rows) < np.prod([len(values) for values in labels.values()]) or any(
+        rows[name].null_count for name in plan.variables
+    )
+    grid = prepare_write(
+        session, options, plan, labels, has_gaps=bool(has_gaps), distinct_rows=rows.select
+    )
+    blocks = write_blocks(session, grid, rows) if len(rows) else []
+    grid.require_complete(len(rows))
+    clear_unwritten(session, grid, plan.kind, set(blocks))
+    return commit_write(repository, session, options, job, kind=plan.kind, rows=len(rows))

@@ -1,0 +1,89 @@
+"""Rows that tasks stage in the repository for the process that commits.
+
+They are Arrow IPC streams in chunk files that no snapshot refers to: garbage for collection once
+they were used, or if an attempt fails. Nothing deletes them earlier, because another attempt, or a
+commit whose response was lost, may need them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from icefloe.model.chunk_payload import ChunkRef
+from icefloe.model.ids import ChunkId
+from icefloe.spark.option_parsing import invalid_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from icefloe.session.connection import Connection
+
+_FILE_BYTES: Final = 64 << 20
+"""Size of a staged file, before compression."""
+
+_MAX_BYTES: Final = 4 << 30
+"""What the process that commits holds in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows that one task staged; ``size_bytes`` is before compression."""
+
+    files: tuple[ChunkRef, ...]
+    rows: int
+    size_bytes: int
+
+
+def stage_rows(connection: Connection, batches: Iterable[pa.RecordBatch]) -> StagedRows:
+    """Write rows to files of a repository that nothing refers to."""
+    files: list[ChunkRef] = []
+    pending: list[pa.RecordBatch] = []
+    size = total = rows = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        pending.append(batch)
+        size += batch.nbytes
+        rows += len(batch)
+        if size >= _FILE_BYTES:
+            files.append(_write_file(connection, pending))
+            pending, total, size = [], total + size, 0
+    if pending:
+        files.append(_write_file(connection, pending))
+    return StagedRows(tuple(files), rows, total + size)
+
+
+def fetch_rows(connection: Connection, staged: Sequence[StagedRows]) -> pa.Table:
+    """Read staged rows, of which there is at least one."""
+    assets = connection.assets
+    refs = [file for part in staged for file in part.files]
+    files = assets.run_concurrently(assets.chunks.fetch, refs)
+    return pa.concat_tables([pa.ipc.open_stream(pa.py_buffer(data)).read_all() for data in files])
+
+
+def require_fits_memory(staged: Sequence[StagedRows]) -> None:
+    """Raise if staged rows are too large for the process that commits."""
+    size_bytes = sum(part.size_bytes for part in staged)
+    if size_bytes > _MAX_BYTES:
+        raise invalid_input(
+            f"the rows that tasks staged take {size_bytes:,} bytes, more than the {_MAX_BYTES:,} "
+            "that the process that commits may hold; nothing was committed. "
+            "icefloe.spark.write(df, …) shuffles rows to the tasks that write their chunks; with "
+            "the options 'coords' or 'replaceWhere', a task that has every row of a chunk writes "
+            "it directly: repartition by whole chunks"
+        )
+
+
+def _write_file(connection: Connection, batches: list[pa.RecordBatch]) -> ChunkRef:
+    sink = pa.BufferOutputStream()
+    settings = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batches[0].schema, options=settings) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data = sink.getvalue()
+    chunk_id = ChunkId.random()
+    connection.assets.write_chunk(chunk_id, memoryview(data))
+    return ChunkRef(chunk_id, 0, data.size)
