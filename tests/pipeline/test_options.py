@@ -23,6 +23,11 @@ def test_keywords_and_values_give_the_same_options() -> None:
     assert merge_options(None, None, {"task_bytes": 7, "branch": "dev", "message": "m"}) == expected
 
 
+def test_task_bytes_may_be_a_float() -> None:
+    options = merge_options(None, None, {"task_bytes": 1e9})
+    assert isinstance(options.run.task_bytes, int)
+
+
 def test_a_value_is_given_once() -> None:
     with pytest.raises(InvalidInputError, match="branch: give it in commit_options or as a key"):
         merge_options(None, CommitOptions(), {"branch": "dev"})

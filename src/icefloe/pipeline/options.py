@@ -38,6 +38,7 @@ class RunOptions:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "task_bytes", int(self.task_bytes))  # such as 1e9
         if self.task_bytes < 1:
             raise invalid_setting(
                 f"task_bytes is the memory of a task and must be positive, not {self.task_bytes}"

@@ -121,33 +121,43 @@ class _BoxCopy:
     transforms: tuple[ValueTransform, ...] = ()
 
 
+def plan_boxes(
+    run: JobRun,
+    label: str,
+    shape: Sequence[int],
+    item_bytes: int,
+    chunks: tuple[Shape, Shape],
+    *,
+    total_bytes: int,
+) -> CopyPlan:
+    """Plan a copy from source to target ``chunks`` within the task memory; see `plan_copy`.
+
+    Errors begin with ``label``.
+    """
+    max_bytes, min_boxes = run.task_bytes, run.min_boxes(total_bytes)
+    try:
+        return plan_copy(shape, item_bytes, *chunks, max_bytes=max_bytes, min_boxes=min_boxes)
+    except InvalidInputError as error:
+        message = f"{label}: {error.message} (task_bytes)"
+        raise InvalidInputError(message, kind=error.kind) from error
+
+
 def plan_array_copy(run: JobRun, source: ArrayDocument, target: ArrayDocument) -> ArrayCopy:
     """Plan the copy of an array; raise `InvalidInputError` if a chunk exceeds the task memory."""
     if not source.nbytes:
         return ArrayCopy(source, target, None)
     item = max(source.item_bytes, target.item_bytes)
 
-    def plan(max_bytes: int) -> CopyPlan:
-        return plan_copy(
-            source.shape,
-            item,
-            source.chunks,
-            target.write_unit,
-            max_bytes=max_bytes,
-            min_boxes=run.min_boxes(source.nbytes),
-        )
-
-    try:
-        found = plan(run.task_bytes)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{source.path}: {error.message} (task_bytes)", kind=error.kind
-        ) from error
+    shape, chunks = source.shape, (source.chunks, target.write_unit)
+    found = plan_boxes(run, source.path, shape, item, chunks, total_bytes=source.nbytes)
     is_idle = count_boxes(found.shape, found.read) * _MIN_CORES_PER_BOX <= run.slots
     if is_idle and source.nbytes > _MIN_STAGED_BYTES:
         # One pass would leave most cores idle: two passes on all cores are faster.
         unit = item * max(prod(source.chunks), prod(target.write_unit))
-        found = plan(min(run.task_bytes, max(unit, source.nbytes // run.slots)))
+        max_bytes = min(run.task_bytes, max(unit, source.nbytes // run.slots))
+        found = plan_copy(
+            shape, item, *chunks, max_bytes=max_bytes, min_boxes=run.min_boxes(source.nbytes)
+        )
     return ArrayCopy(source, target, found)
 
 

@@ -18,8 +18,9 @@ import zarr
 
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.arrays.array_copy import plan_boxes
 from icefloe.pipeline.arrays.array_document import ArrayDocument, item_bytes_of
-from icefloe.pipeline.arrays.boxes import boxes, format_shape, plan_copy
+from icefloe.pipeline.arrays.boxes import boxes, format_shape
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_array, require_free
@@ -570,14 +571,8 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
         read = unit
-    try:
-        plan = plan_copy(
-            full, item, read, unit, max_bytes=run.task_bytes, min_boxes=run.min_boxes(total)
-        )
-    except InvalidInputError as error:
-        paths = ", ".join(target.path for target in targets)
-        raise invalid_array(f"{paths}: {error.message} (task_bytes)") from error
-    return plan.write
+    paths = ", ".join(target.path for target in targets)
+    return plan_boxes(run, paths, full, item, (tuple(read), tuple(unit)), total_bytes=total).write
 
 
 def _count_bytes(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:

@@ -16,7 +16,8 @@ import numpy as np
 
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.boxes import boxes, format_box, format_shape, plan_copy
+from icefloe.pipeline.arrays.array_copy import plan_boxes
+from icefloe.pipeline.arrays.boxes import boxes, format_box, format_shape
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
     create_array,
@@ -109,20 +110,8 @@ class _Level:
         read = coarse_shape(self.source.chunks, self.factors)
         if prod(map(min, read, self.target.shape)) * item > run.task_bytes:
             read = unit
-        try:
-            plan = plan_copy(
-                self.target.shape,
-                item,
-                read,
-                unit,
-                max_bytes=run.task_bytes,
-                min_boxes=run.min_boxes(self.source.nbytes),
-            )
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{self.target.path}: {error.message} (task_bytes)", kind=error.kind
-            ) from error
-        return plan.write
+        path, shape, total = self.target.path, self.target.shape, self.source.nbytes
+        return plan_boxes(run, path, shape, item, (read, unit), total_bytes=total).write
 
     def units(self, run: JobRun) -> list[WorkUnit]:
         """Split the level into units."""
