@@ -88,43 +88,46 @@ class LossyServer:
 def run(
     server: LossyServer, condition: Create | UpdateIfMatch, write_id: str | None = "ours"
 ) -> tuple[Version, list[float]]:
-    pauses: list[float] = []
+    delays: list[float] = []
     version = put_conditionally(
         "repo",
         condition,
         write_id,
         send=server.sender(condition, write_id),
-        look=lambda: server.present,
+        read_back=lambda: server.present,
         policy=POLICY,
-        sleep=pauses.append,
+        sleep=delays.append,
     )
-    return version, pauses
+    return version, delays
 
 
 def server_with_object(script: list[str]) -> tuple[LossyServer, UpdateIfMatch]:
     server = LossyServer(script)
-    return server, UpdateIfMatch(server.write("somebody"))
+    return server, UpdateIfMatch(server.write("other"))
 
 
-def test_success_needs_no_look() -> None:
+def test_success_needs_no_read_back() -> None:
     """A put that is answered is one request."""
     server = LossyServer(["ok"])
-    version, pauses = run(server, Create())
+    version, delays = run(server, Create())
     assert server.present == PresentObject(version, "ours")
-    assert pauses == []
+    assert delays == []
 
 
 @pytest.mark.parametrize("lost", ["lost", "dropped", "unsent"])
-def test_lost_answers_end_in_one_write(lost: str) -> None:
+def test_lost_answers_end_in_one_write(lost: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whether the request or the answer was lost, the object is written exactly once."""
+    caplog.set_level("DEBUG", "icefloe")
     server = LossyServer([lost])
     version, _ = run(server, Create())
     assert server.present == PresentObject(version, "ours")
     assert server.history == ["ours"]
+    logged = "response lost" if lost == "lost" else "attempt 2 of 4"
+    assert [logged in record.getMessage() for record in caplog.records] == [True]
     server, condition = server_with_object([lost, lost])
     version, _ = run(server, condition)
     assert server.present == PresentObject(version, "ours")
-    assert server.history == ["somebody", "ours"]
+    assert server.history == ["other", "ours"]
 
 
 def test_a_clean_refusal_is_a_conflict() -> None:
@@ -132,7 +135,7 @@ def test_a_clean_refusal_is_a_conflict() -> None:
     server, condition = server_with_object(["rival"])
     with pytest.raises(PreconditionFailedError):
         run(server, condition)
-    assert server.history == ["somebody", "rival"]
+    assert server.history == ["other", "rival"]
 
 
 def test_a_refusal_of_our_own_write_is_a_success() -> None:
@@ -186,12 +189,12 @@ def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
                 Create(),
                 "ours",
                 send=server.sender(Create(), "ours"),
-                look=no_look,
+                read_back=no_look,
                 policy=POLICY,
             )
 
 
-def test_pauses_grow_and_are_bounded() -> None:
+def test_delays_grow_and_are_bounded() -> None:
     """Waiting doubles up to the limit, each time between half and all of it."""
     policy = RetryPolicy(max_attempts=50, initial_backoff_s=0.1, max_backoff_s=5)
     for failures in range(1, 5000, 7):
@@ -208,7 +211,7 @@ EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"
 def test_whatever_happens_the_answer_is_true(script: list[str], creates: bool) -> None:  # noqa: FBT001
     """Success means ours landed, refusal means it did not, and ours never lands twice."""
     server = LossyServer(list(script))
-    condition = Create() if creates else UpdateIfMatch(server.write("somebody"))
+    condition = Create() if creates else UpdateIfMatch(server.write("other"))
     try:
         version, _ = run(server, condition)
     except PreconditionFailedError:

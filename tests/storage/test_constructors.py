@@ -142,10 +142,10 @@ def test_headers_go_where_they_belong() -> None:
 @pytest.mark.parametrize(
     "make, advice",
     [
-        (lambda: s3_storage(bucket="", prefix="p"), "bare name"),
-        (lambda: s3_storage(bucket="s3://b", prefix="p"), "bare name"),
+        (lambda: s3_storage(bucket="", prefix="p"), "bucket or container name"),
+        (lambda: s3_storage(bucket="s3://b", prefix="p"), "bucket or container name"),
         (lambda: s3_storage(bucket="b", prefix="a//b"), "empty segment"),
-        (lambda: s3_storage(bucket="b", prefix="../b"), "no segments"),
+        (lambda: s3_storage(bucket="b", prefix="../b"), "segment"),
         (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="h:9000"), "https://"),
         (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="http://h"), "allow_http=True"),
         (lambda: s3_storage(bucket="b", prefix="p", legacy_rooted_keys=True), "copy the objects"),
@@ -157,7 +157,7 @@ def test_headers_go_where_they_belong() -> None:
         (lambda: tigris_storage(bucket="b", prefix="p"), "use_weak_consistency=True"),
         (lambda: r2_storage(bucket="b"), "account_id"),
         (lambda: r2_storage(account_id="a"), "first segment"),
-        (lambda: gcs_storage(bucket="gs://b", prefix="p"), "bare name"),
+        (lambda: gcs_storage(bucket="gs://b", prefix="p"), "bucket or container name"),
         (
             lambda: gcs_storage(bucket="b", prefix="p", bearer_token="t", anonymous=True),
             "choose one of",
@@ -178,10 +178,13 @@ def test_headers_go_where_they_belong() -> None:
         (lambda: storage_from_url("file://data/repo"), "three slashes"),
         (lambda: storage_from_url(""), "s3://bucket/prefix"),
         (lambda: storage_from_url("file://"), "'.'"),
-        (lambda: storage_from_url("http://[bad"), "no URL"),
+        (lambda: storage_from_url("http://[bad"), "not a valid URL"),
         (lambda: storage_from_url("://x"), "use a path or one of"),
         (lambda: storage_from_url("az://container@account/a"), "would be shown"),
-        (lambda: s3_storage(bucket="b", prefix="p", endpoint_url="https://[bad"), "no URL"),
+        (
+            lambda: s3_storage(bucket="b", prefix="p", endpoint_url="https://[bad"),
+            "not a valid URL",
+        ),
     ],
 )
 def test_bad_arguments_say_what_to_do(make: Callable[[], Storage], advice: str) -> None:

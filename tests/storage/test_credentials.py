@@ -242,5 +242,5 @@ def test_functions_that_fail_say_so_without_their_text() -> None:
         failing.get()
     assert SECRET not in "".join(traceback.format_exception(raised.value))
     wrong = RefreshingCredential(pickle.dumps(answer_nonsense), None, (S3StaticCredentials,))
-    with pytest.raises(InvalidInputError, match="answered a str, not S3StaticCredentials"):
+    with pytest.raises(InvalidInputError, match="returned a str, not S3StaticCredentials"):
         wrong.get()

@@ -142,13 +142,13 @@ def test_the_write_id_is_metadata_of_the_object(s3: ObjectStorage) -> None:
     ids = []
     for _ in range(2):
         s3.put("repo", b"1", Create())
-        ids.append(s3._look("repo").write_id)
+        ids.append(s3._read_back("repo").write_id)
         s3.delete_many(["repo"])
     assert None not in ids
     assert len(set(ids)) == 2
     assert WRITE_ID_ATTRIBUTE == "icechunkwriteid"
     s3.put("chunks/A", b"1")
-    assert s3._look("chunks/A").write_id is None
+    assert s3._read_back("chunks/A").write_id is None
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST, Fault.LOSE_RESPONSE])

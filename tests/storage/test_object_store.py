@@ -284,7 +284,7 @@ def test_without_metadata_conditions_still_hold(s3: ObjectStorage) -> None:
     """Switching metadata off leaves out the write id, not the condition."""
     plain = s3.with_settings(StorageSettings(unsafe_use_metadata=False))
     version = plain.put("repo", b"1", Create())
-    assert s3._look("repo").write_id is None
+    assert s3._read_back("repo").write_id is None
     with pytest.raises(PreconditionFailedError):
         plain.put("repo", b"2", Create())
     plain.put("repo", b"2", UpdateIfMatch(version))

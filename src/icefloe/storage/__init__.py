@@ -1,4 +1,4 @@
-"""Bytes and places: one interface and the backends behind it."""
+"""Storage of objects: one interface, its backends, their constructors and credentials."""
 
 from icefloe.model.containers import (
     AnyObjectStoreConfig,
@@ -12,7 +12,7 @@ from icefloe.model.storage_settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from icefloe.storage import factories
+from icefloe.storage import factories as factories  # assigns the constructors of Storage
 from icefloe.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -175,7 +175,3 @@ __all__ = [
     "storage_from_url",
     "tigris_storage",
 ]
-
-for _name in vars(factories):
-    if _name.startswith("new_"):
-        setattr(Storage, _name, staticmethod(getattr(factories, _name)))

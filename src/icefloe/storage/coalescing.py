@@ -1,7 +1,7 @@
-"""Which ranges of an object share a request. Pure, no I/O: the result is the plan of a caller.
+"""Which ranges of an object share a request. Pure, no I/O: returns a plan.
 
-obstore has a coalescing of its own, but it panics where a server cuts the joined range off because
-the object ends before it, and what a damaged repository asks for must end in an error.
+obstore coalesces too, but panics if a server truncates a joined range because the object is
+shorter. A damaged repository must raise an error instead.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_GAP_BYTES: Final = 1024 * 1024
-"""Reading on over a gap this wide takes about as long as another request."""
+"""Reading this many unneeded bytes takes about as long as another request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of what one request answers."""
+    """A part of the response to one request."""
 
     request: int
     start: int
@@ -29,7 +29,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class CoalescedRanges:
-    """The requests to send, and where in their answers each asked range lies."""
+    """The requests to send, and where each range lies in their responses."""
 
     requests: tuple[Bounded, ...]
     slices: tuple[Slice, ...]
@@ -41,28 +41,28 @@ def coalesce(
     *,
     max_request_bytes: int | None = None,
 ) -> CoalescedRanges:
-    """Join ranges that overlap or lie at most ``max_gap_bytes`` apart.
+    """Join ranges that overlap or are at most ``max_gap_bytes`` apart.
 
-    None of the ranges may be empty. The slices are in the order of the ranges. Ranges that together
-    take more than ``max_request_bytes`` are not joined; one that does so alone stays whole.
+    No range may be empty. The slices are in the order of the ranges. Joined ranges do not exceed
+    ``max_request_bytes``; a single larger range stays whole.
     """
     requests: list[Bounded] = []
     slices: dict[int, Slice] = {}
     for index in sorted(range(len(ranges)), key=lambda index: ranges[index].start):
-        wanted = ranges[index]
+        current = ranges[index]
         last = requests[-1] if requests else None
         if (
             last is not None
-            and wanted.start - last.end <= max_gap_bytes
+            and current.start - last.end <= max_gap_bytes
             and (
                 max_request_bytes is None
-                or wanted.end <= last.end
-                or wanted.end - last.start <= max_request_bytes
+                or current.end <= last.end
+                or current.end - last.start <= max_request_bytes
             )
         ):
-            requests[-1] = Bounded(last.start, max(last.end, wanted.end))
+            requests[-1] = Bounded(last.start, max(last.end, current.end))
         else:
-            requests.append(wanted)
+            requests.append(current)
         base = requests[-1].start
-        slices[index] = Slice(len(requests) - 1, wanted.start - base, wanted.end - base)
+        slices[index] = Slice(len(requests) - 1, current.start - base, current.end - base)
     return CoalescedRanges(tuple(requests), tuple(slices[index] for index in range(len(ranges))))

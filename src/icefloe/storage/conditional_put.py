@@ -1,28 +1,27 @@
-"""Brings a conditional put over a network to an end that is known, or said to be unknown.
+"""Conditional puts over a network, with a known outcome or an explicit unknown.
 
-A request can be carried out and its response lost. Sending it again then meets the very object
-that it wrote, and the refusal looks like somebody else's. So every conditional put carries a random
-write id as metadata of the object (``icechunkwriteid``, as Icechunk from 2.2 on), and whatever is
-not a plain success is settled by looking at the object:
+A request can succeed and its response be lost. A retry then conflicts with the object that the
+first request wrote. So every conditional put carries a random write id in the object's metadata
+(``icechunkwriteid``, as in Icechunk 2.2 and later), and every result but plain success is settled
+by reading the object back:
 
-- it carries our write id: the put landed;
-- the condition still holds (nothing there, or the version expected): it has not landed, and may be
-  sent again. If a first request is still on its way and lands later, the second one is refused, or
-  the other way round: both have one condition and one write id, so at most one of them takes
-  effect, and either is ours;
-- the condition does not hold any more and the object is not ours: somebody else was faster, *if*
-  every answer so far was a refusal. If a response was lost, ours may also have landed and been
-  replaced by a writer who had seen it. The object cannot tell these two apart, so the outcome is
-  unknown here; who can tell is the caller, who finds or does not find its own write in the history
-  of the newer object. That answer is final: the version that ours needs is gone, and no request
-  still on its way can land.
+- It has our write id: the put succeeded.
+- The condition still holds (nothing there, or the expected version): the put did not succeed and
+  may be retried. If the first request is still in flight, at most one of the two takes effect:
+  both have the same condition and write id.
+- The condition no longer holds and the object is not ours. If every response so far was a
+  rejection, another writer committed first. If a response was lost, our put may also have succeeded
+  and been replaced since; the object cannot tell, so the outcome is unknown. The caller can search
+  for its write in the history of the newer object. That answer is final: the expected version is
+  gone, so no request in flight can succeed.
 
-A clean refusal is looked at too, because gateways and client libraries repeat requests on their
-own account. Nothing here knows the client library: requests are functions that the caller gives.
+Plain rejections are read back too, because gateways and client libraries retry requests
+themselves. This module does not know the client library: the caller passes functions.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -34,24 +33,26 @@ from icefloe.storage.interface import Create, UpdateIfMatch, Version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LOGGER = logging.getLogger(__name__)
+
 WRITE_ID_ATTRIBUTE: Final = "icechunkwriteid"
 
 
 class ConditionRefusedError(Exception):
-    """The server answered that the condition does not hold."""
+    """The server rejected the condition."""
 
 
 class ResponseLostError(Exception):
-    """The request was sent, and no answer tells whether it was carried out."""
+    """The request was sent, and its outcome is unknown."""
 
 
 class RequestNotSentError(Exception):
-    """The request did not reach the server, or was turned away unread."""
+    """The request did not reach the server, or was rejected unprocessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresentObject:
-    """What a look at the key of a conditional put finds."""
+    """The object that a read-back finds at the key."""
 
     version: Version
     write_id: str | None
@@ -66,15 +67,15 @@ class RetryPolicy:
     max_backoff_s: float
 
     def backoff_delay_s(self, failures: int) -> float:
-        """Tell how long to wait after so many failures; see `backoff`."""
+        """Return the delay after a number of failures; see `backoff`."""
         return backoff_delay_s(failures, self.initial_backoff_s, self.max_backoff_s)
 
 
-def is_same_version(one: Version, other: Version) -> bool:
-    """Whether two versions are the same; a generation, where both have it, says more."""
-    if one.generation is not None and other.generation is not None:
-        return one.generation == other.generation
-    return one.etag is not None and one.etag == other.etag
+def is_same_version(version: Version, other: Version) -> bool:
+    """Return whether two versions are equal; generations take precedence where both have one."""
+    if version.generation is not None and other.generation is not None:
+        return version.generation == other.generation
+    return version.etag is not None and version.etag == other.etag
 
 
 def put_conditionally(
@@ -83,39 +84,38 @@ def put_conditionally(
     write_id: str | None,
     *,
     send: Callable[[], Version],
-    look: Callable[[], PresentObject | None],
+    read_back: Callable[[], PresentObject | None],
     policy: RetryPolicy,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Version:
-    """Send a conditional put until its outcome is known.
+    """Send a conditional put until its outcome is known, and return the new version.
 
     Parameters
     ----------
     where
         The object, for messages.
-    condition
-        What the server checks.
     write_id
-        What the object will carry; None where the place keeps no metadata, and then no lost
-        response can be settled in favour of success.
+        Stored with the object; None where the store keeps no metadata, and then no lost response
+        can be settled as success.
     send
-        Sends once. Raises the three errors of this module, or a `StorageError` that is final.
-    look
-        Tells what is there now, None for nothing; may repeat its request, which changes nothing.
-    policy
-        Bounds the whole.
-    sleep
-        Waits.
-
-    Returns
-    -------
-        The version that this put made.
+        Sends one request. Raises the errors of this module, or a final `StorageError`.
+    read_back
+        Returns the object at the key, or None; may retry, since it changes nothing.
     """
     response_was_lost = False
     failure: Exception | None = None
     for attempt in range(policy.max_attempts):
         if attempt > 0:
-            sleep(policy.backoff_delay_s(attempt))
+            delay_s = policy.backoff_delay_s(attempt)
+            _LOGGER.debug(
+                "%s: attempt %d of %d in %.2f s, after: %s",
+                where,
+                attempt + 1,
+                policy.max_attempts,
+                delay_s,
+                failure,
+            )
+            sleep(delay_s)
         try:
             return send()
         except RequestNotSentError as error:
@@ -128,13 +128,14 @@ def put_conditionally(
             failure = error
         except StorageError as error:
             if response_was_lost:
-                raise _unknown(where, "a later request failed for good") from error
+                raise _unknown(where, "a retry failed") from error
             raise
         try:
-            present = look()
+            present = read_back()
         except StorageError as error:
-            raise _unknown(where, "the object cannot be looked at") from error
+            raise _unknown(where, "the object cannot be read back") from error
         if present is not None and write_id is not None and present.write_id == write_id:
+            _LOGGER.info("%s: response lost, but the object is ours: the put succeeded", where)
             return present.version
         if not _holds(condition, present):
             if response_was_lost:
@@ -160,13 +161,13 @@ def _holds(condition: Create | UpdateIfMatch, present: PresentObject | None) -> 
 def _refusal(condition: Create | UpdateIfMatch) -> str:
     match condition:
         case Create():
-            return "it is there already"
+            return "it already exists"
         case UpdateIfMatch():
             return "it changed since it was read"
 
 
 def _unknown(where: str, why: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{where}: the response to a conditional write was lost and {why}; read the object to see "
-        "whether the write is part of its history, and delete nothing that it refers to before"
+        f"{where}: the response to a conditional write was lost and {why}; check whether the write "
+        "is in the history of the object before deleting anything that it refers to"
     )

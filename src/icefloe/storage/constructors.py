@@ -1,7 +1,7 @@
-"""The functions that make storages, with the names and arguments that Icechunk users know.
+"""Functions that make storages, with the names and arguments of Icechunk.
 
-No request goes out here: a storage connects when it is first used. Arguments that do not fit
-together raise `InvalidInputError` at once.
+They send no requests: a storage connects on first use. Inconsistent arguments raise
+`InvalidInputError` immediately.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 
 def in_memory_storage() -> MemoryStorage:
-    """Make an empty storage in memory; it ends with the process and cannot be pickled."""
+    """Make an empty storage in memory; it ends with the process and does not pickle."""
     return MemoryStorage()
 
 
 def local_filesystem_storage(
     path: str | os.PathLike[str], *, durable: bool = True, follow_symlinks: bool = False
 ) -> LocalStorage:
-    """Make a storage in a directory, which need not exist yet.
+    """Make a storage in a directory, which need not exist.
 
     Parameters
     ----------
     path
-        The directory; not a URL.
+        Directory; not a URL.
     durable
-        Whether commits survive a power failure, at the cost of waiting for the disk in each.
+        Whether commits survive a power failure, at the cost of waiting for the disk.
     follow_symlinks
         Whether links below the directory are followed; see `LocalStorage`.
     """
     if "://" in os.fspath(path):
         shown = redact_url(os.fspath(path))
-        raise _invalid(f"{shown!r} is a URL: give a path, or use storage_from_url")
+        raise _invalid(f"{shown!r} is a URL: pass a path, or use storage_from_url")
     if not os.fspath(path):
         raise _invalid("the path of a local storage is empty: use '.' for the current directory")
     return LocalStorage(path, durable=durable, follow_symlinks=follow_symlinks)
@@ -92,53 +92,49 @@ def s3_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a bucket of S3, or of a server that speaks its protocol.
+    """Make a storage in a bucket of S3 or an S3-compatible service.
 
-    At most one kind of credentials may be given: a key pair, ``anonymous``, ``from_env`` (what
-    applies without any) or ``get_credentials``.
+    At most one kind of credentials may be given: a key pair, ``anonymous``, ``from_env`` (the
+    default) or ``get_credentials``.
 
     Parameters
     ----------
     bucket, prefix
-        Where; None or an empty prefix means the whole bucket.
+        None or an empty prefix means the whole bucket.
     region
-        Without one, the environment's, or ``us-east-1``.
+        Defaults to that of the environment, or ``us-east-1``.
     endpoint_url
-        A server other than AWS; without one, ``AWS_ENDPOINT_URL`` of the environment, which may be
-        ``http://`` on this machine or with ``AWS_ALLOW_HTTP``. It is addressed by path, which all
-        of them understand.
+        Server other than AWS, addressed by path. Defaults to ``AWS_ENDPOINT_URL`` of the
+        environment, which may be ``http://`` on this machine or with ``AWS_ALLOW_HTTP``.
     allow_http
-        Whether the endpoint may be ``http://``; credentials of S3 are never sent, only signatures.
+        Whether the endpoint may be ``http://``; S3 requests carry signatures, never secrets.
     access_key_id, secret_access_key, session_token, expires_after
-        A key pair.
+        Key pair.
     anonymous
-        Whether to sign nothing.
+        Whether requests are unsigned.
     from_env
-        Whether to look for credentials in the environment.
+        Whether credentials come from the environment.
     get_credentials, scatter_initial_credentials
-        A function that answers key pairs; see `s3_refreshable_credentials`.
+        Function that returns key pairs; see `s3_refreshable_credentials`.
     force_path_style
         Whether to address the bucket by path on AWS too.
     network_stream_timeout_seconds
-        How long a connection may be silent.
+        How long a connection may be idle.
     requester_pays
-        Whether to accept the costs of requests to somebody else's bucket.
+        Whether to pay for requests to a requester-pays bucket.
     checksum_algorithm
         ``Sha256`` or ``Crc64Nvme``.
     legacy_rooted_keys
         Not supported: True raises.
     read_headers, write_headers, headers
-        Sent along with requests that read, with those that write, with both.
+        Headers for read requests, write requests, or both.
     """
     if legacy_rooted_keys:
-        raise _invalid(
-            "keys that start with '/' (legacy_rooted_keys) cannot be addressed here; copy the "
-            "objects to keys without it"
-        )
+        raise _rooted_keys_error()
     if endpoint_url is None:
-        # Looked up now and not where the storage is used, so that every task goes to one place.
+        # Looked up here, not on first use, so that all tasks use the same endpoint.
         endpoint_url = _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-        allow_http = allow_http or _may_be_plain(endpoint_url)
+        allow_http = allow_http or _allows_http(endpoint_url)
     return ObjectStorage(
         S3Place(
             bucket=_bucket(bucket),
@@ -183,7 +179,7 @@ def s3_object_store_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `s3_storage`; Icechunk has two clients of S3, and there is one here."""
+    """Make an S3 storage; Icechunk has two S3 clients, icefloe has one (`s3_storage`)."""
     return s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -226,13 +222,13 @@ def tigris_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a bucket of Tigris; the arguments are those of `s3_storage`.
+    """Make a storage in a Tigris bucket; the arguments are those of `s3_storage`.
 
-    Tigris spreads objects over regions. Conditional puts hold only if every request goes to one of
-    them, so a region is needed; ``use_weak_consistency`` does without, and is then read-only.
+    Tigris distributes objects over regions. Conditional puts are safe only if every request goes to
+    one region, so a region is required; with ``use_weak_consistency`` the storage is read-only.
     """
     if legacy_rooted_keys:
-        raise _invalid("keys that start with '/' (legacy_rooted_keys) cannot be addressed here")
+        raise _rooted_keys_error()
     if region is None and not use_weak_consistency:
         raise _invalid(
             "Tigris needs the region of the bucket to be consistent; to read without consistency "
@@ -247,7 +243,7 @@ def tigris_storage(
             bucket=_bucket(bucket),
             prefix=_prefix(prefix),
             region=region or "auto",
-            # Tigris takes new buckets only as part of the host name.
+            # Tigris accepts new buckets only as part of the host name.
             endpoint_url=_with_bucket_in_host(endpoint, bucket),
             allow_http=allow_http,
             virtual_hosted=True,
@@ -293,17 +289,17 @@ def r2_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a bucket of Cloudflare R2; the arguments are those of `s3_storage`.
+    """Make a storage in a Cloudflare R2 bucket; the arguments are those of `s3_storage`.
 
     Without a bucket, the first segment of the prefix is the bucket.
 
     Parameters
     ----------
     account_id
-        The Cloudflare account, from which the endpoint follows; or give ``endpoint_url``.
+        Cloudflare account, which determines the endpoint; alternative to ``endpoint_url``.
     """
     if legacy_rooted_keys:
-        raise _invalid("keys that start with '/' (legacy_rooted_keys) cannot be addressed here")
+        raise _rooted_keys_error()
     if account_id is None and endpoint_url is None:
         raise _invalid("R2 needs account_id, or the endpoint_url of the bucket")
     if bucket is None:
@@ -356,24 +352,15 @@ def gcs_storage(
 ) -> ObjectStorage:
     """Make a storage in a bucket of Google Cloud Storage.
 
-    At most one kind of credentials may be given; without any, the environment's are used.
+    At most one kind of credentials may be given; the default is the environment. Arguments not
+    listed here are those of `s3_storage`.
 
     Parameters
     ----------
-    bucket, prefix
-        Where; None or an empty prefix means the whole bucket.
     service_account_file, service_account_key, application_credentials, bearer_token
-        A credential that does not change.
-    anonymous
-        Whether to sign nothing.
-    from_env
-        Whether to look for credentials in the environment.
+        Static credential.
     config
-        Further options, as obstore's ``GCSConfig`` names them, and ``allow_http``.
-    get_credentials, scatter_initial_credentials
-        A function that answers bearer tokens; see `s3_refreshable_credentials`.
-    read_headers, write_headers, headers
-        Sent along with requests that read, with those that write, with both.
+        Further options, named as in obstore's ``GCSConfig``, and ``allow_http``.
     """
     return ObjectStorage(
         GcsPlace(
@@ -409,21 +396,15 @@ def azure_storage(
 ) -> ObjectStorage:
     """Make a storage in a container of Azure Blob Storage.
 
-    At most one kind of credentials may be given; without any, the environment's are used. For
-    credentials that are renewed make an `AzurePlace` with `azure_refreshable_credentials`.
+    At most one kind of credentials may be given; the default is the environment. For refreshable
+    credentials make an `AzurePlace` with `azure_refreshable_credentials`.
 
     Parameters
     ----------
-    account, container, prefix
-        Where; None or an empty prefix means the whole container.
     access_key, sas_token, bearer_token
-        A credential that does not change.
-    from_env
-        Whether to look for credentials in the environment.
-    anonymous
-        Whether to sign nothing.
+        Static credential.
     config
-        Further options, as obstore's ``AzureConfig`` names them, and ``allow_http``.
+        Further options, named as in obstore's ``AzureConfig``, and ``allow_http``.
     """
     return ObjectStorage(
         AzurePlace(
@@ -445,41 +426,39 @@ def azure_storage(
 def http_storage(
     base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> HttpStorage:
-    """Make a read-only storage from what a web server offers below a URL.
+    """Make a read-only storage from the files below a URL of a web server.
 
     Parameters
     ----------
     base_url
         ``http://`` or ``https://``, without a query.
     opts
-        Options of the HTTP client, as obstore's ``ClientConfig`` names them.
+        Options of the HTTP client, named as in obstore's ``ClientConfig``.
     headers
-        Sent along with every request.
+        Headers for every request.
     """
     parts = split_url(base_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise _invalid(
-            f"{redact_url(base_url)!r} is no web address: it must start with http:// or https://"
+            f"{redact_url(base_url)!r} is not a web address: it must start with http:// or https://"
         )
-    require_no_secrets(
-        parts, "send what it says as headers of http_storage, such as an Authorization header"
-    )
+    require_no_secrets(parts, "pass it to http_storage in headers, such as an Authorization header")
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
 
 
 def storage_from_url(url: str) -> Storage:
-    """Make a storage from a URL or a path, with everything else from the environment.
+    """Make a storage from a URL or a path, with all other options from the environment.
 
-    A path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, ``AWS_ENDPOINT_URL`` among
-    them), ``gs://bucket/prefix``, ``az://container/prefix`` (``AZURE_STORAGE_ACCOUNT_NAME``) or
-    ``abfss://container@account.dfs.core.windows.net/prefix``, ``http://`` and ``https://`` for
-    reading, ``memory://`` for an empty one.
+    A path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, including
+    ``AWS_ENDPOINT_URL``), ``gs://bucket/prefix``, ``az://container/prefix``
+    (``AZURE_STORAGE_ACCOUNT_NAME``) or ``abfss://container@account.dfs.core.windows.net/prefix``,
+    ``http://`` and ``https://`` (read-only), or ``memory://``.
     """
     if not url:
         raise _invalid(
-            "the URL of a storage is empty: give one such as s3://bucket/prefix, or a path, '.' "
+            "the URL of a storage is empty: pass one such as s3://bucket/prefix, or a path, '.' "
             "for the current directory"
         )
     if "://" not in url:
@@ -489,12 +468,12 @@ def storage_from_url(url: str) -> Storage:
         return http_storage(url)
     container, account = parts.netloc, None
     if parts.scheme in {"abfs", "abfss"} and "@" in parts.netloc:
-        # What looks like a user is the container here.
+        # The part before '@' is the container, not a user.
         container, _, host = parts.netloc.partition("@")
         account = host.partition(".")[0]
         parts = parts._replace(netloc=host)
     require_no_secrets(
-        parts, "set the environment's variables, or use the function of the storage's kind"
+        parts, "set environment variables, or use the constructor of this kind of storage"
     )
     prefix = parts.path.strip("/")
     match parts.scheme:
@@ -520,20 +499,27 @@ def storage_from_url(url: str) -> Storage:
             )
 
 
+def _rooted_keys_error() -> InvalidInputError:
+    return _invalid(
+        "keys that start with '/' (legacy_rooted_keys) are not supported; copy the objects to keys "
+        "without it"
+    )
+
+
 def _environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def _may_be_plain(endpoint: str | None) -> bool:
+def _allows_http(endpoint: str | None) -> bool:
     if endpoint is not None and split_url(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}:
         return True
     return os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"1", "true"}
 
 
 def _bucket(name: str) -> str:
-    # A ':' or '@' is what is left of a user and password before the name.
-    if not name or any(one in name for one in "/:@"):
-        raise _invalid(f"{redact_url(name)!r} is no bucket or container: give its bare name")
+    # ':' and '@' are remains of a user and password in front of the name.
+    if not name or any(character in name for character in "/:@"):
+        raise _invalid(f"{redact_url(name)!r} is not a bucket or container name")
     return name
 
 
@@ -541,7 +527,9 @@ def _prefix(prefix: str | None) -> str:
     stripped = (prefix or "").strip("/")
     problem = find_key_problem(stripped) if stripped else None
     if problem is not None:
-        raise InvalidInputError(f"{prefix!r} is no prefix: {problem}", kind=ErrorKind.BAD_PREFIX)
+        raise InvalidInputError(
+            f"{prefix!r} is not a valid prefix: {problem}", kind=ErrorKind.BAD_PREFIX
+        )
     return stripped
 
 
@@ -551,10 +539,10 @@ def _endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
     parts = split_url(endpoint_url)
     shown = redact_url(endpoint_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _invalid(f"{shown!r} is no endpoint: it must start with https:// or http://")
-    require_no_secrets(parts, "give credentials as the arguments for them")
+        raise _invalid(f"{shown!r} is not an endpoint URL: it must start with https:// or http://")
+    require_no_secrets(parts, "pass credentials in their own arguments")
     if parts.scheme == "http" and not allow_http:
-        raise _invalid(f"{shown!r} is not encrypted: pass allow_http=True if that is meant")
+        raise _invalid(f"{shown!r} is not encrypted: pass allow_http=True to allow it")
     return endpoint_url.rstrip("/")
 
 

@@ -1,8 +1,7 @@
-"""Who asks: the kinds of credentials, with the names that Icechunk users know.
+"""The kinds of credentials, with Icechunk's names.
 
-Plain values. Secrets are part of equality and of pickles (tasks on other machines need them) but
-of no repr, and no error text quotes one. Nothing here talks to a storage; the module `refreshing`
-keeps refreshable credentials fresh.
+Plain values. Secrets take part in equality and pickles (tasks on other machines need them), but
+never appear in a repr or an error message. `refreshing` renews refreshable credentials.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class S3StaticCredentials:
-    """A key pair of S3, possibly a temporary one."""
+    """An S3 key pair, possibly temporary."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
@@ -36,7 +35,7 @@ class S3Credentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """Whatever the environment of the process offers: variables, roles, instance metadata."""
+        """From the environment: variables, roles, instance metadata."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -44,13 +43,13 @@ class S3Credentials:
 
     @dataclass(frozen=True, slots=True)
     class Static:
-        """One key pair for as long as the storage lives."""
+        """One key pair for the lifetime of the storage."""
 
         credentials: S3StaticCredentials
 
     @dataclass(frozen=True, slots=True)
     class Refreshable:
-        """A pickled function that answers `S3StaticCredentials`, and perhaps a first answer."""
+        """A pickled function that returns `S3StaticCredentials`, optionally with a first result."""
 
         pickled_function: bytes = field(repr=False)
         current: S3StaticCredentials | None = None
@@ -66,7 +65,7 @@ AnyS3Credential: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class GcsBearerCredential:
-    """An OAuth token of Google Cloud."""
+    """A Google Cloud OAuth token."""
 
     bearer: str = field(repr=False)
     expires_after: datetime | None = field(default=None, kw_only=True)
@@ -76,17 +75,17 @@ class GcsBearerCredential:
 
 
 class GcsStaticCredentials:
-    """The kinds of GCS credentials that do not change."""
+    """The kinds of static GCS credentials."""
 
     @dataclass(frozen=True, slots=True)
     class ServiceAccount:
-        """A file that holds the key of a service account."""
+        """A file with a service account key."""
 
         path: str
 
     @dataclass(frozen=True, slots=True)
     class ServiceAccountKey:
-        """The key of a service account, as JSON text."""
+        """A service account key, as JSON text."""
 
         key: str = field(repr=False)
 
@@ -98,7 +97,7 @@ class GcsStaticCredentials:
 
     @dataclass(frozen=True, slots=True)
     class BearerToken:
-        """An OAuth token that does not change."""
+        """A static OAuth token."""
 
         token: str = field(repr=False)
 
@@ -116,7 +115,7 @@ class GcsCredentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """Whatever the environment of the process offers: variables, files, instance metadata."""
+        """From the environment: variables, files, instance metadata."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -124,13 +123,13 @@ class GcsCredentials:
 
     @dataclass(frozen=True, slots=True)
     class Static:
-        """One credential for as long as the storage lives."""
+        """One credential for the lifetime of the storage."""
 
         credentials: AnyGcsStaticCredential
 
     @dataclass(frozen=True, slots=True)
     class Refreshable:
-        """A pickled function that answers a `GcsBearerCredential`, and perhaps a first answer."""
+        """A pickled function that returns `GcsBearerCredential`, optionally with a first result."""
 
         pickled_function: bytes = field(repr=False)
         current: GcsBearerCredential | None = None
@@ -145,7 +144,7 @@ AnyGcsCredential: TypeAlias = (
 
 
 class AzureRefreshableCredential:
-    """What a function of refreshable Azure credentials may answer."""
+    """The kinds of refreshable Azure credentials."""
 
     @dataclass(frozen=True, slots=True)
     class AccessKey:
@@ -186,7 +185,7 @@ AnyAzureRefreshableCredential: TypeAlias = (
 
 
 class AzureStaticCredentials:
-    """The kinds of Azure credentials that do not change."""
+    """The kinds of static Azure credentials."""
 
     @dataclass(frozen=True, slots=True)
     class AccessKey:
@@ -202,7 +201,7 @@ class AzureStaticCredentials:
 
     @dataclass(frozen=True, slots=True)
     class BearerToken:
-        """An OAuth token that does not change."""
+        """A static OAuth token."""
 
         token: str = field(repr=False)
 
@@ -219,7 +218,7 @@ class AzureCredentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """Whatever the environment of the process offers: variables, managed identity, the CLI."""
+        """From the environment: variables, managed identity, the Azure CLI."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -227,13 +226,13 @@ class AzureCredentials:
 
     @dataclass(frozen=True, slots=True)
     class Static:
-        """One credential for as long as the storage lives."""
+        """One credential for the lifetime of the storage."""
 
         credentials: AnyAzureStaticCredential
 
     @dataclass(frozen=True, slots=True)
     class Refreshable:
-        """A pickled function that answers a new credential, and perhaps a first answer."""
+        """A pickled function that returns a credential, optionally with a first result."""
 
         pickled_function: bytes = field(repr=False)
         current: AnyAzureRefreshableCredential | None = None
@@ -248,7 +247,7 @@ AnyAzureCredential: TypeAlias = (
 
 
 class Credentials:
-    """The credentials of a container of virtual chunks, by kind of place."""
+    """The credentials of a virtual chunk container, by platform."""
 
     @dataclass(frozen=True, slots=True)
     class S3:
@@ -270,11 +269,11 @@ class Credentials:
 
     @dataclass(frozen=True, slots=True)
     class LocalFileSystemAccess:
-        """The user's word that a container may read files of this machine."""
+        """Permission to read files of this machine."""
 
     @dataclass(frozen=True, slots=True)
     class HttpAccess:
-        """The user's word that a container may read from HTTP servers."""
+        """Permission to read from HTTP servers."""
 
 
 AnyCredential: TypeAlias = (
@@ -295,10 +294,10 @@ def s3_refreshable_credentials(
     Parameters
     ----------
     get_credentials
-        Must pickle: it is called again in every process that the storage is sent to.
+        Must pickle: every process that receives the storage calls it.
     scatter_initial_credentials
-        Whether to call the function now and send its answer along, so that a thousand tasks do
-        not ask for credentials at the same moment.
+        Whether to call the function now and pickle its result too, so that many tasks do not
+        request credentials at once.
     """
     current = get_credentials() if scatter_initial_credentials else None
     return S3Credentials.Refreshable(_pickle_function(get_credentials), current)
@@ -318,12 +317,12 @@ def s3_static_credentials(
 
 
 def s3_anonymous_credentials() -> S3Credentials.Anonymous:
-    """Make S3 credentials that sign nothing."""
+    """Make S3 credentials for unsigned requests."""
     return S3Credentials.Anonymous()
 
 
 def s3_from_env_credentials() -> S3Credentials.FromEnv:
-    """Make S3 credentials that are looked up in the environment."""
+    """Make S3 credentials from the environment."""
     return S3Credentials.FromEnv()
 
 
@@ -338,15 +337,12 @@ def s3_credentials(
     get_credentials: Callable[[], S3StaticCredentials] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyS3Credential:
-    """Make S3 credentials of the one kind that the arguments name; none means the environment.
+    """Make S3 credentials of the selected kind; the default is the environment.
 
-    Raises
-    ------
-    InvalidInputError
-        When the arguments name more than one kind, or half of a key pair.
+    Raises `InvalidInputError` for more than one kind, or half of a key pair.
     """
     key_pair = (access_key_id, secret_access_key, session_token, expires_after)
-    static = any(one is not None for one in key_pair)
+    static = any(value is not None for value in key_pair)
     _require_one_kind(
         {
             "a key pair": static,
@@ -383,7 +379,7 @@ def gcs_static_credentials(
     application_credentials: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
-    """Make GCS credentials from the one argument that is given."""
+    """Make GCS credentials from the given argument."""
     _require_one_kind(
         {
             "service_account_file": service_account_file is not None,
@@ -416,12 +412,12 @@ def gcs_refreshable_credentials(
 
 
 def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
-    """Make GCS credentials that sign nothing."""
+    """Make GCS credentials for unsigned requests."""
     return GcsCredentials.Anonymous()
 
 
 def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
-    """Make GCS credentials that are looked up in the environment."""
+    """Make GCS credentials from the environment."""
     return GcsCredentials.FromEnv()
 
 
@@ -436,9 +432,9 @@ def gcs_credentials(
     get_credentials: Callable[[], GcsBearerCredential] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyGcsCredential:
-    """Make GCS credentials of the one kind that the arguments name; none means the environment."""
+    """Make GCS credentials of the selected kind; the default is the environment."""
     fixed = (service_account_file, service_account_key, application_credentials, bearer_token)
-    static = any(one is not None for one in fixed)
+    static = any(value is not None for value in fixed)
     _require_one_kind(
         {
             "a static credential": static,
@@ -468,7 +464,7 @@ def gcs_credentials(
 def azure_static_credentials(
     *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
 ) -> AnyAzureStaticCredential:
-    """Make Azure credentials from the one argument that is given."""
+    """Make Azure credentials from the given argument."""
     _require_one_kind(
         {
             "access_key": access_key is not None,
@@ -495,12 +491,12 @@ def azure_refreshable_credentials(
 
 
 def azure_from_env_credentials() -> AzureCredentials.FromEnv:
-    """Make Azure credentials that are looked up in the environment."""
+    """Make Azure credentials from the environment."""
     return AzureCredentials.FromEnv()
 
 
 def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
-    """Make Azure credentials that sign nothing."""
+    """Make Azure credentials for unsigned requests."""
     return AzureCredentials.Anonymous()
 
 
@@ -514,8 +510,8 @@ def azure_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyAzureCredential:
-    """Make Azure credentials of the one kind that is named; none means the environment."""
-    static = any(one is not None for one in (access_key, sas_token, bearer_token))
+    """Make Azure credentials of the selected kind; the default is the environment."""
+    static = any(value is not None for value in (access_key, sas_token, bearer_token))
     _require_one_kind(
         {
             "a static credential": static,
@@ -550,14 +546,14 @@ def containers_credentials(
         | None,
     ],
 ) -> dict[str, AnyCredential | None]:
-    """Say which credential opens which container of virtual chunks, by its URL prefix.
+    """Map URL prefixes of virtual chunk containers to credentials.
 
-    None means that the container may be read with what its own settings say.
+    None reads a container with its own settings.
     """
-    return {prefix: _for_container(prefix, credential) for prefix, credential in m.items()}
+    return {prefix: _wrap_credential(prefix, credential) for prefix, credential in m.items()}
 
 
-def _for_container(prefix: str, credential: object) -> AnyCredential | None:
+def _wrap_credential(prefix: str, credential: object) -> AnyCredential | None:
     match credential:
         case None:
             return None
@@ -596,15 +592,15 @@ def _pickle_function(function: Callable[[], object]) -> bytes:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise _invalid(
-            "the function that gets credentials must pickle, because other processes call it too: "
-            "define it at the top level of a module"
+            "get_credentials must pickle, because other processes call it: define it at the top "
+            "level of a module"
         ) from error
 
 
 def _require_one_kind(given: Mapping[str, bool]) -> None:
-    named = [name for name, is_given in given.items() if is_given]
-    if len(named) > 1:
-        raise _invalid(f"credentials are of one kind: choose one of {', '.join(named)}")
+    kinds = [name for name, is_given in given.items() if is_given]
+    if len(kinds) > 1:
+        raise _invalid(f"credentials of more than one kind: choose one of {', '.join(kinds)}")
 
 
 def _require_time_zone(expires_after: datetime | None) -> None:

@@ -1,7 +1,7 @@
-"""Mutual exclusion between all processes that change the names in one directory.
+"""Mutual exclusion of all processes that change the names in one directory.
 
-The lock is advisory (`flock`) and stands on the directory itself, so it leaves no file behind that
-another reader of the directory could stumble over, and it ends with its holder however that ends.
+The lock is advisory (`flock`) and is placed on the directory itself, so it leaves no file behind,
+and it is released when its holder dies.
 """
 
 # ruff: noqa: PTH118 - strings, not Path objects: this is the hot path of every chunk
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_FILE_NAME: Final = "lock#0"
-"""Where directories cannot be hold_lock: a name that listings leave out (see `staged_files`)."""
+"""Fallback where directories cannot be locked; listings omit this name (see `staged_files`)."""
 
-# NFS turns flock into a byte-range lock, which wants a file opened for writing, and which is held
-# by the process instead of the open file: threads have to be kept apart by a lock of their own.
+# NFS turns flock into a byte-range lock, which needs a file opened for writing and belongs to the
+# process instead of the open file: threads need a lock of their own.
 _CANNOT_LOCK_DIRECTORIES: Final = frozenset({errno.EBADF, errno.EINVAL, errno.EISDIR})
 _threads = threading.Lock()
 
 
 def _forget_lock_of_parent() -> None:
-    # A thread that held the lock at the moment of a fork does not exist in the child.
-    global _threads  # noqa: PLW0603 - there is one per process
+    # A thread that held the lock during a fork does not exist in the child.
+    global _threads  # noqa: PLW0603 - one per process
     _threads = threading.Lock()
 
 
@@ -37,9 +37,9 @@ os.register_at_fork(after_in_child=_forget_lock_of_parent)
 
 @contextmanager
 def hold_lock(directory_fd: int, directory: str) -> Iterator[None]:
-    """Hold the lock of an open directory; waits for whoever holds it.
+    """Hold the lock of an open directory; blocks until it is free.
 
-    Every call needs a descriptor of its own: two threads that share one share the lock.
+    Every call needs its own descriptor: threads that share a descriptor share the lock.
     """
     try:
         fcntl.flock(directory_fd, fcntl.LOCK_EX)

@@ -1,8 +1,7 @@
-"""What Icechunk has as ``Storage.new_s3(…)`` and its like: storages from options and credentials.
+"""Icechunk's ``Storage.new_s3(…)`` and the like: storages from options and credentials.
 
-Functions, which `icefloe.storage` also puts into `Storage`: the interface stands below the storages
-that implement it and cannot name them. Each is the constructor of the same kind (`constructors`,
-which most users want) with the options in one value and the credentials in another.
+Each function is the constructor of the same kind (`constructors`, which most users want) with the
+options in one value and the credentials in another.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from icefloe.storage.constructors import (
     tigris_storage,
 )
 from icefloe.storage.hugging_face import hf_endpoint
+from icefloe.storage.interface import Storage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
 from icefloe.storage.redirect import redirect_storage
@@ -38,12 +38,12 @@ _DEFAULT_STREAM_TIMEOUT_S: Final = 60
 
 
 def new_in_memory() -> MemoryStorage:
-    """Do as `in_memory_storage`."""
+    """See `in_memory_storage`."""
     return in_memory_storage()
 
 
 def new_local_filesystem(path: str | os.PathLike[str]) -> LocalStorage:
-    """Do as `local_filesystem_storage`."""
+    """See `local_filesystem_storage`."""
     return local_filesystem_storage(path)
 
 
@@ -52,13 +52,13 @@ def new_s3(
     bucket: str,
     prefix: str | None,
     credentials: AnyS3Credential | None = None,
-    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - Icechunk's signature
     *,
     read_headers: Mapping[str, str] | None = None,
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `s3_storage`."""
+    """See `s3_storage`."""
     made = s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -88,7 +88,7 @@ def new_s3_object_store(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `new_s3`; Icechunk has two clients of S3, and there is one here."""
+    """See `new_s3`: Icechunk has two S3 clients, icefloe has one."""
     return new_s3(
         config,
         bucket,
@@ -100,11 +100,11 @@ def new_s3_object_store(
     )
 
 
-def new_tigris(  # noqa: PLR0917 - the signature of Icechunk
+def new_tigris(  # noqa: PLR0917 - Icechunk's signature
     config: S3Options,
     bucket: str,
     prefix: str | None,
-    use_weak_consistency: bool,  # noqa: FBT001 - the signature of Icechunk
+    use_weak_consistency: bool,  # noqa: FBT001 - Icechunk's signature
     credentials: AnyS3Credential | None = None,
     legacy_rooted_keys: bool | None = None,  # noqa: FBT001
     *,
@@ -112,7 +112,7 @@ def new_tigris(  # noqa: PLR0917 - the signature of Icechunk
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `tigris_storage`."""
+    """See `tigris_storage`."""
     made = tigris_storage(
         bucket=bucket,
         prefix=prefix,
@@ -131,19 +131,19 @@ def new_tigris(  # noqa: PLR0917 - the signature of Icechunk
     return _with_s3_credentials(made, credentials)
 
 
-def new_r2(  # noqa: PLR0917 - the signature of Icechunk
+def new_r2(  # noqa: PLR0917 - Icechunk's signature
     config: S3Options,
     bucket: str | None = None,
     prefix: str | None = None,
     account_id: str | None = None,
     credentials: AnyS3Credential | None = None,
-    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - Icechunk's signature
     *,
     read_headers: Mapping[str, str] | None = None,
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `r2_storage`."""
+    """See `r2_storage`."""
     made = r2_storage(
         bucket=bucket,
         prefix=prefix,
@@ -162,19 +162,19 @@ def new_r2(  # noqa: PLR0917 - the signature of Icechunk
     return _with_s3_credentials(made, credentials)
 
 
-def new_hf(  # noqa: PLR0917 - the signature of Icechunk
+def new_hf(  # noqa: PLR0917 - Icechunk's signature
     config: S3Options,
     bucket: str,
     prefix: str | None,
     namespace: str,
     credentials: AnyS3Credential | None = None,
-    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - the signature of Icechunk
+    legacy_rooted_keys: bool | None = None,  # noqa: FBT001 - Icechunk's signature
     *,
     read_headers: Mapping[str, str] | None = None,
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `hf_storage`."""
+    """See `hf_storage`."""
     made = s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -203,7 +203,7 @@ def new_gcs(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `gcs_storage`."""
+    """See `gcs_storage`."""
     made = gcs_storage(
         bucket=bucket,
         prefix=prefix,
@@ -225,7 +225,7 @@ def new_azure_blob(
     *,
     config: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Do as `azure_storage`."""
+    """See `azure_storage`."""
     made = azure_storage(account=account, container=container, prefix=prefix, config=config)
     if credentials is None or not isinstance(made.place, AzurePlace):
         return made
@@ -237,12 +237,12 @@ def new_http(
     config: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpStorage:
-    """Do as `http_storage`."""
+    """See `http_storage`."""
     return http_storage(base_url, config, headers)
 
 
 def new_redirect(base_url: str) -> ObjectStorage:
-    """Do as `redirect_storage`."""
+    """See `redirect_storage`."""
     return redirect_storage(base_url)
 
 
@@ -252,7 +252,25 @@ def _stream_timeout_s(config: S3Options) -> int:
 
 
 def _with_s3_credentials(made: ObjectStorage, credentials: AnyS3Credential | None) -> ObjectStorage:
-    # Given credentials say more than the switch `anonymous` of the options.
+    # Credentials take precedence over `anonymous` of the options.
     if credentials is None or not isinstance(made.place, S3Place):
         return made
     return ObjectStorage(replace(made.place, credentials=credentials))
+
+
+# Icechunk's users call these as static methods of Storage. Storage is the base class of everything
+# they return, so its module declares them and cannot import them.
+for _function in (
+    new_azure_blob,
+    new_gcs,
+    new_hf,
+    new_http,
+    new_in_memory,
+    new_local_filesystem,
+    new_r2,
+    new_redirect,
+    new_s3,
+    new_s3_object_store,
+    new_tigris,
+):
+    setattr(Storage, _function.__name__, staticmethod(_function))

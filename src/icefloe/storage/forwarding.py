@@ -1,7 +1,7 @@
-"""A storage that hands every call to another one, with room for something around it.
+"""A storage that forwards every call to another one, with a hook around each request.
 
-What slows requests down, counts them or lets them fail derives from it and says once what happens
-around a request; every call of the interface passes there exactly once.
+Subclasses that delay, count or fail requests override `_around` and `_around_async`; every request
+passes through one of them exactly once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of the interface: its name, the keys (or the prefix) it is about, what it sends."""
+    """One call of the interface: its name, its keys or prefix, and the bytes it sends."""
 
     name: str
     keys: tuple[str, ...]
@@ -45,56 +45,50 @@ class Request:
 
 
 class ForwardingStorage(Storage):
-    """The same objects as ``inner``, with `_around` and its twin around every request."""
+    """The objects of ``inner``, with `_around` or `_around_async` around every request."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
 
     @property
     def inner(self) -> Storage:
-        """The storage that does the work."""
+        """The wrapped storage."""
         return self._inner
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:  # noqa: ARG002 - for others
+    def _around(self, request: Request, run: Callable[[], T]) -> T:  # noqa: ARG002 - for subclasses
         return run()
 
     async def _around_async(
         self,
-        request: Request,  # noqa: ARG002 - for others
+        request: Request,  # noqa: ARG002 - for subclasses
         run: Callable[[], Awaitable[T]],
     ) -> T:
         return await run()
 
     @property
     def url(self) -> str:
-        """Where the objects are."""
         return self._inner.url
 
     @property
     def read_only(self) -> bool:
-        """Whether every write raises."""
         return self._inner.read_only
 
     @property
     def is_low_latency(self) -> bool:
-        """Whether reads come at once."""
         return self._inner.is_low_latency
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"
 
     def default_settings(self) -> StorageSettings:
-        """Tell the defaults of the storage inside."""
         return self._inner.default_settings()
 
     def with_settings(self, settings: StorageSettings) -> Self:
-        """Make a storage that does the same around the storage inside with other settings."""
         again = copy.copy(self)
         again._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
         return again
 
     def with_user_agent(self, user_agent: str) -> Self:
-        """Make a storage that does the same around the storage inside with this header."""
         again = copy.copy(self)
         again._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - of this class
         return again
@@ -102,55 +96,47 @@ class ForwardingStorage(Storage):
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        """Fetch an object or a range of it."""
         return self._around(
             Request("get", (key,)), lambda: self._inner.get(key, byte_range, max_bytes=max_bytes)
         )
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        """Fetch several ranges of one object."""
         return self._around(
             Request("get_ranges", (key,)), lambda: self._inner.get_ranges(key, ranges)
         )
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Fetch the bytes of one range."""
         return self._around(
             Request("get_bytes", (key,)), lambda: self._inner.get_bytes(key, start, length)
         )
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Fetch the bytes of one range, from an event loop."""
         return await self._around_async(
             Request("get_bytes_async", (key,)),
             lambda: self._inner.get_bytes_async(key, start, length),
         )
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-        """Write an object under the condition of ``mode``."""
         request = Request("put", (key,), memoryview(data).nbytes)
         return self._around(request, lambda: self._inner.put(key, data, mode))
 
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
-        """Do a `Fresh` put, from an event loop."""
         request = Request("put_async", (key,), memoryview(data).nbytes)
         return await self._around_async(request, lambda: self._inner.put_async(key, data))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete objects; one request, however many they are."""
-        doomed = tuple(keys)
-        self._around(Request("delete_many", doomed), lambda: self._inner.delete_many(doomed))
+        """Delete objects; one request, however many there are."""
+        all_keys = tuple(keys)
+        self._around(Request("delete_many", all_keys), lambda: self._inner.delete_many(all_keys))
 
     def head(self, key: str) -> ObjectInfo:
-        """Tell what is known of one object."""
         return self._around(Request("head", (key,)), lambda: self._inner.head(key))
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object."""
         self._around(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``; one request, made before the first is looked at."""
+        """List the objects below ``prefix``; one request, made before the first object is read."""
         return self._around(Request("list", (prefix,)), lambda: self._inner.list(prefix))
 
     def delete_abandoned_uploads(

@@ -1,4 +1,4 @@
-"""Storage Buckets of Hugging Face, through their gateway that speaks the S3 protocol."""
+"""Hugging Face Storage Buckets, through their S3 gateway."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def hf_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a bucket of Hugging Face; the arguments are those of `s3_storage`.
+    """Make a storage in a Hugging Face bucket; the arguments are those of `s3_storage`.
 
-    The credentials are an S3 key, made from an access token on the site; the token itself is none.
+    The credentials are an S3 key created from an access token, not the token itself.
 
     Parameters
     ----------
     namespace
-        The user or organization that the bucket belongs to.
+        User or organization that owns the bucket.
     """
     return s3_storage(
         bucket=bucket,
@@ -69,10 +69,10 @@ def hf_storage(
 
 
 def hf_endpoint(namespace: str) -> str:
-    """Return where the gateway has the buckets of a user or an organization."""
+    """Return the endpoint of the buckets of a user or organization."""
     if not _NAMESPACE.fullmatch(namespace) or namespace in {".", ".."}:
         raise InvalidInputError(
-            f"{namespace!r} is no user or organization of Hugging Face",
+            f"{namespace!r} is not a valid Hugging Face user or organization",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     return f"{_GATEWAY}/{namespace}"

@@ -1,12 +1,12 @@
-"""What every place that holds a repository can do.
+"""The interface of all storages.
 
-A `Storage` maps keys such as ``snapshots/1CECHNKREP0F1RSTCMT0`` to bytes below one root. It knows
-nothing of what the bytes mean. Calls are plain and thread safe; a storage pickles, so that Spark
-tasks can carry it, and shows no credential in its repr.
+A `Storage` maps keys such as ``snapshots/1CECHNKREP0F1RSTCMT0`` to bytes below one root, and does
+not interpret the bytes. It is thread safe, pickles (Spark tasks carry it) and shows no credentials
+in its repr.
 
-Errors are those of `icefloe.errors`: `ObjectNotFoundError`, `PreconditionFailedError` (the
-condition did not hold, nothing was written), `OutcomeUnknownError` (a conditional put may or may
-not have landed), `ReadOnlyError`, and `StorageError` for the rest.
+Errors come from `icefloe.errors`: `ObjectNotFoundError`, `PreconditionFailedError` (the condition
+did not hold, nothing was written), `OutcomeUnknownError` (a conditional put may or may not have
+succeeded), `ReadOnlyError`, and `StorageError` for everything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a storage knows an object's present content by; opaque to everyone else."""
+    """Opaque identity of an object's content."""
 
     etag: str | None = None
     generation: str | None = None
@@ -37,7 +37,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a storage tells of an object without its bytes."""
+    """Metadata of an object."""
 
     key: str
     size_bytes: int
@@ -47,7 +47,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The bytes of an object, or of a range of it, and what was known of it at that moment."""
+    """The bytes of an object or of a range of it, with the metadata at that moment."""
 
     data: bytes | memoryview
     info: ObjectInfo
@@ -55,7 +55,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class StorageObjectInfo:
-    """What `Storage.list_objects_metadata` tells of an object, in the words of Icechunk."""
+    """Entry of `Storage.list_objects_metadata`, with Icechunk's field names."""
 
     key: str
     size_bytes: int
@@ -72,29 +72,28 @@ class AbandonedUploads:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Put whatever is there now."""
+    """Put unconditionally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Put only if nothing is there."""
+    """Put only if the key does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateIfMatch:
-    """Put only if what is there still has this version."""
+    """Put only if the object still has this version (compare-and-swap)."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Put under a key that is new and random; nobody reads it before something else names it.
+    """Put under a new random key that is not read before another object refers to it.
 
-    Not atomic: a writer that dies may leave part of the object under a key that nothing refers to;
-    garbage collection removes it. Nor durable by itself: it is so, where the storage is, before the
-    next put of another mode publishes anything. A place may refuse a key that exists
-    (`PreconditionFailedError`) or replace the object: with random keys neither happens.
+    Not atomic: a writer that dies may leave a partial object, which garbage collection removes. Not
+    durable until the next put of another mode. If the key exists, a storage may raise
+    `PreconditionFailedError` or replace the object; with random keys neither happens.
     """
 
 
@@ -102,9 +101,9 @@ PutMode: TypeAlias = Overwrite | Create | UpdateIfMatch | Fresh
 
 
 class Storage(ABC):
-    """One root in one place, with the operations that the specification requires."""
+    """One root in one store, with the operations that the specification requires."""
 
-    # Icechunk's ways to make one. They are `icefloe.storage.factories`, which knows the storages.
+    # Icechunk's constructors; `icefloe.storage.factories` assigns them.
     new_azure_blob: ClassVar[Callable[..., Storage]]
     new_gcs: ClassVar[Callable[..., Storage]]
     new_hf: ClassVar[Callable[..., Storage]]
@@ -120,7 +119,7 @@ class Storage(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where it is, for people: a URL without credentials."""
+        """URL of the root, without credentials, for messages."""
 
     @property
     def read_only(self) -> bool:
@@ -129,30 +128,29 @@ class Storage(ABC):
 
     @property
     def is_low_latency(self) -> bool:
-        """Whether reads come from memory or a disk of this machine.
+        """Whether reads come from memory or a local disk.
 
-        An event loop may then call `get_bytes` without leaving its thread, which costs more than
-        the read. Where it is False, `get_bytes_async` lets many reads wait at the same time.
+        An event loop may then call `get_bytes` inline, since a thread switch costs more than the
+        read. Otherwise `get_bytes_async` lets many reads wait concurrently.
         """
         return False
 
     @abstractmethod
     def default_settings(self) -> StorageSettings:
-        """Tell the settings that apply where neither the repository nor the user has set any."""
+        """Return the settings that apply where neither the repository nor the user sets any."""
 
-    def with_settings(self, settings: StorageSettings) -> Self:  # noqa: ARG002 - see below
-        """Make a storage of the same place that behaves as ``settings`` say.
+    def with_settings(self, settings: StorageSettings) -> Self:  # noqa: ARG002
+        """Return a storage of the same root with other settings; unset ones keep their defaults.
 
-        What is unset there keeps the default. A place that sends no requests has nothing to
-        retry, time out or split, so it stays as it is; the ``unsafe_`` switches, which only ever
-        take safety away, do not switch off conditions that it can keep.
+        A storage that sends no requests has nothing to retry, time out or split, and returns
+        itself. The ``unsafe_`` switches do not disable conditional writes that it supports.
         """
         return self
 
-    def with_user_agent(self, user_agent: str) -> Self:  # noqa: ARG002 - see below
-        """Make a storage of the same place whose requests say by themselves whose they are.
+    def with_user_agent(self, user_agent: str) -> Self:  # noqa: ARG002
+        """Return a storage of the same root whose requests carry this ``User-Agent``.
 
-        A place that sends no requests stays as it is.
+        A storage that sends no requests returns itself.
         """
         return self
 
@@ -162,47 +160,46 @@ class Storage(ABC):
     ) -> Fetched:
         """Fetch an object or a range of it; one request.
 
-        A range that reaches past the end raises `InvalidInputError`, except ``Last``. More than
-        ``max_bytes`` asked for (the whole object, or what the range takes of it) raise
-        `StorageError` of kind ``INVALID_OBJECT_SIZE`` before they are read: the size of an object
-        is whatever somebody made it, and the answer stands in memory.
+        A range past the end raises `InvalidInputError`, except ``Last``. If the object, or the
+        range of it, is larger than ``max_bytes``, raises `StorageError` of kind
+        ``INVALID_OBJECT_SIZE`` before reading: object sizes are untrusted, and the result is held
+        in memory.
         """
 
     @abstractmethod
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        """Fetch several ranges of one object, in the order asked; neighbours share a request.
+        """Fetch several ranges of one object, in the given order; nearby ranges share a request.
 
-        A range that reaches past the end raises `InvalidInputError`.
+        A range past the end raises `InvalidInputError`.
         """
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Fetch the bytes of one range and nothing else of the object; one request.
+        """Fetch the bytes of one range, without metadata; one request.
 
-        A range that reaches past the end raises `InvalidInputError`. This is how chunks are read,
-        so a place should make it as cheap as it can.
+        A range past the end raises `InvalidInputError`. Chunks are read this way, so it is the hot
+        path.
         """
         return self.get(key, Bounded(start, start + length)).data
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Do as `get_bytes`, without keeping the event loop from others, whichever loop it is."""
+        """`get_bytes` without blocking the event loop, whichever loop is running."""
         return await asyncio.to_thread(self.get_bytes, key, start, length)
 
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:
         """Write a whole object atomically and durably, under the condition of ``mode``.
 
-        The answer is the version that this very put made. `PreconditionFailedError` proves that
-        nothing was written; after `OutcomeUnknownError` the caller has to look at what is there.
+        Returns the version that this put created. `PreconditionFailedError` proves that nothing was
+        written; after `OutcomeUnknownError` the caller has to read the object.
 
-        A `Fresh` put promises less, and may answer an empty version, which matches no object:
-        nobody updates what was written under a random key.
+        A `Fresh` put guarantees less and may return an empty version, which matches no object.
         """
 
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
-        """Do a `Fresh` put without keeping the event loop from others, whichever loop it is.
+        """`Fresh` put without blocking the event loop, whichever loop is running.
 
-        ``data`` must not change before it ends. Puts that publish have no such twin: they come
-        once per commit, and what they mean when a task is cancelled would be unknown.
+        ``data`` must not change before it ends. Other modes have no async twin: they occur once per
+        commit, and the outcome of a cancelled one would be unknown.
         """
         return await asyncio.to_thread(self.put, key, data, Fresh())
 
@@ -215,22 +212,21 @@ class Storage(ABC):
             DeprecationWarning,
             stacklevel=2,
         )
-        found = self.list_objects_metadata(settings, prefix)
-        return [(info.key, info.size_bytes) for info in found]
+        return [
+            (info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)
+        ]
 
     def list_objects_metadata(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> list[StorageObjectInfo]:
-        """List the objects below ``prefix`` as Icechunk does: with keys relative to it.
-
-        For programs that were written for Icechunk; `list` tells whole keys, one at a time.
+        """List objects as Icechunk does: with keys relative to ``prefix``.
 
         Parameters
         ----------
         settings
             Override the storage's own for this listing.
         prefix
-            Whole segments, with or without ``/`` at the end; None and empty mean everything.
+            Whole segments, with or without a trailing ``/``; None and empty list everything.
         """
         storage = self if settings is None else self.with_settings(settings)
         below = f"{prefix.rstrip('/')}/" if prefix else ""
@@ -241,18 +237,18 @@ class Storage(ABC):
 
     @abstractmethod
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete objects, in batches where the place has them; what is absent is not an error."""
+        """Delete objects, in batches where supported; missing objects are ignored."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects whose key starts with ``prefix``, in the order of the keys' bytes.
+        """List the objects whose key starts with ``prefix``, in the byte order of the keys.
 
         ``prefix`` is empty or ends in ``/``.
         """
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
-        """Fetch what is known of one object; one request."""
+        """Fetch the metadata of one object; one request."""
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:

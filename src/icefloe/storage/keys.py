@@ -1,8 +1,7 @@
-"""Which strings are keys: the same ones for every storage, so that a repository can move.
+"""Valid keys: the same for every storage, so that a repository can move.
 
-A key is a relative path with ``/`` between its segments. What one place would read differently
-from another (``..``, empty segments, control characters) is refused before anything is touched.
-Pure, no I/O.
+A key is a relative path of segments separated by ``/``. Strings that stores interpret differently
+(``..``, empty segments, control characters) are rejected up front. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from icefloe.errors import ErrorKind, InvalidInputError
 
 MAX_KEY_BYTES: Final = 1024
-"""The limit of S3, the smallest of all; Azure and GCS allow as much or more."""
+"""The limit of S3, the smallest of all stores."""
 
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_-]+(?:/[0-9A-Za-z_-]+)*")
 
@@ -21,15 +20,17 @@ _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_plain_key(key: str) -> bool:
-    """Whether nothing can be wrong with a key on any storage, as with those of all chunks."""
+    """Return whether a key is valid at first sight, as all chunk keys are."""
     return len(key) <= MAX_KEY_BYTES and _PLAIN.fullmatch(key) is not None
 
 
 def validate_key(key: str) -> None:
-    """Raise `InvalidInputError` unless ``key`` names an object on every storage."""
+    """Raise `InvalidInputError` unless ``key`` is valid on every storage."""
     problem = find_key_problem(key)
     if problem is not None:
-        raise InvalidInputError(f"{key!r} is no storage key: {problem}", kind=ErrorKind.INVALID_KEY)
+        raise InvalidInputError(
+            f"{key!r} is not a storage key: {problem}", kind=ErrorKind.INVALID_KEY
+        )
 
 
 def validate_list_prefix(prefix: str) -> None:
@@ -38,35 +39,35 @@ def validate_list_prefix(prefix: str) -> None:
         return
     if not prefix.endswith("/"):
         raise InvalidInputError(
-            f"{prefix!r} is no prefix to list: it must be empty or end in '/'",
+            f"{prefix!r} is not a prefix to list: it must be empty or end in '/'",
             kind=ErrorKind.BAD_PREFIX,
         )
     problem = find_key_problem(prefix[:-1])
     if problem is not None:
         raise InvalidInputError(
-            f"{prefix!r} is no prefix to list: {problem}", kind=ErrorKind.BAD_PREFIX
+            f"{prefix!r} is not a prefix to list: {problem}", kind=ErrorKind.BAD_PREFIX
         )
 
 
 def find_key_problem(key: str) -> str | None:
-    """Say why a string is not a key, or None where it is one."""
+    """Return why a string is not a valid key, or None."""
     if is_plain_key(key):
         return None
     if not key:
         return "it is empty"
     if _CONTROL_CHARACTER.search(key):
-        return "it holds a control character"
+        return "it contains a control character"
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
-        return "it is not text that UTF-8 can encode"
+        return "it cannot be encoded as UTF-8"
     if size_bytes > MAX_KEY_BYTES:
-        return f"it has {size_bytes} bytes, more than the {MAX_KEY_BYTES} that every storage takes"
+        return f"it has {size_bytes} bytes, more than the maximum of {MAX_KEY_BYTES}"
     if key.startswith("/"):
         return "it is absolute"
     segments = key.split("/")
     if "" in segments:
         return "it has an empty segment"
     if "." in segments or ".." in segments:
-        return "'.' and '..' are no segments"
+        return "it has a '.' or '..' segment"
     return None

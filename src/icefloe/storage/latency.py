@@ -1,4 +1,4 @@
-"""A storage that takes as long as one far away would, to see how a program fares there."""
+"""A storage with artificial latency, to measure how a program behaves over a network."""
 
 from __future__ import annotations
 
@@ -18,19 +18,16 @@ T = TypeVar("T")
 
 
 class LatencyStorage(ForwardingStorage):
-    """The objects of another storage, with a pause before every request.
+    """The objects of another storage, with a delay before every request.
 
-    Requests of different threads or tasks pause at the same time, as they would on a network.
-    Both latencies may be changed at any time.
+    Requests of different threads or tasks wait concurrently. Both latencies may change at any time.
 
     Parameters
     ----------
-    inner
-        The storage that has the objects.
     write_latency_ms
-        The pause before puts, deletions and copies.
+        Delay before puts, deletions and copies.
     read_latency_ms
-        The pause before everything else.
+        Delay before all other requests.
     """
 
     def __init__(
@@ -42,43 +39,43 @@ class LatencyStorage(ForwardingStorage):
 
     @property
     def write_latency_ms(self) -> int:
-        """The pause before every request that writes."""
+        """Delay before every write request."""
         return self._write_latency_ms
 
     @write_latency_ms.setter
     def write_latency_ms(self, value: int) -> None:
-        self._write_latency_ms = _latency(value)
+        self._write_latency_ms = _require_latency(value)
 
     @property
     def read_latency_ms(self) -> int:
-        """The pause before every request that reads."""
+        """Delay before every read request."""
         return self._read_latency_ms
 
     @read_latency_ms.setter
     def read_latency_ms(self, value: int) -> None:
-        self._read_latency_ms = _latency(value)
+        self._read_latency_ms = _require_latency(value)
 
     @property
     def is_low_latency(self) -> bool:
-        """Whether reads come at once: those that pause would keep an event loop waiting."""
         return self._read_latency_ms == 0 and super().is_low_latency
 
     def _around(self, request: Request, run: Callable[[], T]) -> T:
-        time.sleep(self._pause_s(request))
+        time.sleep(self._delay_s(request))
         return run()
 
     async def _around_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
-        await asyncio.sleep(self._pause_s(request))
+        await asyncio.sleep(self._delay_s(request))
         return await run()
 
-    def _pause_s(self, request: Request) -> float:
-        pause_ms = self._write_latency_ms if request.writes else self._read_latency_ms
-        return pause_ms / 1000
+    def _delay_s(self, request: Request) -> float:
+        delay_ms = self._write_latency_ms if request.writes else self._read_latency_ms
+        return delay_ms / 1000
 
 
-def _latency(value: int) -> int:
+def _require_latency(value: int) -> int:
     if value < 0:
         raise InvalidInputError(
-            f"a latency of {value} ms: it must be 0 or more", kind=ErrorKind.STORAGE_CONFIG
+            f"a latency of {value} ms is negative; it must be 0 or more",
+            kind=ErrorKind.STORAGE_CONFIG,
         )
     return value

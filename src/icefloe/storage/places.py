@@ -1,7 +1,7 @@
-"""Where an object store is and how it is addressed, as plain values.
+"""The address of an object store, as plain values.
 
-A place pickles and compares; it opens no connection. Its repr shows no credential, and no option
-or header either, because those can hold one.
+A place pickles and compares; it opens no connection. Its repr shows no credentials, and no options
+or headers, which may contain some.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What goes along with every request that reads, and with every one that writes."""
+    """Headers of read requests and of write requests."""
 
     reading: Mapping[str, str] = field(default_factory=dict, repr=False)
     writing: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -34,15 +34,15 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A prefix of a bucket behind the S3 protocol.
+    """A prefix of a bucket in S3 or an S3-compatible service.
 
     Attributes
     ----------
     virtual_hosted
-        Whether the bucket is part of the host name, as AWS and Tigris want it, or of the path.
+        Whether the bucket is part of the host name, as for AWS and Tigris, or of the path.
     lists_in_key_order
-        Whether the provider documents that listings come in the order of the keys' bytes. AWS
-        does; of the others some list like a tree of directories.
+        Whether the provider documents that listings come in byte order of the keys. AWS does;
+        others may list like a directory tree.
     """
 
     bucket: str
@@ -61,7 +61,7 @@ class S3Place:
 
     @property
     def url(self) -> str:
-        """The place for people, without endpoint and credentials."""
+        """URL for messages, without endpoint and credentials."""
         return _join(f"{self.scheme}://{self.bucket}", self.prefix)
 
     @property
@@ -82,13 +82,13 @@ class GcsPlace:
 
     @property
     def url(self) -> str:
-        """The place for people, without credentials."""
+        """URL for messages, without credentials."""
         return _join(f"gs://{self.bucket}", self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class AzurePlace:
-    """A prefix of a container of Azure Blob Storage; without an account, the environment's."""
+    """A prefix of a container of Azure Blob Storage; the account defaults to the environment's."""
 
     account: str | None
     container: str
@@ -98,13 +98,13 @@ class AzurePlace:
 
     @property
     def url(self) -> str:
-        """The place for people, without credentials."""
+        """URL for messages, without credentials."""
         return _join(f"az://{self.container}", self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """A URL below which a web server offers the objects of a repository."""
+    """A URL below which a web server serves the objects of a repository."""
 
     base_url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -120,7 +120,7 @@ Place: TypeAlias = S3Place | GcsPlace | AzurePlace | HttpPlace
 
 
 def with_user_agent(place: Place, user_agent: str) -> Place:
-    """Make a place whose requests say by themselves whose they are."""
+    """Return a place whose requests carry this ``User-Agent``."""
     header = {"User-Agent": user_agent}
     match place:
         case S3Place(headers=headers) | GcsPlace(headers=headers):

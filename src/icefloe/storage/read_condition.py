@@ -1,4 +1,4 @@
-"""What an object must still be for a read to be answered: the conditions of HTTP, as a value."""
+"""HTTP preconditions of a read, as a value."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadCondition:
-    """Sent along with a read; what is None is not asked for.
+    """Preconditions sent with a read.
 
-    A server may ignore conditions: who depends on one compares what the answer tells of the object.
+    A server may ignore them: a caller that depends on one compares the metadata of the response.
 
     Attributes
     ----------
     if_match
-        The entity tag that the object must have, with its quotes.
+        Entity tag that the object must have, with quotes.
     if_unmodified_since
-        The time after which the object must not have changed, in whole seconds.
+        Time since which the object must not have changed, in whole seconds.
     """
 
     if_match: str | None = None

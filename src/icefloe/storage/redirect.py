@@ -1,8 +1,8 @@
-"""Storages that a web address points to: one HTTP redirect tells where a repository is.
+"""Storages behind a stable web address, which redirects to a repository.
 
-A stable address such as ``https://data.example.org/ocean`` answers with a redirect to, say,
-``s3://bucket/prefix?region=eu-west-1``. The answer is not trusted with credentials: what it names
-is opened anonymously, and never on this machine's file system.
+An address such as ``https://data.example.org/ocean`` redirects to, say,
+``s3://bucket/prefix?region=eu-west-1``. The target is not trusted with credentials: it is opened
+anonymously, and never on the local file system.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 def redirect_storage(base_url: str) -> ObjectStorage:
-    """Ask a web address where the repository is, and make the storage that it names.
+    """Follow the redirects of a web address and make the storage at their target.
 
-    Requests go out now, at most ten and one; the storage knows only where they led.
+    Sends at most 11 requests immediately; the storage itself keeps only the target.
     """
     if not _is_web_address(base_url):
         raise InvalidInputError(
-            f"{redact_url(base_url)!r} is no web address: it must start with http:// or "
+            f"{redact_url(base_url)!r} is not a web address: it must start with http:// or "
             "https://, without a user or password",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
@@ -51,18 +51,18 @@ def redirect_storage(base_url: str) -> ObjectStorage:
         url = _target(url)
         if not _is_web_address(url):
             return storage_from_redirect(url)
-    raise _bad(
-        f"{redact_url(base_url)}: more than {MAX_REDIRECTS} redirects, and none names a repository"
+    raise _redirect_error(
+        f"{redact_url(base_url)}: more than {MAX_REDIRECTS} redirects without a repository"
     )
 
 
 def storage_from_redirect(url: str) -> ObjectStorage:
-    """Make the storage that the target of a redirect names, with anonymous credentials."""
+    """Make the storage at the target of a redirect, with anonymous credentials."""
     try:
         return _open_target(url)
     except InvalidInputError as error:
-        # What is wrong comes from the server, and not from the caller.
-        raise _bad(f"the target of a redirect cannot be opened: {error}") from error
+        # The server's error, not the caller's.
+        raise _redirect_error(f"the target of a redirect cannot be opened: {error}") from error
 
 
 def _open_target(url: str) -> ObjectStorage:
@@ -72,7 +72,7 @@ def _open_target(url: str) -> ObjectStorage:
     match parts.scheme:
         case "s3":
             if "region" not in query:
-                raise _bad(f"{redact_url(url)}: a redirect to S3 must say ?region=")
+                raise _redirect_error(f"{redact_url(url)}: a redirect to S3 needs ?region=")
             return s3_storage(
                 bucket=parts.netloc, prefix=prefix, region=query["region"], anonymous=True
             )
@@ -98,21 +98,21 @@ def _open_target(url: str) -> ObjectStorage:
             plain = parts.scheme.partition("+")[0]
             return http_storage(f"{plain}://{parts.netloc}{parts.path}")
         case _:
-            raise _bad(f"{redact_url(url)}: a redirect here names no place that can be opened")
+            raise _redirect_error(f"{redact_url(url)}: unsupported target of a redirect")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to the caller: their last target is no web address."""
+    """Leaves redirects to the caller: the last target is not a web address."""
 
     def http_error_302(
         self,
-        req: urllib.request.Request,  # noqa: ARG002 - the signature of the standard library
+        req: urllib.request.Request,  # noqa: ARG002 - signature of the standard library
         fp: IO[bytes],  # noqa: ARG002
         code: int,  # noqa: ARG002
         msg: str,  # noqa: ARG002
         headers: Message,  # noqa: ARG002
     ) -> None:
-        # Unhandled, so that the caller gets it as an error with its headers.
+        # Unhandled, so that it reaches the caller as an error with its headers.
         return None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
@@ -125,12 +125,12 @@ def _is_web_address(url: str) -> bool:
 
 def _target(url: str) -> str:
     location = _location(url)
-    # The text of the standard library's error quotes the URL, so it must not become the context.
+    # The error of the standard library quotes the URL, so it must not become the context.
     with suppress(ValueError):
         target = urljoin(url, location)
         split_url(target)
         return target
-    raise _bad(f"{redact_url(url)}: redirects to what is no URL: {redact_url(location)!r}")
+    raise _redirect_error(f"{redact_url(url)}: redirects to no URL: {redact_url(location)!r}")
 
 
 def _location(url: str) -> str:
@@ -138,20 +138,22 @@ def _location(url: str) -> str:
     shown = redact_url(url)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
-            raise _bad(f"{shown}: answered {response.status} instead of a redirect")
+            raise _redirect_error(f"{shown}: returned {response.status} instead of a redirect")
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location")
             if error.code in _REDIRECTS and location:
                 return str(location)
-            raise _bad(f"{shown}: answered {error.code} instead of a redirect") from error
+            raise _redirect_error(
+                f"{shown}: returned {error.code} instead of a redirect"
+            ) from error
     except OSError as error:
-        raise StorageError(f"{shown}: could not be asked: {error}", kind=ErrorKind.IO) from error
+        raise StorageError(f"{shown}: request failed: {error}", kind=ErrorKind.IO) from error
     except (HTTPException, ValueError) as error:
         problem = type(error).__name__
-    # No text and no cause: what is wrong with a URL is told by quoting it.
-    raise _bad(f"{shown}: neither a redirect nor any answer of a web server ({problem})")
+    # Without the text and the cause, which quote the URL.
+    raise _redirect_error(f"{shown}: neither a redirect nor a valid HTTP response ({problem})")
 
 
-def _bad(message: str) -> StorageError:
+def _redirect_error(message: str) -> StorageError:
     return StorageError(message, kind=ErrorKind.BAD_REDIRECT)

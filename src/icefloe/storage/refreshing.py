@@ -1,7 +1,8 @@
-"""Keeps refreshable credentials fresh: before they expire, once, whoever asks."""
+"""Renews refreshable credentials before they expire, single-flight across threads."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 from datetime import UTC, datetime, timedelta
@@ -12,37 +13,37 @@ from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LOGGER = logging.getLogger(__name__)
 REFRESH_MARGIN: Final = timedelta(minutes=5)
-"""How long before its end a credential is renewed: longer than any one request takes."""
+"""How long before its expiration a credential is renewed: longer than any one request takes."""
 
 
 class Expiring(Protocol):
-    """A credential that knows its end; None means that it has none."""
+    """A credential with an expiration time, or None."""
 
     @property
     def expires_after(self) -> datetime | None:
-        """The moment after which the credential is refused."""
+        """Time after which the credential is rejected."""
 
 
 C = TypeVar("C", bound=Expiring)
 
 
 class RefreshingCredential(Generic[C]):
-    """The newest answer of a function, asked again only when the last one is about to expire.
+    """The latest result of a function, called again only when that is about to expire.
 
-    Any number of threads may call `get`: one of them asks the function, the others wait for its
-    answer. Where credentials live shorter than twice the margin, the second half of their life is
-    the time to renew them.
+    Single-flight: of concurrent callers of `get`, one calls the function and the others wait.
+    A credential that is valid for less than twice the margin is renewed after half that time.
 
     Parameters
     ----------
     pickled_function
-        The function as the user gave it. It comes from the user's own process, not from a
-        repository: unpickling runs code.
+        The user's function. It comes from the user's own process, never from a repository:
+        unpickling runs code.
     current
-        An answer to begin with.
+        First result, if known.
     kinds
-        What the function may answer.
+        Valid types of the result.
     """
 
     def __init__(
@@ -59,38 +60,38 @@ class RefreshingCredential(Generic[C]):
         return f"RefreshingCredential(renew_at={self._renew_at})"
 
     def get(self) -> C:
-        """Answer a credential that is good for a while."""
+        """Return a credential that does not expire soon."""
         with self._lock:
             if self._current is None or (
                 self._renew_at is not None and datetime.now(UTC) >= self._renew_at
             ):
                 self._current = self._refresh()
                 self._renew_at = _renewal_time(self._current)
+                _LOGGER.debug("refreshed credentials; next refresh at %s", self._renew_at)
             return self._current
 
     def _refresh(self) -> C:
         if self._function is None:
             self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class
         try:
-            answer = self._function()
-        except Exception as error:  # noqa: BLE001 - it is the user's function
-            kind_of_error = type(error).__name__
+            result = self._function()
+        except Exception as error:  # noqa: BLE001 - the user's function
+            error_type = type(error).__name__
         else:
-            return self._require_kind(answer)
-        # Only the type, and raised outside of the handler: the text of somebody else's error may
-        # quote what it was given, and a traceback shows the texts of causes and contexts too.
+            return self._require_kind(result)
+        # Only the type, and raised outside the handler: the text of the error may quote a secret,
+        # and a traceback shows causes and contexts.
         raise StorageError(
-            f"the function that gets credentials raised {kind_of_error}; call it by itself to see "
-            "why",
+            f"get_credentials raised {error_type}; call it directly to see why",
             kind=ErrorKind.INVALID_CREDENTIALS,
         ) from None
 
-    def _require_kind(self, answer: object) -> C:
-        if isinstance(answer, self._kinds):
-            return answer
-        wanted = " or ".join(kind.__qualname__ for kind in self._kinds)
+    def _require_kind(self, result: object) -> C:
+        if isinstance(result, self._kinds):
+            return result
+        expected = " or ".join(kind.__qualname__ for kind in self._kinds)
         raise InvalidInputError(
-            f"the function that gets credentials answered a {type(answer).__name__}, not {wanted}",
+            f"get_credentials returned a {type(result).__name__}, not {expected}",
             kind=ErrorKind.INVALID_CREDENTIALS,
         )
 

@@ -1,4 +1,4 @@
-"""The limit that a caller sets on what one get may bring into memory. Pure, no I/O."""
+"""The limit on the bytes that one get may bring into memory. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from icefloe.model.byte_range import Bounded
 
 
-def require_at_most(max_bytes: int | None, wanted: Bounded, where: str) -> None:
-    """Raise `StorageError` where more bytes were asked for than the caller allows; None allows all.
+def require_at_most(max_bytes: int | None, byte_range: Bounded, where: str) -> None:
+    """Raise `StorageError` if a range is larger than ``max_bytes``; None means no limit.
 
-    ``wanted`` is what was asked for, as bytes of the object; ``where`` is the object, for messages.
+    ``where`` is the object, for messages.
     """
-    size_bytes = wanted.end - wanted.start
+    size_bytes = byte_range.end - byte_range.start
     if max_bytes is not None and size_bytes > max_bytes:
         raise StorageError(
-            f"{where}: {size_bytes} bytes to read, more than the {max_bytes} that an object of "
-            "this kind may have; it is damaged, or not what its name says",
+            f"{where}: {size_bytes} bytes, more than the maximum of {max_bytes} for this kind of "
+            "object; it is damaged, or of another kind",
             kind=ErrorKind.INVALID_OBJECT_SIZE,
         )

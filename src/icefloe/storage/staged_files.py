@@ -1,8 +1,8 @@
-"""Files that are written under a name nobody lists, before they appear under their key.
+"""Files written under a temporary name before they appear under their key.
 
-The name follows the convention of the Rust ``object_store``, which Icechunk uses: what ends in
-``#`` and digits is somebody's upload in progress, and no listing shows it. So neither
-implementation ever takes a half-written file of the other for an object.
+The name follows the convention of the Rust ``object_store``, which Icechunk uses: a name that ends
+in ``#`` and digits is an upload in progress, and no listing shows it. So neither implementation
+takes a partial file of the other for an object.
 """
 
 # ruff: noqa: PTH108, PTH116 - strings, not Path objects: this is the hot path of every chunk
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 _STAGED: Final = re.compile(r"[^#]*#[0-9]+")
 
 _MTIME_STEPS_NS: Final = (1, 1_000, 1_000_000, 2_000_000_000)
-"""The resolutions of time stamps in use, from ext4 and XFS down to the two seconds of FAT."""
+"""Time stamp resolutions in use, from ext4 and XFS to the two seconds of FAT."""
 
 
 def is_staged_name(name: str) -> bool:
-    """Whether a file of this name is an upload in progress, or was when its writer died."""
+    """Return whether this is the name of an upload in progress, or of an abandoned one."""
     return _STAGED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A complete file that nobody can see yet."""
+    """A complete file that is not visible under its key yet."""
 
     path: str
 
     def stat(self) -> os.stat_result:
-        """Look at the file."""
+        """Return the file status."""
         return os.stat(self.path, follow_symlinks=False)
 
     def make_newer_than(self, present: os.stat_result) -> None:
-        """Make the modification time greater than that of the file it will replace.
+        """Make the modification time greater than that of the file to be replaced.
 
-        Only called under the lock of the directory; see `version_of` in `icefloe.storage.local`.
+        The caller holds the lock of the directory; see `version_of` in `icefloe.storage.local`.
         """
         if self.stat().st_mtime_ns > present.st_mtime_ns:
             return
@@ -56,8 +56,8 @@ class StagedFile:
             if self.stat().st_mtime_ns > present.st_mtime_ns:
                 return
         raise StorageError(
-            f"{self.path}: the file system keeps no modification times, so that versions of an "
-            "object cannot be told apart; put the repository on another one",
+            f"{self.path}: the file system keeps no modification times, which identify versions "
+            "of objects; use another file system for the repository",
             kind=ErrorKind.IO,
         )
 
@@ -110,10 +110,10 @@ def has_live_writer(path: str) -> bool:
 
 
 def flush(fd: int) -> None:
-    """Wait until what was written to a file or a directory is on the disk."""
+    """Wait until the data written to a file or a directory is on the disk."""
     full_fsync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full_fsync is not None:
-        # fsync of macOS stops at the cache of the drive, which a power failure empties.
+        # fsync on macOS does not flush the cache of the drive.
         fcntl.fcntl(fd, full_fsync)
     else:
         os.fsync(fd)
@@ -124,7 +124,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     written = os.write(fd, data)
     if written == memoryview(data).nbytes:
         return
-    # One write takes at most 2 GiB, and less when a signal comes or the disk fills up.
+    # One write takes at most 2 GiB, and less after a signal or on a full disk.
     rest = memoryview(data).cast("B")[written:]
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,7 +1,7 @@
-"""The functions that describe the stores of virtual chunks, with the names Icechunk users know.
+"""Descriptions of the stores of virtual chunks, with Icechunk's names.
 
-A store config says how to reach a service; a virtual chunk container (`icefloe.model.containers`)
-adds the URL prefix, and the user the credentials. Pure, no I/O.
+A store config describes how to reach a service; a virtual chunk container
+(`icefloe.model.containers`) adds the URL prefix, and the user the credentials. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def local_filesystem_store(path: str | os.PathLike[str]) -> ObjectStoreConfig.Lo
     return ObjectStoreConfig.LocalFileSystem(os.fspath(path))
 
 
-def s3_store(  # noqa: PLR0917 - the signature that Icechunk users know
+def s3_store(  # noqa: PLR0917 - Icechunk's signature
     region: str | None = None,
     endpoint_url: str | None = None,
     allow_http: bool = False,  # noqa: FBT001, FBT002
@@ -31,7 +31,7 @@ def s3_store(  # noqa: PLR0917 - the signature that Icechunk users know
     requester_pays: bool = False,  # noqa: FBT001, FBT002
     checksum_algorithm: ChecksumAlgorithm | None = None,
 ) -> ObjectStoreConfig.S3Compatible | ObjectStoreConfig.S3:
-    """Describe S3, or with ``s3_compatible`` another service that speaks its protocol."""
+    """Describe S3, or another S3-compatible service with ``s3_compatible``."""
     options = S3Options(
         region=region,
         endpoint_url=endpoint_url,
@@ -48,19 +48,19 @@ def s3_store(  # noqa: PLR0917 - the signature that Icechunk users know
 
 
 def gcs_store(opts: Mapping[str, str] | None = None) -> ObjectStoreConfig.Gcs:
-    """Describe Google Cloud Storage, with options of its client by name."""
+    """Describe Google Cloud Storage, with options of its client."""
     return ObjectStoreConfig.Gcs(dict(opts or {}))
 
 
 def azure_store(
     *, account: str, config: Mapping[str, str] | None = None
 ) -> ObjectStoreConfig.Azure:
-    """Describe an account of Azure Blob Storage, with options of its client by name."""
+    """Describe an account of Azure Blob Storage, with options of its client."""
     return ObjectStoreConfig.Azure({"account": account, **(config or {})})
 
 
 def http_store(
     opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> ObjectStoreConfig.Http:
-    """Describe web servers, with options of the client by name and headers for every request."""
+    """Describe web servers, with options of the client and headers for every request."""
     return ObjectStoreConfig.Http(dict(opts or {}), dict(headers or {}))

@@ -1,8 +1,8 @@
-"""URLs that people and servers give: taken apart, and shown without the secrets in them.
+"""Splitting of URLs, and redaction of the secrets in them.
 
-A URL can hold a password before its host and a signature in its query. Both are refused where a
-storage is made, because its URL is shown everywhere; the messages that say so, like all others,
-show URLs only by way of this module. Pure, no I/O.
+A URL can contain a password before its host and a signature in its query. Constructors reject both,
+because the URL of a storage is shown everywhere; all messages show URLs through this module only.
+Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HIDDEN: Final = "..."
 
-# What does not match is hidden whole: a password may hold the very characters that end its part of
-# the URL, as the keys of AWS hold slashes.
+# A URL that does not match is hidden completely: a password may contain the characters that end its
+# part of the URL, as AWS keys contain slashes.
 _SHOWN: Final = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*://)?+
         (?:[^/?\#]*@)?
@@ -35,13 +35,13 @@ _SIGNATURE: Final = re.compile(
     r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
 )
 
-# An error that quotes a URL inside of another one quotes it encoded.
+# A URL quoted inside another one is encoded.
 _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
 
 
 def redact_url(url: str) -> str:
-    """Show where a URL leads, without user, password, query and fragment."""
+    """Return a URL without user, password, query and fragment."""
     shown = _SHOWN.fullmatch(url)
     if shown is None:
         scheme = _SCHEME.match(url)
@@ -50,29 +50,29 @@ def redact_url(url: str) -> str:
 
 
 def redact_urls(text: str) -> str:
-    """Take users, passwords and queries out of the URLs in a text of somebody else's."""
+    """Remove users, passwords and queries from the URLs in an untrusted text."""
     return _USER_INFO.sub(f"{_HIDDEN}@", _QUERY.sub(f"?{_HIDDEN}", text))
 
 
 def split_url(url: str) -> SplitResult:
-    """Take a URL apart; raises `InvalidInputError` where that cannot be done."""
-    with suppress(ValueError):  # whose text quotes the URL, so it must not become the context
+    """Split a URL; raises `InvalidInputError` if it has no valid host."""
+    with suppress(ValueError):  # quotes the URL, so it must not become the context
         return urlsplit(url)
     raise InvalidInputError(
-        f"{redact_url(url)!r} is no URL: its host cannot be made out",
+        f"{redact_url(url)!r} is not a valid URL: it has no valid host",
         kind=ErrorKind.CANNOT_PARSE_URL,
     )
 
 
 def require_no_secrets(parts: SplitResult, advice: str) -> None:
-    """Raise `InvalidInputError` where a URL has a user, a password, a query or a fragment.
+    """Raise `InvalidInputError` if a URL has a user, a password, a query or a fragment.
 
-    ``advice`` says where what they mean can be given instead.
+    ``advice`` is the end of the message: where to pass them instead.
     """
     if "@" in parts.netloc:
-        problem = "a user or a password in a URL would be shown"
+        problem = "a user or password in the URL would be shown in messages"
     elif parts.query or parts.fragment:
-        problem = "a query or a fragment is not understood here"
+        problem = "a query or fragment is not supported"
     else:
         return
     raise InvalidInputError(
@@ -81,10 +81,11 @@ def require_no_secrets(parts: SplitResult, advice: str) -> None:
 
 
 def require_shareable(url: str) -> None:
-    """Raise `InvalidInputError` where the URL of a file, or a pattern of them, holds a secret.
+    """Raise `InvalidInputError` if the URL or glob pattern of a file contains a secret.
 
-    The names of files stay in references and in records, for all who may read the repository. No
-    request is made with a query, and an innocent one does no harm; ``?`` may be of a pattern, too.
+    Names of files are stored in references and records, readable by every user of the repository.
+    Other queries are harmless (no request is sent with a query), and ``?`` may be part of a
+    pattern.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.lower() == "file":
@@ -93,14 +94,13 @@ def require_shareable(url: str) -> None:
     if scheme.lower() in {"abfs", "abfss", "az", "azure"} and ":" not in host:
         host = host.rpartition("@")[2]  # container@account.…
     if _HOST.fullmatch(host) is None:
-        problem = "a user or a password"
+        problem = "a user or password"
     elif _SIGNATURE.search(rest):
-        problem = "a signature or a token"
+        problem = "a signature or token"
     else:
         return
     raise InvalidInputError(
-        f"{redact_url(url)}: the name of this file has {problem} in it, and would stay in the "
-        "repository for all to see; name it without, and give credentials in the environment, or "
-        "headers and credentials to a virtual chunk container for it",
+        f"{redact_url(url)}: the URL contains {problem}, and would be stored in the repository; "
+        "remove it, and pass credentials through the environment or a virtual chunk container",
         kind=ErrorKind.CANNOT_PARSE_URL,
     )

@@ -1,16 +1,15 @@
-"""Gets what any process wrote to a file system onto its disk, and notices what was lost there.
+"""Flushes everything that any process wrote to a file system, and detects lost writes.
 
-A write ends in the memory of the kernel, which brings it to the disk later. If that fails, whoever
-wrote is gone: the kernel tells the next one who asks, once, and then throws the bytes away. Two
-things follow, and both are here so that nobody publishes a reference to lost bytes:
+A write ends in the page cache, and the kernel writes it to the disk later. If that fails, the
+kernel reports the error once per open descriptor and discards the data. To never publish a
+reference to lost data:
 
-- The question is asked through a descriptor that was open before the bytes were written. To one
-  opened later, an error that somebody else has already been told of does not exist any more.
-- After an error no later flush counts: it would succeed, and prove nothing.
+- The flush uses a descriptor that was opened before the data was written. A descriptor opened later
+  does not see an error that has been reported already.
+- After an error, every later flush fails: it would succeed and prove nothing.
 
-`syncfs` of Linux covers one file system and waits; from 5.8 on it tells of errors (before, only the
-flush of a single file does). Elsewhere ``sync`` is all there is: it covers all disks, tells of no
-error, and on macOS it starts the writes without waiting for them.
+``syncfs`` on Linux covers one file system and waits; from 5.8 on it reports errors. Elsewhere there
+is only ``sync``: it covers all disks, reports no errors, and on macOS does not wait.
 """
 
 # ruff: noqa: PTH116 - strings, not Path objects, as in `local`
@@ -34,7 +33,7 @@ _syncfs: Final[Callable[[int], int] | None] = getattr(
 
 
 class WriteBack:
-    """The file systems that objects of one storage lie on; nearly always one."""
+    """The file systems that hold the objects of one storage; nearly always one."""
 
     def __init__(self) -> None:
         self._descriptors: Final[dict[int, int]] = {}  # by device
@@ -43,7 +42,7 @@ class WriteBack:
         weakref.finalize(self, _close_all, self._descriptors)
 
     def watch(self, directory: str) -> None:
-        """Notice errors of the file system of ``directory`` from now on."""
+        """Detect errors of the file system of ``directory`` from now on."""
         device = os.stat(directory).st_dev
         with self._lock:
             if device not in self._descriptors:
@@ -52,9 +51,10 @@ class WriteBack:
                 )
 
     def flush(self) -> None:
-        """Wait until all that was written to the watched file systems is on their disks.
+        """Wait until all writes to the watched file systems are on disk.
 
-        Raises `StorageError` if anything was lost since they are watched, now and ever after.
+        Raises `StorageError` if any write was lost since watching began, on this and every later
+        call.
         """
         if self._failure is None:
             with self._lock:
@@ -66,20 +66,19 @@ class WriteBack:
                 self._failure = error
         if self._failure is not None:
             raise StorageError(
-                "the disk lost something that was written before, so nothing that refers to it "
-                f"can be published: {self._failure}; open the storage again, and write again "
-                "whatever was not committed",
+                f"the disk lost earlier writes, so nothing can be committed: {self._failure}; open "
+                "the storage again and repeat everything that was not committed",
                 kind=ErrorKind.IO,
             ) from self._failure
 
 
 def sync_file_system(descriptor: int) -> None:
-    """Wait until all that was written to the file system of an open file is on its disk."""
+    """Wait until all writes to the file system of an open file are on disk."""
     if _syncfs is None:
         os.sync()
     elif _syncfs(descriptor) != 0:
         number = ctypes.get_errno()
-        if number != errno.ENOSYS:  # as some sandboxes answer
+        if number != errno.ENOSYS:  # missing in some sandboxes
             raise OSError(number, os.strerror(number))
         os.sync()
 

@@ -1,7 +1,7 @@
-"""Object stores and web servers through the Rust library obstore, which nothing else knows.
+"""Object stores and web servers through the Rust library obstore, which no other package imports.
 
-`storage` turns the calls of the interface into requests, `clients` turns a `Place` into obstore's
-clients, `errors` turns obstore's errors into ours.
+`storage` turns calls into requests, `clients` a `Place` into obstore's clients, and `errors`
+obstore's errors into those of icefloe.
 """
 
 from icefloe.storage.object_store.storage import HttpStorage, ObjectStorage

@@ -1,11 +1,12 @@
-"""Obstore's clients for a place: endpoints, credentials, time-outs and retries.
+"""Obstore clients for a place: endpoints, credentials, timeouts and retries.
 
-Three clients serve one place: one that reads and one that writes, which repeat failed requests on
-their own, and one for conditional puts, which does not, so that every answer is seen.
+A place has three clients: one for reads and one for writes, which retry failed requests themselves,
+and one for conditional puts, which does not, so that every response is seen.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -57,8 +58,10 @@ if TYPE_CHECKING:
 
 from icefloe.storage.object_store.errors import OBSTORE_ERRORS, redact_error, short_text
 
+_LOGGER = logging.getLogger(__name__)
+
 _DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
-"""Enough for a part of 100 MiB over a slow line; a stalled one is noticed by the read timeout."""
+"""Enough for a part of 100 MiB over a slow line; the read timeout detects a stalled one."""
 
 _DEFAULT_READ_TIMEOUT: Final = timedelta(seconds=60)
 
@@ -75,47 +78,50 @@ class Clients:
 
 
 def open_clients(place: Place, settings: StorageSettings) -> Clients:
-    """Make the clients of a place; options that obstore refuses raise `InvalidInputError`."""
+    """Make the clients of a place; options that obstore rejects raise `InvalidInputError`."""
     try:
-        return _open_unchecked(place, settings)
+        clients = _open_unchecked(place, settings)
     except OBSTORE_ERRORS as error:
         if isinstance(error, IcefloeError):
             raise
         failure = error
+    else:
+        _LOGGER.debug("opened clients for %s", place.url)
+        return clients
     raise InvalidInputError(
-        f"{place.url}: the options do not fit: {short_text(failure)}", kind=ErrorKind.STORAGE_CONFIG
+        f"{place.url}: invalid options: {short_text(failure)}", kind=ErrorKind.STORAGE_CONFIG
     ) from redact_error(failure)
 
 
 def _open_unchecked(place: Place, settings: StorageSettings) -> Clients:
-    repeated = _retry_config(settings)
-    once: RetryConfig = {**repeated, "max_retries": 0}
+    retry = _retry_config(settings)
+    once: RetryConfig = {**retry, "max_retries": 0}
     match place:
         case S3Place(headers=headers):
             connect_s3 = _s3_connector(place, settings)
             return Clients(
-                reader=connect_s3(headers.reading, repeated),
-                writer=connect_s3(headers.writing, repeated),
+                reader=connect_s3(headers.reading, retry),
+                writer=connect_s3(headers.writing, retry),
                 conditional=connect_s3(headers.writing, once),
             )
         case GcsPlace(headers=headers):
             connect_gcs = _gcs_connector(place, settings)
             return Clients(
-                reader=connect_gcs(headers.reading, repeated),
-                writer=connect_gcs(headers.writing, repeated),
+                reader=connect_gcs(headers.reading, retry),
+                writer=connect_gcs(headers.writing, retry),
                 conditional=connect_gcs(headers.writing, once),
             )
         case AzurePlace():
             connect_azure = _azure_connector(place, settings)
-            both = connect_azure(repeated)
+            both = connect_azure(retry)
             return Clients(reader=both, writer=both, conditional=connect_azure(once))
         case HttpPlace():
             options = _client_config(settings, place.headers)
             options["allow_http"] = place.base_url.startswith("http:")
-            # What a user may set here is for obstore to judge, names and values alike.
+            # obstore validates names and values.
             for name, value in place.options.items():
                 options[name] = value  # type: ignore[literal-required]
-            only = HTTPStore(place.base_url, client_options=options, retry_config=repeated)
+            only = HTTPStore(place.base_url, client_options=options, retry_config=retry)
             return Clients(reader=only, writer=only, conditional=only)
 
 
@@ -184,8 +190,8 @@ def _s3_connector(
         case S3Credentials.Anonymous():
             config["skip_signature"] = True
         case S3Credentials.Static(credentials):
-            # By way of a provider, so that no variable of the environment, such as a session
-            # token, gets mixed with the given keys.
+            # Through a provider, so that variables of the environment, such as a session token,
+            # are not mixed with the given keys.
             provider = _S3Provider(lambda: credentials)
         case S3Credentials.Refreshable(pickled_function, current):
             refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
@@ -210,7 +216,7 @@ def _s3_connector(
 
 
 class _S3Provider:
-    """Gives obstore S3 credentials whenever it asks, which is at least before they expire."""
+    """Provides S3 credentials to obstore, which asks at least before they expire."""
 
     def __init__(self, get: Callable[[], S3StaticCredentials]) -> None:
         self._get = get
@@ -262,7 +268,7 @@ def _gcs_connector(
 
 
 class _GcsProvider:
-    """Gives obstore GCS credentials whenever it asks."""
+    """Provides GCS credentials to obstore."""
 
     def __init__(self, get: Callable[[], GcsBearerCredential]) -> None:
         self._get = get
@@ -316,7 +322,7 @@ def _azure_connector(
 
 
 class _AzureProvider:
-    """Gives obstore Azure credentials whenever it asks."""
+    """Provides Azure credentials to obstore."""
 
     def __init__(self, get: Callable[[], AnyAzureRefreshableCredential]) -> None:
         self._get = get
@@ -332,7 +338,7 @@ class _AzureProvider:
 
 
 def _split_config(given: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
-    """Part what configures the store from what configures its HTTP client."""
+    """Separate the options of the store from those of its HTTP client."""
     config = dict(given)
     client: ClientConfig = {}
     allow_http = config.pop("allow_http", None)

@@ -1,4 +1,4 @@
-"""Obstore's errors as ours, without what could be a secret in them."""
+"""Translation of obstore's errors, with secrets removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from icefloe.storage.urls import redact_urls
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
 OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, TypeError)
-"""Everything that obstore raises; a missing object, for one, is a `FileNotFoundError`."""
+"""Everything that obstore raises; a missing object is a `FileNotFoundError`."""
 
 
 class RangeUnsatisfiableError(StorageError):
@@ -40,7 +40,7 @@ class RangeUnsatisfiableError(StorageError):
 
 
 class RangeIgnoredError(StorageError):
-    """The server sent the whole object instead of the range."""
+    """The server returned the whole object instead of the range."""
 
 
 def _status(error: BaseException) -> int | None:
@@ -49,32 +49,32 @@ def _status(error: BaseException) -> int | None:
 
 
 def short_text(error: BaseException) -> str:
-    """Say what obstore said, without its debug output and without secrets in URLs."""
+    """Return obstore's message without its debug output and without secrets in URLs."""
     return redact_urls(str(error).partition("\n\nDebug source")[0])
 
 
 def redact_error(error: BaseException) -> BaseException:
-    """Copy an error of obstore without what could be a secret, to be the cause of ours."""
+    """Copy an obstore error without secrets, to be the cause of ours."""
     kind = type(error) if isinstance(error, BaseError) else BaseError
     return kind(short_text(error))
 
 
-def translate_error(error: BaseException, doing: str, where: str) -> IcefloeError:
-    """Turn an error of obstore into ours; ``doing`` is the verb, ``where`` the object."""
+def translate_error(error: BaseException, operation: str, where: str) -> IcefloeError:
+    """Turn an obstore error into ours; ``operation`` is a verb, ``where`` the object."""
     text = short_text(error)
     match error:
         case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return StorageError(
-                f"{where}: there is no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
+                f"{where}: no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
             )
         case FileNotFoundError():
             return ObjectNotFoundError(f"{where}: no such object")
         case PreconditionError():
-            return PreconditionFailedError(f"{where}: it is not what was asked for: {text}")
+            return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case PermissionDeniedError() | UnauthenticatedError():
             return NotAllowedError(
-                f"{where}: not allowed to {doing} it; check the credentials and what they permit: "
-                f"{text}"
+                f"{where}: not allowed to {operation} it; check the credentials and their "
+                f"permissions: {text}"
             )
         case NotSupportedError() if "Range request not supported" in text:
             return RangeIgnoredError(f"{where}: {text}")
@@ -82,19 +82,19 @@ def translate_error(error: BaseException, doing: str, where: str) -> IcefloeErro
             return RangeUnsatisfiableError(f"{where}: {text}")
         case _:
             return StorageError(
-                f"{where}: could not {doing} it: {text}", kind=ErrorKind.OBJECT_STORE
+                f"{where}: could not {operation} it: {text}", kind=ErrorKind.OBJECT_STORE
             )
 
 
 def classify_put_failure(error: BaseException, where: str) -> Exception:
-    """Tell what a failed conditional put says about whether it was carried out."""
+    """Turn the error of a conditional put into one that states whether the put took effect."""
     text, status = short_text(error), _status(error)
     if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
         return ConditionRefusedError(text)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
         return translate_error(error, "write", where)
     if status is not None:
-        # 429 is sent instead of an answer. A 5xx can come from a gateway that lost the answer.
+        # 429 means unprocessed. A 5xx can come from a gateway that lost the response.
         if status == 429:
             return RequestNotSentError(text)
         return ResponseLostError(text) if status >= 500 else translate_error(error, "write", where)

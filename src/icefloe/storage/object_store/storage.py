@@ -1,17 +1,18 @@
-"""The calls of the storage interface as requests of obstore.
+"""The storage interface on obstore.
 
-`conditional_put` decides what a failed conditional put means.
+`conditional_put` settles failed conditional puts.
 
-What obstore 0.12 cannot express, and what happens instead:
+Limits of obstore 0.12:
 
-- ``concurrency`` of the settings: one get is one request here; many go out at once because callers
-  use many threads, or await many.
-- ``operation_timeout_ms`` bounds the time in which requests are repeated, not the last one.
-- AWS profiles and SSO (``~/.aws/config``): credentials from the environment are variables, web
-  identity, container and instance roles. For profiles pass ``get_credentials``.
-- Headers given by the user go along unsigned, so S3 refuses ``x-amz-`` ones.
-- CRC32, CRC32C and SHA-1 checksums of uploads; keys that start with ``/`` (``legacy_rooted_keys``).
-- obstore's threads do not survive a fork: requests in the child would wait forever. They raise.
+- ``concurrency`` of the settings is ignored: a get is one request; callers send many from many
+  threads or tasks.
+- ``operation_timeout_ms`` bounds the time in which requests are retried, not the last one.
+- AWS profiles and SSO (``~/.aws/config``) are not read: credentials from the environment are
+  variables, web identity, container and instance roles. For profiles pass ``get_credentials``.
+- Headers given by the user are not signed, so S3 rejects ``x-amz-`` headers.
+- CRC32, CRC32C and SHA-1 checksums of uploads, and keys that start with ``/``
+  (``legacy_rooted_keys``), are not supported.
+- obstore's threads do not survive a fork: requests in the child raise instead of hanging.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DELETE_BATCH: Final = 1000
-"""As many as one DeleteObjects request of S3 takes."""
+"""Limit of a DeleteObjects request of S3."""
 
 _LIST_PAGE: Final = 1000
 
@@ -112,7 +113,7 @@ os.register_at_fork(after_in_child=_runtime.note_fork)
 
 @dataclass(frozen=True, slots=True)
 class _PutRequest:
-    """A plain put as obstore wants it."""
+    """Arguments of obstore for a plain put."""
 
     content: bytes | memoryview
     attributes: Attributes
@@ -123,14 +124,12 @@ class _PutRequest:
 class ObjectStorage(Storage):
     """A prefix of a bucket in an object store.
 
-    Clients are made at the first request, and again after unpickling.
+    Clients are opened on the first request, and again after unpickling.
 
     Parameters
     ----------
-    place
-        Where it is.
     settings
-        What is unset takes the defaults of object stores.
+        Unset ones take the defaults of object stores.
     """
 
     def __init__(self, place: Place, *, settings: StorageSettings | None = None) -> None:
@@ -141,22 +140,20 @@ class ObjectStorage(Storage):
 
     @property
     def url(self) -> str:
-        """The place as a URL without credentials."""
         return self._place.url
 
     @property
     def read_only(self) -> bool:
-        """Whether the place takes no writes."""
         return isinstance(self._place, S3Place) and self._place.read_only
 
     @property
     def place(self) -> Place:
-        """Where it is."""
+        """The address of the storage."""
         return self._place
 
     @property
     def settings(self) -> StorageSettings:
-        """What applies."""
+        """The effective settings."""
         return self._settings
 
     def __repr__(self) -> str:
@@ -166,15 +163,12 @@ class ObjectStorage(Storage):
         return _rebuild, (type(self), self._place, self._settings)
 
     def default_settings(self) -> StorageSettings:
-        """Tell the defaults of object stores."""
         return OBJECT_STORE_DEFAULTS
 
     def with_settings(self, settings: StorageSettings) -> Self:
-        """Make a storage of the same place with other settings, and clients of its own."""
         return type(self)(self._place, settings=settings)
 
     def with_user_agent(self, user_agent: str) -> Self:
-        """Make a storage of the same place whose requests carry this ``User-Agent``."""
         return type(self)(with_user_agent(self._place, user_agent), settings=self._settings)
 
     def get(
@@ -182,9 +176,9 @@ class ObjectStorage(Storage):
     ) -> Fetched:
         """Fetch an object or a range of it.
 
-        One request, with three exceptions. An empty range, and on Azure the last bytes, take two.
-        All but the last bytes (`Until`) are cut from the whole object, because no protocol can ask
-        for them. A web server that ignores ranges sends the whole object.
+        One request, with exceptions. An empty range, and on Azure the last bytes, take two. All but
+        the last bytes (`Until`) fetch the whole object, because no protocol has such a range. A web
+        server that ignores ranges returns the whole object.
         """
         validate_key(key)
         match byte_range:
@@ -193,7 +187,7 @@ class ObjectStorage(Storage):
             case Last(0):
                 return self._empty(key, byte_range)
             case Last() if isinstance(self._place, AzurePlace):
-                # One more request: Azure has no ranges that count from the end.
+                # One more request: Azure has no suffix ranges.
                 byte_range = resolve(byte_range, self.head(key).size_bytes)
                 if byte_range.start == byte_range.end:
                     return self._empty(key, byte_range)
@@ -208,11 +202,12 @@ class ObjectStorage(Storage):
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         """Fetch several ranges of one object; those less than 1 MiB apart share a request.
 
-        Ranges that lie further apart are requested at the same time.
+        Requests are sent concurrently.
         """
         validate_key(key)
-        plan = coalesce([one for one in ranges if one.start < one.end])
-        starts, ends = [one.start for one in plan.requests], [one.end for one in plan.requests]
+        plan = coalesce([part for part in ranges if part.start < part.end])
+        starts = [request.start for request in plan.requests]
+        ends = [request.end for request in plan.requests]
         try:
             found = self._call(
                 "read",
@@ -223,19 +218,19 @@ class ObjectStorage(Storage):
             found = []
         except RangeIgnoredError:
             whole = memoryview(self.get(key).data)
-            return [whole[one.start : one.end] for one in _within(ranges, len(whole))]
-        # A server cuts ranges off at the end of the object and says nothing.
-        too_short = [len(one) for one in found] != [one.end - one.start for one in plan.requests]
+            return [whole[part.start : part.end] for part in _resolve_all(ranges, len(whole))]
+        # A server silently truncates ranges at the end of the object.
+        sizes = [request.end - request.start for request in plan.requests]
+        too_short = [len(data) for data in found] != sizes
         if too_short or len(plan.slices) < len(ranges):
-            ranges = _within(ranges, self.head(key).size_bytes)
+            ranges = _resolve_all(ranges, self.head(key).size_bytes)
         if too_short:
-            raise StorageError(f"{self._where(key)}: fewer bytes came than were asked for")
-        answers = [memoryview(one) for one in found]
-        parts = (answers[one.request][one.start : one.end] for one in plan.slices)
-        return [next(parts) if one.start < one.end else b"" for one in ranges]
+            raise self._too_short_error(key)
+        responses = [memoryview(data) for data in found]
+        parts = (responses[part.request][part.start : part.end] for part in plan.slices)
+        return [next(parts) if part.start < part.end else b"" for part in ranges]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Fetch the bytes of one range; one request, and more only if that range is not there."""
         validate_key(key)
         if start >= 0 and length > 0:
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
@@ -246,11 +241,10 @@ class ObjectStorage(Storage):
                 )
                 if len(data) == length:
                     return memoryview(data)
-        # Settles what a server without ranges sends, and says what is wrong with the range.
+        # Handles servers without ranges, and raises the error of an invalid range.
         return self.get(key, Bounded(start, start + length)).data
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """Do as `get_bytes`; the running event loop goes on while the request is under way."""
         validate_key(key)
         if start >= 0 and length > 0:
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
@@ -265,11 +259,10 @@ class ObjectStorage(Storage):
         return (await asyncio.to_thread(self.get, key, wanted)).data
 
     def get_if(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
-        """Fetch a range of an object that must still be what ``condition`` says; one request.
+        """Fetch a range of an object that must still satisfy ``condition``; one request.
 
-        `PreconditionFailedError` means that the server says it is not. What `get` raises for ranges
-        is raised here too, and servers without ranges are treated the same. For objects of others:
-        those of a repository are read without conditions.
+        Raises `PreconditionFailedError` if the server says that it does not, and otherwise the
+        errors of `get`. For objects outside the repository: its own are read without conditions.
         """
         validate_key(key)
         if wanted.start == wanted.end:
@@ -284,7 +277,7 @@ class ObjectStorage(Storage):
             return self._call("read", key, lambda: self._fetch(key, conditions, wanted, None))
 
     async def get_if_async(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
-        """Do as `get_if`; the running event loop goes on while the request is under way."""
+        """`get_if` without blocking the event loop."""
         validate_key(key)
         if wanted.start < wanted.end:
             options: GetOptions = {
@@ -301,8 +294,8 @@ class ObjectStorage(Storage):
         """Write an object under the condition of ``mode``.
 
         One request, or several parts from ``minimum_size_for_multipart_upload`` on. A conditional
-        put is always one request, and takes a second one to look at what is there when it fails.
-        `Fresh` is a plain put: here every put is atomic and durable.
+        put is always one request, and one more to read the object back if it fails. `Fresh` is a
+        plain put.
         """
         validate_key(key)
         self._require_writable(key)
@@ -315,7 +308,6 @@ class ObjectStorage(Storage):
                 return self._overwrite(key, data)
 
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
-        """Do a `Fresh` put; the running event loop goes on while the request is under way."""
         validate_key(key)
         self._require_writable(key)
         request = self._put_request(key, data)
@@ -334,7 +326,7 @@ class ObjectStorage(Storage):
         return _put_version(result)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete objects, a thousand per request on S3 and 256 on Azure, else one by one."""
+        """Delete objects: 1000 per request on S3, 256 on Azure, otherwise one."""
         rest = iter(keys)
         while batch := list(islice(rest, _DELETE_BATCH)):
             for key in batch:
@@ -348,27 +340,25 @@ class ObjectStorage(Storage):
                     self._delete_one(key)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``, a thousand per request.
+        """List the objects below ``prefix``, 1000 per request.
 
-        Where the provider promises the order (AWS, GCS), the listing is a stream. Elsewhere it is
-        held in memory and sorted: some S3 servers, and Azure with hierarchical namespaces, list
-        like a tree of directories.
+        If the provider guarantees the order (AWS, GCS), the listing is a stream. Otherwise it is
+        held in memory and sorted: some S3-compatible servers, and Azure with hierarchical
+        namespaces, list like a directory tree.
         """
         validate_list_prefix(prefix)
         match self._place:
             case S3Place(lists_in_key_order=True) | GcsPlace():
-                return self._check_order(prefix, self._list_pages(prefix))
+                return self._check_order(prefix, self._iter_pages(prefix))
             case _:
                 # Code points compare like their UTF-8 bytes.
-                return iter(sorted(self._list_pages(prefix), key=lambda info: info.key))
+                return iter(sorted(self._iter_pages(prefix), key=lambda info: info.key))
 
     def head(self, key: str) -> ObjectInfo:
-        """Tell what is known of one object; one request."""
         validate_key(key)
         return self._call("read", key, lambda: _info(key, obstore.head(self._reader, key)))
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object inside the object store, replacing what is at ``target``."""
         validate_key(source)
         validate_key(target)
         self._require_writable(target)
@@ -386,8 +376,8 @@ class ObjectStorage(Storage):
         if _runtime.lost_by_fork:
             raise StorageError(
                 f"{self.url}: this process was forked from one that had used an object store, and "
-                "the threads that send requests stayed there; start processes with the 'spawn' or "
-                "'forkserver' method",
+                "the threads that send requests do not survive a fork; start processes with the "
+                "'spawn' or 'forkserver' method",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
         clients = self._clients
@@ -402,29 +392,32 @@ class ObjectStorage(Storage):
     def _where(self, key: str) -> str:
         return f"{self.url}/{key}"
 
+    def _too_short_error(self, key: str) -> StorageError:
+        return StorageError(f"{self._where(key)}: the server returned fewer bytes than requested")
+
     def _require_writable(self, key: str) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{self._where(key)}: the storage was opened for reading only")
+            raise ReadOnlyError(f"{self._where(key)}: the storage is read-only")
 
-    def _call(self, doing: str, key: str, request: Callable[[], T]) -> T:
+    def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         try:
             return request()
         except OBSTORE_ERRORS as error:
             if isinstance(error, IcefloeError):
                 raise
             failure = error
-        # Raised outside of the handler: obstore's own text, which can quote a signed URL, must
-        # not come along as the context of the new error.
-        raise translate_error(failure, doing, self._where(key)) from redact_error(failure)
+        # Raised outside the handler: obstore's message, which may quote a signed URL, must not
+        # become the context of the new error.
+        raise translate_error(failure, operation, self._where(key)) from redact_error(failure)
 
-    async def _call_async(self, doing: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
+    async def _call_async(self, operation: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
         try:
             return await request()
         except OBSTORE_ERRORS as error:
             if isinstance(error, IcefloeError):
                 raise
             failure = error
-        raise translate_error(failure, doing, self._where(key)) from redact_error(failure)
+        raise translate_error(failure, operation, self._where(key)) from redact_error(failure)
 
     def _fetch(
         self,
@@ -435,29 +428,29 @@ class ObjectStorage(Storage):
     ) -> Fetched:
         result = obstore.get(self._reader, key, options=options)
         info = _info(key, result.meta)
-        # Bytes that are missing at the end are the caller's error; servers do not say so.
+        # A range past the end is the caller's error, which servers do not report.
         wanted = resolve(byte_range, info.size_bytes)
-        # So far only the headers are here; the bytes come with the call below.
+        # Only the headers have been received so far.
         require_at_most(max_bytes, wanted, self._where(key))
         start, _ = result.range
         data = memoryview(result.bytes())[wanted.start - start : wanted.end - start]
         if len(data) != wanted.end - wanted.start:
-            raise StorageError(f"{self._where(key)}: fewer bytes came than were asked for")
+            raise self._too_short_error(key)
         return Fetched(data, info)
 
     async def _fetch_async(self, key: str, options: GetOptions, wanted: Bounded) -> Fetched:
         result = await obstore.get_async(self._reader, key, options=options)
         info = _info(key, result.meta)
-        # As in `_fetch`: before the bytes are there.
+        # As in `_fetch`, before the bytes are received.
         resolve(wanted, info.size_bytes)
         start, _ = result.range
         data = memoryview(await result.bytes_async())[wanted.start - start : wanted.end - start]
         if len(data) != wanted.end - wanted.start:
-            raise StorageError(f"{self._where(key)}: fewer bytes came than were asked for")
+            raise self._too_short_error(key)
         return Fetched(data, info)
 
     def _empty(self, key: str, byte_range: ByteRange | None) -> Fetched:
-        """Answer an empty range, or say what is wrong with the range, from the size alone."""
+        """Return an empty range, or raise the error of the range, given the size of the object."""
         info = self.head(key)
         wanted = resolve(byte_range, info.size_bytes)
         if wanted.start != wanted.end:
@@ -510,9 +503,9 @@ class ObjectStorage(Storage):
                 failure = error
             raise classify_put_failure(failure, where) from redact_error(failure)
 
-        def look() -> PresentObject | None:
+        def read_back() -> PresentObject | None:
             try:
-                return self._call("read", key, lambda: self._look(key))
+                return self._call("read", key, lambda: self._read_back(key))
             except ObjectNotFoundError:
                 return None
 
@@ -522,9 +515,11 @@ class ObjectStorage(Storage):
             initial_backoff_s=retries.effective_initial_backoff_ms / 1000,
             max_backoff_s=retries.effective_max_backoff_ms / 1000,
         )
-        return put_conditionally(where, condition, write_id, send=send, look=look, policy=policy)
+        return put_conditionally(
+            where, condition, write_id, send=send, read_back=read_back, policy=policy
+        )
 
-    def _look(self, key: str) -> PresentObject:
+    def _read_back(self, key: str) -> PresentObject:
         result = obstore.get(self._reader, key, options={"head": True})
         version = Version(etag=result.meta["e_tag"], generation=result.meta["version"])
         return PresentObject(version, result.attributes.get(WRITE_ID_ATTRIBUTE))
@@ -546,7 +541,7 @@ class ObjectStorage(Storage):
         except ObjectNotFoundError:
             return
 
-    def _list_pages(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _iter_pages(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._call(
             "list",
             prefix,
@@ -560,31 +555,30 @@ class ObjectStorage(Storage):
         last = ""
         for info in infos:
             if info.key <= last:
-                # An S3 directory bucket, for one. Who relies on the order must not miss objects.
+                # As in an S3 directory bucket. Callers that rely on the order would miss objects.
                 raise StorageError(
-                    f"{self._where(prefix)}: the listing is not in the order of the keys; give "
-                    "endpoint_url, and it will be sorted here"
+                    f"{self._where(prefix)}: the listing is not in key order; pass endpoint_url to "
+                    "have it sorted"
                 )
             last = info.key
             yield info
 
 
 class HttpStorage(ObjectStorage):
-    """A repository that a web server offers for reading."""
+    """A repository that a web server serves, read-only."""
 
     @property
     def read_only(self) -> bool:
-        """Always: a web server is asked for objects, never given any."""
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``, which only servers that speak WebDAV can."""
+        """List the objects below ``prefix``, which needs a WebDAV server."""
         try:
             return super().list(prefix)
         except StorageError as error:
             raise StorageError(
-                f"{self._where(prefix)}: this web server cannot list what it has; open the "
-                "repository where it is stored instead",
+                f"{self._where(prefix)}: this web server cannot list objects; open the repository "
+                "through its object store instead",
                 kind=ErrorKind.OBJECT_STORE,
             ) from error
 
@@ -593,14 +587,14 @@ def _rebuild(kind: type[ObjectStorage], place: Place, settings: StorageSettings)
     return kind(place, settings=settings)
 
 
-def _within(ranges: Sequence[Bounded], size_bytes: int) -> list[Bounded]:
-    return [resolve(one, size_bytes) for one in ranges]
+def _resolve_all(ranges: Sequence[Bounded], size_bytes: int) -> list[Bounded]:
+    return [resolve(byte_range, size_bytes) for byte_range in ranges]
 
 
 def _info(key: str, meta: ObjectMeta) -> ObjectInfo:
     etag = meta["e_tag"]
     if etag is not None and not etag.endswith('"'):
-        etag = f'"{etag}"'  # listings of Azure leave the quotes out, and versions must compare
+        etag = f'"{etag}"'  # listings of Azure omit the quotes
     version = Version(etag=etag, generation=meta["version"])
     return ObjectInfo(key, meta["size"], meta["last_modified"], version)
 
@@ -610,7 +604,7 @@ def _put_version(result: PutResult) -> Version:
 
 
 def _as_bytes(data: bytes | memoryview) -> bytes | memoryview:
-    # obstore takes buffers of one dimension of bytes only.
+    # obstore accepts one-dimensional buffers of bytes only.
     return data if isinstance(data, bytes) else memoryview(data).cast("B")
 
 

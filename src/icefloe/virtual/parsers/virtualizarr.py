@@ -14,7 +14,7 @@ from icefloe.errors import IcefloeError
 from icefloe.model.chunk_payload import InlineChunk
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
-from icefloe.storage.object_store.reading_store import reading_store
+from icefloe.storage.object_store.reader import open_reader
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import with_checksum
@@ -33,7 +33,7 @@ def parse(source: OpenSource, request: ParseRequest, parser: Callable[..., Any])
     """Run a parser on a file; no variable is loaded yet."""
     # Everything up to the bucket or host: the client takes whole keys.
     prefix = "file://" if source.path is not None else "/".join(source.url.split("/")[:3])
-    registry = ObjectStoreRegistry({prefix: reading_store(source.storage)})
+    registry = ObjectStoreRegistry({prefix: open_reader(source.storage)})
     try:
         found = parser(url=source.url, registry=registry)
     except IcefloeError:

@@ -1,4 +1,4 @@
-"""The obstore client of a storage, for libraries that read files through obstore themselves."""
+"""The obstore client of a storage, for libraries that use obstore themselves."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 
-def reading_store(storage: Storage) -> ObjectStore:
-    """Make a client that reads what a storage holds; files of this machine by absolute path."""
+def open_reader(storage: Storage) -> ObjectStore:
+    """Return a client that reads the objects of a storage; local files by absolute path."""
     if isinstance(storage, ObjectStorage):
         return open_clients(storage.place, storage.settings).reader
     return LocalStore()
