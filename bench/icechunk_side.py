@@ -1,4 +1,4 @@
-"""What the reference implementation takes for the same work; runs without icefloe.
+"""Measurements of the reference implementation; runs without icefloe.
 
 ``python icechunk_side.py manifest PATTERN FOLDER`` or ``python icechunk_side.py snapshot FOLDER``;
 prints one line of JSON.
@@ -31,13 +31,13 @@ def create(folder: Path) -> Any:
 
 
 def commit(session: Any) -> float:
-    """Commit, and say how long it took."""
+    """Commit, and return the seconds it took."""
     start = time.perf_counter()
     session.commit("bench")
     return time.perf_counter() - start
 
 
-def manifest(pattern: str, folder: Path) -> dict[str, Any]:
+def measure_manifest(pattern: str, folder: Path) -> dict[str, Any]:
     """Commit a million virtual references."""
     offsets, lengths = (column.tolist() for column in extents(pattern))
     specs = [
@@ -52,10 +52,10 @@ def manifest(pattern: str, folder: Path) -> dict[str, Any]:
         session.store.set_virtual_refs("/t2m", specs, validate_containers=False)
         seconds.append(commit(session))
     files = list((folder / str(RUNS - 1) / "manifests").iterdir())
-    return {"commit_seconds": min(seconds), "file": str(files[0]), "rss_mb": peak()}
+    return {"commit_seconds": min(seconds), "file": str(files[0]), "rss_mb": peak_mb()}
 
 
-def snapshot(folder: Path, nodes: int = 10_000) -> dict[str, Any]:
+def measure_snapshot(folder: Path, nodes: int = 10_000) -> dict[str, Any]:
     """Commit ten thousand arrays without chunks."""
     session = create(folder).writable_session("main")
     array = zarr.create_array({}, shape=(100, 200, 300), chunks=(10, 20, 30), dtype="f4")
@@ -69,16 +69,16 @@ def snapshot(folder: Path, nodes: int = 10_000) -> dict[str, Any]:
             await session.store.set(f"array_{number:05d}/zarr.json", buffer)
 
     asyncio.run(fill())
-    return {"commit_seconds": commit(session), "rss_mb": peak()}
+    return {"commit_seconds": commit(session), "rss_mb": peak_mb()}
 
 
-def peak() -> float:
-    """Return the most memory that this process held, in MB."""
+def peak_mb() -> float:
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "manifest":
-        print(json.dumps(manifest(sys.argv[2], Path(sys.argv[3]))))
+        print(json.dumps(measure_manifest(sys.argv[2], Path(sys.argv[3]))))
     else:
-        print(json.dumps(snapshot(Path(sys.argv[2]))))
+        print(json.dumps(measure_snapshot(Path(sys.argv[2]))))

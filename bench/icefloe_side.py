@@ -1,4 +1,4 @@
-"""What icefloe takes for the same work; each measurement is a process of its own, for its memory.
+"""Measurements of icefloe; each runs in a separate process, to measure its peak memory.
 
 ``python icefloe_side.py encode PATTERN FILE``, ``decode FILE`` or ``snapshot``; prints JSON.
 """
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 RUNS = 3
 
 
-def best(work: Callable[[], Any]) -> tuple[float, Any]:
+def run_best(work: Callable[[], Any]) -> tuple[float, Any]:
     """Run several times; return the shortest time and the last result."""
     seconds, result = [], None
     for _ in range(RUNS):
-        result = None  # what the run before made must not count as memory of this one
+        result = None  # release the memory of the previous run
         start = time.perf_counter()
         result = work()
         seconds.append(time.perf_counter() - start)
     return min(seconds), result
 
 
-def peak() -> float:
-    """Return the most memory that this process held, in MB."""
+def peak_mb() -> float:
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def encode(pattern: str, target: Path) -> dict[str, Any]:
+def measure_encode(pattern: str, target: Path) -> dict[str, Any]:
     """Encode and compress a manifest."""
     offsets, lengths = extents(pattern)
     codes = np.repeat(np.arange(FILES, dtype=np.int32), CHUNKS_PER_FILE)
@@ -63,19 +63,19 @@ def encode(pattern: str, target: Path) -> dict[str, Any]:
     manifest = Manifest.of(
         ManifestId.random(), {NodeId.random(): ArrayManifest.of(indices(), payloads)}
     )
-    seconds, data = best(lambda: encode_manifest(manifest, spec_version=1))
+    seconds, data = run_best(lambda: encode_manifest(manifest, spec_version=1))
     target.write_bytes(data)
-    return {"seconds": seconds, "size": len(data), "rss_mb": peak()}
+    return {"seconds": seconds, "size": len(data), "rss_mb": peak_mb()}
 
 
-def decode(source: Path) -> dict[str, Any]:
+def measure_decode(source: Path) -> dict[str, Any]:
     """Decompress and decode a manifest."""
     data = source.read_bytes()
-    seconds, manifest = best(lambda: decode_manifest(data, source.name))
-    return {"seconds": seconds, "refs": len(manifest), "rss_mb": peak()}
+    seconds, manifest = run_best(lambda: decode_manifest(data, source.name))
+    return {"seconds": seconds, "refs": len(manifest), "rss_mb": peak_mb()}
 
 
-def snapshot(nodes: int = 10_000) -> dict[str, Any]:
+def measure_snapshot(nodes: int = 10_000) -> dict[str, Any]:
     """Encode and decode a snapshot of arrays with a manifest each."""
     shape = tuple(DimensionShape.regular(length, length // 10) for length in (100, 200, 300))
     extent = ManifestExtents((ChunkIndexRange(0, 10),) * 3)
@@ -104,16 +104,16 @@ def snapshot(nodes: int = 10_000) -> dict[str, Any]:
         ),
         tuple(ManifestFileInfo(manifest, 1000, 1000) for manifest in manifests),
     )
-    encode_seconds, data = best(lambda: encode_snapshot(value, spec_version=2))
-    decode_seconds, _ = best(lambda: decode_snapshot(data, "snapshot"))
+    encode_seconds, data = run_best(lambda: encode_snapshot(value, spec_version=2))
+    decode_seconds, _ = run_best(lambda: decode_snapshot(data, "snapshot"))
     return {"encode_seconds": encode_seconds, "decode_seconds": decode_seconds, "size": len(data)}
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["encode", pattern, target]:
-            print(json.dumps(encode(pattern, Path(target))))
+            print(json.dumps(measure_encode(pattern, Path(target))))
         case ["decode", source]:
-            print(json.dumps(decode(Path(source))))
+            print(json.dumps(measure_decode(Path(source))))
         case ["snapshot"]:
-            print(json.dumps(snapshot()))
+            print(json.dumps(measure_snapshot()))

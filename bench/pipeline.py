@@ -1,14 +1,14 @@
-"""Files into a repository: by the jobs of the pipeline, and by those who do it today.
+"""Jobs of the pipeline and existing tools, writing the same files to a repository.
 
-``python pipeline.py WORK FOLDER [COUNT]`` prints JSON. ``FOLDER`` is where the files are, made on
-first use, and where each work makes a repository. Java and Python start before the clock does.
+``python pipeline.py WORK FOLDER [COUNT]`` prints JSON. Source files are written to ``FOLDER`` on
+first use, and each work creates a repository there. Java and Python start before the measurement.
 
 ``ingest_icechunk``, ``ingest_xarray``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy
-the same files into the same chunks: xarray with dask and the icechunk wheel, the same without
-dask's threads, one process of icefloe, one that has only one core, and Spark on two cores.
-``virtualize_virtualizarr`` and ``virtualize_spark`` make references to many small files;
-``nothing_to_do`` appends them when they are all there. ``driver_memory`` virtualizes a hundred
-files that nobody wrote, with ``COUNT`` references in all.
+the same files into the same chunks: with xarray, dask and icechunk; without dask's threads; with
+one process of icefloe; with one process on one core; and with Spark on two cores.
+``virtualize_virtualizarr`` and ``virtualize_spark`` create references to many small files;
+``nothing_to_do`` appends files that are already there. ``driver_memory`` virtualizes a hundred
+synthetic files with ``COUNT`` references in total.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 INGESTED, LATS, LONS, STEPS = 192, 361, 720, 4
 CHUNKS = {"time": 32, "lat": 91, "lon": 180}
 SMALL_FILES = 2_000
-MADE_UP_FILES = 100
+SYNTHETIC_FILES = 100
 FEW_REFS = 100_000
 
 
 def write_file(path: Path, number: int, shape: tuple[int, int, int]) -> Path:
-    """Write one file of an archive: two variables, compressed, a chunk for each step."""
+    """Write one file of an archive: two compressed variables with a chunk per step."""
     steps, lats, lons = shape
     rng = np.random.default_rng(number)
     with h5netcdf.File(path, "w") as file:
@@ -51,7 +51,7 @@ def write_file(path: Path, number: int, shape: tuple[int, int, int]) -> Path:
         for name, size in (("lat", lats), ("lon", lons)):
             file.create_variable(name, (name,), "f4", data=np.arange(size, dtype="f4"))
         for name in ("t2m", "rain"):
-            values = rng.integers(0, 4000, shape).astype("f4") / 8  # compresses as weather does
+            values = rng.integers(0, 4000, shape).astype("f4") / 8  # compresses like weather data
             file.create_variable(
                 name,
                 ("time", "lat", "lon"),
@@ -64,8 +64,8 @@ def write_file(path: Path, number: int, shape: tuple[int, int, int]) -> Path:
     return path
 
 
-def archive(folder: Path, count: int, shape: tuple[int, int, int]) -> list[Path]:
-    """Return the files of an archive; those that are not there are written."""
+def write_archive(folder: Path, count: int, shape: tuple[int, int, int]) -> list[Path]:
+    """Return the files of an archive, writing those that do not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"part-{number:05}.nc" for number in range(count)]
     for number, path in enumerate(paths):
@@ -75,7 +75,7 @@ def archive(folder: Path, count: int, shape: tuple[int, int, int]) -> list[Path]
 
 
 def create(library: Any, path: Path, files: Path) -> Any:
-    """Create a repository that may refer to files."""
+    """Create a repository with a container for files."""
     prefix = f"{files.absolute().as_uri()}/"
     config = library.RepositoryConfig.default()
     store = library.local_filesystem_store(str(files.absolute()))
@@ -86,15 +86,15 @@ def create(library: Any, path: Path, files: Path) -> Any:
 
 
 @contextmanager
-def measured(found: dict[str, float]) -> Iterator[None]:
-    """Measure seconds."""
+def measure(found: dict[str, float]) -> Iterator[None]:
+    """Measure the seconds of a block."""
     start = time.monotonic()
     yield
     found["seconds"] = time.monotonic() - start
 
 
 def warm_spark() -> Any:
-    """Start Spark on two cores, with workers that have imported what they need."""
+    """Start Spark on two cores, with workers that have their imports done."""
     from icefloe.spark.engine.local_session import spark_session  # noqa: PLC0415
     from icefloe.spark.engine.tasks import run_tasks  # noqa: PLC0415
 
@@ -104,22 +104,21 @@ def warm_spark() -> Any:
 
 
 def warm_python(_: int = 0) -> None:
-    """Import what parsing and copying need: the others' imports are not counted either."""
-    files = "icefloe.virtual.files"
-    for name in ("zarr", "icefloe.pipeline.ingest", f"{files}.hdf5", f"{files}.loading"):
+    """Import what parsing and copying need: imports are not measured for the others either."""
+    for name in ("zarr", "icefloe.pipeline.jobs.ingest", "icefloe.virtual.parsers.hdf5"):
         import_module(name)
 
 
 def ingest_icechunk(folder: Path, count: int, *, scheduler: str) -> dict[str, float]:
-    """Let xarray open the files, and dask write them: in two threads, or one after the other."""
+    """Open the files with xarray and write them with dask, in two threads or sequentially."""
     import dask  # noqa: PLC0415
     import icechunk  # noqa: PLC0415
     import xarray  # noqa: PLC0415
 
-    paths = archive(folder / "files", count, (STEPS, LATS, LONS))
+    paths = write_archive(folder / "files", count, (STEPS, LATS, LONS))
     repository = create(icechunk, folder / f"ingest-icechunk-{scheduler}", folder / "files")
     found: dict[str, float] = {}
-    with measured(found), dask.config.set(scheduler=scheduler, num_workers=2):
+    with measure(found), dask.config.set(scheduler=scheduler, num_workers=2):
         dataset = xarray.open_mfdataset(
             paths,
             engine="h5netcdf",
@@ -135,14 +134,14 @@ def ingest_icechunk(folder: Path, count: int, *, scheduler: str) -> dict[str, fl
         for variable in dataset.variables.values():
             variable.encoding.clear()
         session = repository.writable_session("main")
-        # What its to_icechunk does, which not every xarray lets it do.
+        # As icechunk.xarray.to_icechunk, which does not support all xarray versions.
         dataset.to_zarr(session.store, zarr_format=3, consolidated=False, mode="w")
         session.commit("bench")
     return found
 
 
 def ingest_core(folder: Path, count: int) -> dict[str, float]:
-    """Ingest with icefloe in one process that has one core: codecs use threads where they can."""
+    """Ingest with icefloe in one process on one core; codecs would use threads otherwise."""
     os.sched_setaffinity(0, {0})
     return ingest_ours(folder, count, on_spark=False, name="ingest-core")
 
@@ -152,28 +151,28 @@ def ingest_ours(folder: Path, count: int, *, on_spark: bool, name: str) -> dict[
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.ingest import ingest  # noqa: PLC0415
 
-    paths = archive(folder / "files", count, (STEPS, LATS, LONS))
+    paths = write_archive(folder / "files", count, (STEPS, LATS, LONS))
     repository = create(icefloe, folder / name, folder / "files")
     warm_python()
     spark = warm_spark() if on_spark else None
     found: dict[str, float] = {}
-    with measured(found):
+    with measure(found):
         ingest(spark, repository, paths, chunks=CHUNKS)
     return found
 
 
 def virtualize_virtualizarr(folder: Path, count: int) -> dict[str, float]:
-    """Let VirtualiZarr parse files one after the other, combine and write references."""
+    """Parse files sequentially, combine and write references with VirtualiZarr."""
     import icechunk  # noqa: PLC0415
     from obspec_utils.registry import ObjectStoreRegistry  # noqa: PLC0415
     from obstore.store import LocalStore  # noqa: PLC0415
     from virtualizarr import open_virtual_mfdataset  # noqa: PLC0415
     from virtualizarr.parsers import HDFParser  # noqa: PLC0415
 
-    paths = archive(folder / "small", count, (1, 24, 48))
+    paths = write_archive(folder / "small", count, (1, 24, 48))
     repository = create(icechunk, folder / "virtualizarr", folder / "small")
     found: dict[str, float] = {}
-    with measured(found):
+    with measure(found):
         dataset = open_virtual_mfdataset(
             [path.absolute().as_uri() for path in paths],
             registry=ObjectStoreRegistry({"file://": LocalStore()}),
@@ -199,41 +198,41 @@ def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
-    paths = archive(folder / "small", count, (1, 24, 48))
+    paths = write_archive(folder / "small", count, (1, 24, 48))
     repository = create(icefloe, folder / "virtualize-spark", folder / "small")
     warm_python()
     spark = warm_spark()
     found: dict[str, float] = {}
-    with measured(found):
+    with measure(found):
         virtualize(spark, repository, paths)
     return found
 
 
-def nothing_to_do(folder: Path, count: int) -> dict[str, float]:
-    """Append files that are all there already."""
+def append_present_files(folder: Path, count: int) -> dict[str, float]:
+    """Append files that are already in the repository."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.append import append  # noqa: PLC0415
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
-    paths = archive(folder / "small", count, (1, 24, 48))
+    paths = write_archive(folder / "small", count, (1, 24, 48))
     repository = create(icefloe, folder / "nothing-to-do", folder / "small")
     spark = warm_spark()
     virtualize(spark, repository, paths)
     found: dict[str, float] = {}
-    with measured(found):
+    with measure(found):
         report: Any = append(spark, repository, paths)
     assert not report.is_new
     return found
 
 
-class MadeUp:
-    """A parser that finds references in files that do not exist: one row of so many chunks."""
+class SyntheticParser:
+    """A parser that returns ``refs`` references, in one row, for files that do not exist."""
 
     def __init__(self, refs: int) -> None:
         self.refs = refs
 
     def __call__(self, *, url: str, registry: Any) -> Any:
-        """Make up a file."""
+        """Return a synthetic file."""
         from virtualizarr.manifests import (  # noqa: PLC0415 - in the worker
             ChunkManifest,
             ManifestArray,
@@ -262,17 +261,17 @@ class MadeUp:
 
 
 def driver_memory(folder: Path, count: int) -> dict[str, float]:
-    """Tell the most memory that the driver's Python had while it virtualized references."""
+    """Return the peak memory of the driver's Python process while virtualizing."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     files = folder / "nowhere"
     repository = create(icefloe, folder / f"driver-{count}", files)
     spark = warm_spark()
-    urls = [f"{files.absolute().as_uri()}/{number}.any" for number in range(MADE_UP_FILES)]
-    parser = MadeUp(count // MADE_UP_FILES)
+    urls = [f"{files.absolute().as_uri()}/{number}.any" for number in range(SYNTHETIC_FILES)]
+    parser = SyntheticParser(count // SYNTHETIC_FILES)
     found: dict[str, float] = {}
-    with measured(found):
+    with measure(found):
         report: Any = virtualize(
             spark,
             repository,
@@ -292,18 +291,18 @@ WORK: dict[str, tuple[Callable[[Path, int], dict[str, float]], int]] = {
     "ingest_spark": (partial(ingest_ours, on_spark=True, name="ingest-spark"), INGESTED),
     "virtualize_virtualizarr": (virtualize_virtualizarr, SMALL_FILES),
     "virtualize_spark": (virtualize_spark, SMALL_FILES),
-    "nothing_to_do": (nothing_to_do, SMALL_FILES),
+    "nothing_to_do": (append_present_files, SMALL_FILES),
     "driver_memory": (driver_memory, FEW_REFS),
 }
 
 
 def main(work: str, folder: str, count: str | None = None) -> None:
-    """Do one work, and print what it took."""
-    function, usual = WORK[work]
+    """Run one work, and print its measurements."""
+    function, default = WORK[work]
     Path(folder).mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # HDF5's filters are in no specification of Zarr
-        found = function(Path(folder), usual if count is None else int(count))
+        warnings.simplefilter("ignore")  # codecs outside the Zarr specification
+        found = function(Path(folder), default if count is None else int(count))
     print(json.dumps(found))
 
 

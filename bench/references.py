@@ -1,4 +1,4 @@
-"""The work of the manifest benchmark: a million virtual references into a thousand files."""
+"""Data of the manifest benchmark: a million virtual references into a thousand files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PATTERNS = ("regular", "compressed")
 
 
 def location(number: int) -> str:
-    """Name one file of the archive."""
+    """Return the location of one file."""
     return f"s3://example-bucket/data/era5/t2m_{number:05d}.nc"
 
 
 def extents(pattern: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return offsets and lengths: chunks of one size, or of many, as compression leaves them."""
+    """Return offsets and lengths: chunks of equal size, or of varying size as if compressed."""
     shape = (FILES, CHUNKS_PER_FILE)
     if pattern == "regular":
         lengths = np.full(shape, 40_000, np.uint64)

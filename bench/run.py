@@ -1,9 +1,8 @@
-"""``make bench``: the same work for icefloe and for the icechunk wheel, in one run, as ratios.
+"""``make bench``: the same work with icefloe and with the icechunk wheel, as ratios.
 
-``python run.py FOLDER [WORK …]``: ``--json`` prints the numbers for programs, and names of work
-measure only that, as in ``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the
-folder: ext4 creates files ten times slower for minutes after many were deleted, which the next
-measurement would measure.
+``python run.py FOLDER [--json] [WORK …]`` measures all works or those named, as in
+``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the folder: ext4 creates files ten
+times slower for minutes after many deletions, which would distort the next measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the report; ``goal`` is what the ratio or the amount must not exceed, if any."""
+    """One line of the report; ``goal`` is the upper limit of the measured value, if any."""
 
     what: str
     icefloe: str
@@ -43,8 +42,8 @@ class Result:
         return self.goal is None or self.measured <= self.goal
 
 
-def side(script: str, *arguments: str | Path) -> dict[str, Any]:
-    """Run one measurement in a process of its own."""
+def run_side(script: str, *arguments: str | Path) -> dict[str, Any]:
+    """Run one measurement in a separate process."""
     command = [sys.executable, HERE / script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -53,14 +52,14 @@ def side(script: str, *arguments: str | Path) -> dict[str, Any]:
     return found
 
 
-def manifest(pattern: str, folder: Path) -> list[Result]:
+def measure_manifest(pattern: str, folder: Path) -> list[Result]:
     """Measure a manifest of a million virtual references."""
-    theirs = side("icechunk_side.py", "manifest", pattern, folder / pattern)
+    theirs = run_side("icechunk_side.py", "manifest", pattern, folder / pattern)
     their_file = Path(theirs["file"])
     our_file = folder / f"{pattern}.manifest"
-    encoded = side("icefloe_side.py", "encode", pattern, our_file)
-    decoded = side("icefloe_side.py", "decode", our_file)
-    read_theirs = side("icefloe_side.py", "decode", their_file)
+    encoded = run_side("icefloe_side.py", "encode", pattern, our_file)
+    decoded = run_side("icefloe_side.py", "decode", our_file)
+    read_theirs = run_side("icefloe_side.py", "decode", their_file)
     commit, their_size = theirs["commit_seconds"], their_file.stat().st_size
     title = f"1,000,000 virtual refs, {pattern} chunks"
 
@@ -112,10 +111,10 @@ def manifest(pattern: str, folder: Path) -> list[Result]:
     ]
 
 
-def snapshot(folder: Path) -> list[Result]:
+def measure_snapshot(folder: Path) -> list[Result]:
     """Measure a snapshot of ten thousand nodes."""
-    theirs = side("icechunk_side.py", "snapshot", folder / "snapshot")["commit_seconds"]
-    ours = side("icefloe_side.py", "snapshot")
+    theirs = run_side("icechunk_side.py", "snapshot", folder / "snapshot")["commit_seconds"]
+    ours = run_side("icefloe_side.py", "snapshot")
     return [
         Result(
             f"10,000 nodes: {what} a snapshot",
@@ -158,11 +157,11 @@ WORK = [
 ]
 
 
-def sessions(folder: Path, work: str) -> list[Result]:
-    """Measure work through sessions: the libraries take turns, and the best of each counts."""
-    # Icechunk has no packs: what it does without them is what there is to compare with.
+def measure_sessions(folder: Path, work: str) -> list[Result]:
+    """Measure work through sessions: the libraries alternate, and the best of each counts."""
+    # Icechunk has no packing: compare with its unpacked chunks.
     peer = "chunks" if work == "packed_chunks" else work
-    ours, theirs = in_turns("sessions.py", folder, work, peer)
+    ours, theirs = alternate("sessions.py", folder, work, peer)
     return [
         Result(
             title,
@@ -177,26 +176,26 @@ def sessions(folder: Path, work: str) -> list[Result]:
     ]
 
 
-def in_turns(
+def alternate(
     script: str, folder: Path, work: str, peer: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Let the libraries take turns, and return the best of each: icefloe's, then icechunk's."""
+    """Run the libraries alternately; return the best of icefloe and of icechunk."""
     ours: dict[str, float] = {}
     theirs: dict[str, float] = {}
     for turn in range(ROUNDS):
         for library, task, best in (("icechunk", peer, theirs), ("icefloe", work, ours)):
-            found = side(script, library, task, folder / f"{work}-{library}-{turn}")
+            found = run_side(script, library, task, folder / f"{work}-{library}-{turn}")
             for what, seconds in found.items():
                 best[what] = min(seconds, best.get(what, seconds))
     return ours, theirs
 
 
-def virtual_refs(folder: Path, work: str) -> list[Result]:
+def measure_virtual_refs(folder: Path, work: str) -> list[Result]:
     """Measure setting, committing and finding a million virtual references."""
     title, set_goal, memory_goal, find_goal = next(
         goal[1:] for goal in REFS_GOALS if goal[0] == work
     )
-    ours, theirs = in_turns("virtual_refs.py", folder, work, work)
+    ours, theirs = alternate("virtual_refs.py", folder, work, work)
     return [
         Result(
             f"{title}: {what}",
@@ -214,12 +213,12 @@ def virtual_refs(folder: Path, work: str) -> list[Result]:
     ]
 
 
-def append_refs(folder: Path) -> list[Result]:
-    """Measure what appending costs where there is much already, against where there is little.
+def measure_append_refs(folder: Path) -> list[Result]:
+    """Measure the cost of appending to a large array relative to a small one.
 
-    Icechunk is no part of this: ten million references take it minutes, and gigabytes.
+    Not run with Icechunk, which takes minutes and gigabytes for ten million references.
     """
-    found = side("virtual_refs.py", "icefloe", "append_refs", folder / "append")
+    found = run_side("virtual_refs.py", "icefloe", "append_refs", folder / "append")
     title = "10,000 virtual refs appended to 10,000,000 / to 100,000"
     return [
         Result(
@@ -238,16 +237,16 @@ def append_refs(folder: Path) -> list[Result]:
     ]
 
 
-def on_spark(folder: Path, work: str) -> list[Result]:
+def measure_spark(folder: Path, work: str) -> list[Result]:
     """Measure jobs and tables on Spark with two cores."""
     own = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
     if work == "rows":
-        rates = side("spark_rows.py")["million_rows_per_second"]
+        rates = run_side("spark_rows.py")["million_rows_per_second"]
         return [
             Result(
                 f"{ROWS:,} rows read into Spark by {what}",
                 f"{rates[way]:.1f} M/s",
-                f"({rates[f'{way}_ceiling']:.1f} M/s made ready)",
+                f"({rates[f'{way}_ceiling']:.1f} M/s ceiling)",
                 ROWS / 1e6 / rates[way],
                 1.0,
                 "s",
@@ -256,13 +255,13 @@ def on_spark(folder: Path, work: str) -> list[Result]:
         ]
     if work == "driver_memory":
         few, many = (
-            side("pipeline.py", work, own, str(n))["rss_mb"] for n in (FEW_REFS, MANY_REFS)
+            run_side("pipeline.py", work, own, str(n))["rss_mb"] for n in (FEW_REFS, MANY_REFS)
         )
         title = f"virtualize {MANY_REFS:,} references / {FEW_REFS:,}: peak memory of the driver"
         return [Result(title, f"{many:.0f} MB", f"({few:.0f} MB)", many / few, 1.2, "ratio")]
     if work == "nothing_to_do":
-        seconds = side("pipeline.py", work, own)["seconds"]
-        title = "append 2,000 files that are all there, after Spark's start"
+        seconds = run_side("pipeline.py", work, own)["seconds"]
+        title = "append 2,000 files that are already there, after Spark has started"
         return [Result(title, f"{seconds:.2f} s", "", seconds, 1.0, "s")]
     peers: list[tuple[str, str, float | None]]
     if work == "virtualize":
@@ -271,15 +270,14 @@ def on_spark(folder: Path, work: str) -> list[Result]:
     else:
         peers = [
             ("icechunk", "xarray with dask to icechunk", 1.0),
-            # One process of those who do it today, and one of ours that works alone. A process of
-            # ours that may use both cores does, in the threads of its codecs: no goal is set.
+            # No goal for one process of icefloe with all cores: its codecs use threads.
             ("xarray", "xarray to icechunk in one process", 1 / 1.6),
             ("core", "one process of icefloe with one core", 1 / 1.6),
             ("single", "one process of icefloe with all cores", None),
         ]
         title = "ingest files into other chunks"
-    theirs = {peer: side("pipeline.py", f"{work}_{peer}", own)["seconds"] for peer, *_ in peers}
-    ours = side("pipeline.py", f"{work}_spark", own)["seconds"]
+    theirs = {peer: run_side("pipeline.py", f"{work}_{peer}", own)["seconds"] for peer, *_ in peers}
+    ours = run_side("pipeline.py", f"{work}_spark", own)["seconds"]
     return [
         Result(
             f"{title}: on Spark / {what}",
@@ -296,31 +294,31 @@ def on_spark(folder: Path, work: str) -> list[Result]:
 def measure(work: str, folder: Path) -> list[Result]:
     """Measure one work."""
     if work == "manifest":
-        return [result for pattern in PATTERNS for result in manifest(pattern, folder)]
+        return [result for pattern in PATTERNS for result in measure_manifest(pattern, folder)]
     if work == "snapshot":
-        return snapshot(folder)
+        return measure_snapshot(folder)
     if work in {goal[0] for goal in REFS_GOALS}:
-        return virtual_refs(folder, work)
+        return measure_virtual_refs(folder, work)
     if work == "append_refs":
-        return append_refs(folder)
+        return measure_append_refs(folder)
     if work in SPARK_WORK:
-        return on_spark(folder, work)
-    return sessions(folder, work)
+        return measure_spark(folder, work)
+    return measure_sessions(folder, work)
 
 
 def main() -> None:
-    """Measure what was asked for, or everything, and print the report."""
-    folder, *asked = [argument for argument in sys.argv[1:] if argument != "--json"]
-    if unknown := set(asked) - set(WORK):
+    """Measure the named works, or all, and print the report."""
+    folder, *works = [argument for argument in sys.argv[1:] if argument != "--json"]
+    if unknown := set(works) - set(WORK):
         sys.exit(f"there is no work {', '.join(sorted(unknown))}; there is: {', '.join(WORK)}")
-    if not asked:
-        asked = [work for work in WORK if work not in SPARK_WORK or find_spec("pyspark")]
-        if len(asked) < len(WORK):
-            print("there is no Spark in this environment: its work is not measured here")
+    if not works:
+        works = [work for work in WORK if work not in SPARK_WORK or find_spec("pyspark")]
+        if len(works) < len(WORK):
+            print("Spark is not installed: its work is skipped")
     results: list[Result] = []
     Path(folder).mkdir()
     with Console(stderr=True).status("") as status:
-        for work in asked:
+        for work in works:
             status.update(f"{work.replace('_', ' ')} …")
             results += measure(work, Path(folder))
     if "--json" in sys.argv:
@@ -331,7 +329,7 @@ def main() -> None:
 
 
 def show(results: list[Result]) -> None:
-    """Print a table for people."""
+    """Print the results as a table."""
     names = [f"{name} {version(name)}" for name in ("icefloe", "icechunk", "zarr")]
     table = Table(title=f"{', '.join(names)}, Python {platform.python_version()}")
     for column in ("what", "icefloe", "icechunk", "measured", "goal", ""):

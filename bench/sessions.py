@@ -1,6 +1,6 @@
-"""Work through sessions and Zarr, the same code for both libraries: their interfaces are one.
+"""Work through sessions and Zarr, with the same code for both libraries.
 
-``python sessions.py LIBRARY WORK FOLDER``, the library being icefloe or icechunk; prints JSON.
+``python sessions.py LIBRARY WORK FOLDER`` prints JSON; the library is icefloe or icechunk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ os.environ.setdefault("ICECHUNK_LOG", "error")
 
 
 class Clock(dict[str, float]):
-    """Seconds by what took them."""
+    """Seconds by operation."""
 
     @contextmanager
     def measure(self, what: str) -> Iterator[None]:
@@ -40,7 +40,7 @@ class Clock(dict[str, float]):
         self[what] = time.perf_counter() - start
 
 
-def chunks(library: Any, folder: Path, config: Any = None) -> dict[str, float]:
+def write_chunks(library: Any, folder: Path, config: Any = None) -> dict[str, float]:
     """Write and read ten thousand small chunks."""
     storage = library.local_filesystem_storage(str(folder))
     session = library.Repository.create(storage, config).writable_session("main")
@@ -60,13 +60,13 @@ def chunks(library: Any, folder: Path, config: Any = None) -> dict[str, float]:
     return clock
 
 
-def packed_chunks(library: Any, folder: Path) -> dict[str, float]:
-    """Write and read them in packs, which only icefloe has."""
-    return chunks(library, folder, library.RepositoryConfig(packing=library.PackingConfig()))
+def write_packed_chunks(library: Any, folder: Path) -> dict[str, float]:
+    """Write and read them packed, which only icefloe supports."""
+    return write_chunks(library, folder, library.RepositoryConfig(packing=library.PackingConfig()))
 
 
-def one_chunk(library: Any, folder: Path) -> dict[str, float]:
-    """Change one chunk of an array with a million references; nothing is in memory before."""
+def change_one_chunk(library: Any, folder: Path) -> dict[str, float]:
+    """Change one chunk of an array with a million references, with empty caches."""
     storage = library.local_filesystem_storage(str(folder))
     session = library.Repository.create(storage).writable_session("main")
     group = zarr.create_group(session.store)
@@ -90,7 +90,7 @@ def one_chunk(library: Any, folder: Path) -> dict[str, float]:
     return clock
 
 
-def many_arrays(library: Any, folder: Path) -> dict[str, float]:
+def change_many_arrays(library: Any, folder: Path) -> dict[str, float]:
     """Change a chunk of each of two thousand arrays."""
     storage = library.local_filesystem_storage(str(folder))
     repository = library.Repository.create(storage)
@@ -125,10 +125,10 @@ def _buffer(data: bytes) -> Any:
 
 
 WORK = {
-    "chunks": chunks,
-    "packed_chunks": packed_chunks,
-    "one_chunk": one_chunk,
-    "many_arrays": many_arrays,
+    "chunks": write_chunks,
+    "packed_chunks": write_packed_chunks,
+    "one_chunk": change_one_chunk,
+    "many_arrays": change_many_arrays,
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Rows per second from a repository into Spark, beside what Spark takes of batches made ready.
+"""Rows per second from a repository into Spark, and the rate that Spark itself can reach.
 
-``python spark_rows.py`` prints JSON: rates of ``icefloe.spark.read``, of
-``spark.read.format("icefloe")``, and for each a ceiling: a function or a data source that has the
-same columns, one batch of them, and nothing to read or decode.
+``python spark_rows.py`` prints JSON: rates of ``icefloe.spark.read`` and of
+``spark.read.format("icefloe")``, each with a ceiling: a function or data source with the same
+columns that yields one prepared batch and reads nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUNDS = 3
 
 
 def make_weather(path: str, shape: tuple[int, ...] = SHAPE) -> Repository:
-    """Write a field of temperatures, and one of packed rain, in chunks of a few megabytes."""
+    """Write temperature and packed rain, in chunks of a few megabytes."""
     repository = Repository.create(local_filesystem_storage(path))
     random = np.random.default_rng(0)
     time_, lat, lon = shape
@@ -62,8 +62,8 @@ def make_weather(path: str, shape: tuple[int, ...] = SHAPE) -> Repository:
     return repository
 
 
-class ReadySource(DataSource):
-    """The columns of a table of temperatures, out of nothing."""
+class PreparedSource(DataSource):
+    """A data source with the columns of the temperature table, and prepared batches."""
 
     COLUMNS = pa.schema(
         [
@@ -77,19 +77,19 @@ class ReadySource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return "icefloe_bench_ready"
+        return "icefloe_bench_prepared"
 
     def schema(self) -> StructType:
-        """Tell the columns."""
+        """Return the columns."""
         return from_arrow_schema(self.COLUMNS, prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """Return who has the batches."""
-        return ReadyReader(int(self.options["batches"]), self.COLUMNS)
+        """Return the reader."""
+        return PreparedReader(int(self.options["batches"]), self.COLUMNS)
 
 
-class ReadyReader(DataSourceReader):
-    """Yields one batch again and again."""
+class PreparedReader(DataSourceReader):
+    """Yields one prepared batch repeatedly."""
 
     _PARTITIONS = 20
 
@@ -98,11 +98,11 @@ class ReadyReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Share the batches."""
-        return [InputPartition(place) for place in range(self._PARTITIONS)]
+        """Return the partitions."""
+        return [InputPartition(number) for number in range(self._PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield a part of them."""
+        """Yield the batches of a partition."""
         values = np.arange(BATCH_ROWS)
         batch = pa.RecordBatch.from_arrays(
             [pa.array(values).cast(field.type) for field in self._schema], schema=self._schema
@@ -111,8 +111,8 @@ class ReadyReader(DataSourceReader):
         yield from (batch for _ in mine)
 
 
-def seconds_into_noop(frame: DataFrame) -> float:
-    """Measure the best of some rounds of reading everything and keeping nothing."""
+def measure_read(frame: DataFrame) -> float:
+    """Return the best time of reading all rows and discarding them."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -121,9 +121,9 @@ def seconds_into_noop(frame: DataFrame) -> float:
     return best
 
 
-def ready_function(spark: SparkSession, batches: int, schema: pa.Schema) -> DataFrame:
-    """Make the batches of `ReadySource` in a function."""
-    reader = ReadyReader(batches, schema)
+def read_prepared(spark: SparkSession, batches: int, schema: pa.Schema) -> DataFrame:
+    """Yield the batches of the prepared source from a function."""
+    reader = PreparedReader(batches, schema)
 
     def make(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -139,20 +139,18 @@ def measure(spark: SparkSession, repository: Repository, path: str) -> dict[str,
     """Compare ways to read in one session."""
     num_rows = int(np.prod(SHAPE))
     icefloe.spark.register(spark)
-    spark.dataSource.register(ReadySource)
+    spark.dataSource.register(PreparedSource)
     batches = -(-num_rows // BATCH_ROWS)
     frames = {
-        "read_ceiling": ready_function(spark, batches, ReadySource.COLUMNS),
+        "read_ceiling": read_prepared(spark, batches, PreparedSource.COLUMNS),
         "read": icefloe.spark.read(spark, repository, variables=["t2m"]),
-        "format_ceiling": spark.read.format(ReadySource.name())
+        "format_ceiling": spark.read.format(PreparedSource.name())
         .option("batches", str(batches))
         .load(),
         "format": spark.read.format("icefloe").option("variables", "t2m").load(path),
         "read_with_packed_rain": icefloe.spark.read(spark, repository),
     }
-    rates = {
-        name: round(num_rows / seconds_into_noop(frame) / 1e6, 2) for name, frame in frames.items()
-    }
+    rates = {name: round(num_rows / measure_read(frame) / 1e6, 2) for name, frame in frames.items()}
     return {
         "rows": num_rows,
         "cores": os.cpu_count(),

@@ -1,7 +1,7 @@
-"""References to a million virtual chunks, the same code for both libraries as far as it goes.
+"""A million virtual references, with mostly the same code for both libraries.
 
-``python virtual_refs.py LIBRARY WORK FOLDER``, the library being icefloe or icechunk; prints JSON.
-Where a wheel has no ``set_virtual_refs_arr`` it gets its references in the way that it has.
+``python virtual_refs.py LIBRARY WORK FOLDER`` prints JSON; the library is icefloe or icechunk.
+Icechunk versions without ``set_virtual_refs_arr`` use ``set_virtual_refs``.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ FEW, MANY = 100_000, 10_000_000
 os.environ.setdefault("ICECHUNK_LOG", "error")
 
 
-def locations(files: str) -> list[str]:
-    """Name the file of each chunk: a thousand chunks to a file, or every chunk its own."""
+def make_locations(files: str) -> list[str]:
+    """Return the location of each chunk: a thousand chunks per file, or one."""
     if files == "many":
         return [f"s3://bucket/data/era5/t2m/c/{number:07d}" for number in range(REFS)]
     return [f"s3://bucket/data/era5/t2m_{number // REFS_PER_FILE:05d}.nc" for number in range(REFS)]
 
 
-def ranges(count: int) -> tuple[Any, Any]:
+def make_ranges(count: int) -> tuple[Any, Any]:
     """Return offsets and lengths of chunks."""
     offsets = np.arange(count, dtype=np.uint64) % np.uint64(REFS_PER_FILE) * np.uint64(40_000)
     return offsets, np.full(count, 40_000, np.uint64)
 
 
-def new_array(repository: Any, count: int) -> Any:
-    """Begin a session with an array of so many chunks."""
+def create_array(repository: Any, count: int) -> Any:
+    """Return a session with a new array of ``count`` chunks."""
     session = repository.writable_session("main")
     group = zarr.create_group(session.store)
     group.create_array("a", shape=(count,), chunks=(1,), dtype="i4", compressors=None)
@@ -51,9 +51,9 @@ def new_array(repository: Any, count: int) -> Any:
 def set_refs(library: Any, folder: Path, files: str = "few") -> dict[str, float]:
     """Set and commit a million references, then find the distinct locations."""
     storage = library.local_filesystem_storage(str(folder))
-    session = new_array(library.Repository.create(storage), REFS)
-    names = locations(files)
-    offsets, lengths = ranges(REFS)
+    session = create_array(library.Repository.create(storage), REFS)
+    names = make_locations(files)
+    offsets, lengths = make_ranges(REFS)
     clock = Clock()
     if hasattr(session.store, "set_virtual_refs_arr"):
         with clock.measure("set"):
@@ -85,12 +85,12 @@ def set_refs(library: Any, folder: Path, files: str = "few") -> dict[str, float]
 
 
 def set_refs_of_files(library: Any, folder: Path) -> dict[str, float]:
-    """Do the same where every chunk is a file of its own."""
+    """Do the same with one file per chunk."""
     return set_refs(library, folder, "many")
 
 
 def append_refs(library: Any, folder: Path) -> dict[str, float]:
-    """Append to an array that has few references, and to one that has a hundred times as many."""
+    """Append to an array with few references, and to one with a hundred times as many."""
     clock = Clock()
     for name, count in (("few", FEW), ("many", MANY)):
         found = _append(library, folder / name, count)
@@ -107,8 +107,8 @@ def _append(library: Any, folder: Path, count: int) -> dict[str, float]:
     splitting = library.ManifestSplittingConfig.from_dict(sizes)
     config = library.RepositoryConfig(manifest=library.ManifestConfig(splitting=splitting))
     storage = library.local_filesystem_storage(str(folder))
-    session = new_array(library.Repository.create(storage, config), count)
-    offsets, lengths = ranges(count)
+    session = create_array(library.Repository.create(storage, config), count)
+    offsets, lengths = make_ranges(count)
     files = np.array([f"s3://bucket/t2m_{number:05d}.nc" for number in range(count // 1000)])
     session.store.set_virtual_refs_arr(
         "a", (count,), np.repeat(files, 1000), offsets, lengths, validate_containers=False

@@ -1,7 +1,7 @@
-"""A small archive as weather services keep them: a NetCDF4 file for each day, with CF metadata.
+"""Writes a small weather archive: one NetCDF4 file per day, with CF metadata.
 
-``python archive.py FOLDER [DAYS] [FIRST]``. Temperature is packed into two bytes with a scale and
-an offset and has gaps, precipitation is plain; both are compressed.
+``python archive.py FOLDER [DAYS] [FIRST]``. Temperature is packed into int16 with scale and offset
+and has missing values, precipitation is float32; both are compressed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ LONGITUDES = np.arange(0, 360, 2.5, dtype=np.float32)
 
 
 def write_day(folder: Path, day: np.datetime64) -> Path:
-    """Write the file of one day; the same day always has the same values."""
+    """Write the file of one day; values depend only on the day."""
     number = int((day - np.datetime64("2024-01-01")).astype(int))
     rng = np.random.default_rng(number)
     season = np.cos(2 * np.pi * (number - 15) / 365.25)
     shape = (1, len(LATITUDES), len(LONGITUDES))
     latitude, longitude = np.deg2rad(LATITUDES)[:, None], np.deg2rad(LONGITUDES)
     temperature = 253.15 + 45 * np.cos(latitude) - 12 * season * np.sin(latitude)
-    stands, moves = np.sin(2 * longitude + 1), np.sin(5 * longitude - number / 3)
-    temperature = temperature + 4 * np.cos(latitude) * (stands + moves)
+    standing, moving = np.sin(2 * longitude + 1), np.sin(5 * longitude - number / 3)
+    temperature = temperature + 4 * np.cos(latitude) * (standing + moving)
     temperature = temperature[None] + rng.normal(0, 1, shape)
     rain = np.maximum(0, rng.gamma(0.4, 4, shape) - 2).astype(np.float32)
     packed = np.round((temperature - 273.15) / 0.01).astype(np.int16)
-    packed[:, :2, ::7] = -32768  # a satellite that does not see the pole everywhere
+    packed[:, :2, ::7] = -32768  # missing values near the pole
     path = folder / f"day-{day}.nc"
     with h5netcdf.File(path, "w") as file:
         file.attrs["Conventions"] = "CF-1.11"
@@ -65,7 +65,7 @@ def write_day(folder: Path, day: np.datetime64) -> Path:
 
 
 def write_archive(folder: Path, days: int = 366, first: str = "2024-01-01") -> list[Path]:
-    """Write the files of some days in a row."""
+    """Write the files of consecutive days."""
     folder.mkdir(parents=True, exist_ok=True)
     start = np.datetime64(first)
     return [write_day(folder, start + number) for number in range(days)]

@@ -1,7 +1,7 @@
 """``make demo``: a year of daily NetCDF files on Spark, from files to a query, a map and a report.
 
-Short enough to be the tutorial: every step is one call. What it makes is in ``demo/output``.
-``python demo.py DAYS`` takes fewer days, the last ones of the year.
+A tutorial: each step is one call. Output goes to ``demo/output``. ``python demo.py DAYS`` uses only
+the last days of the year.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ OUTPUT = Path(__file__).parent / "output"
 ARCHIVE = OUTPUT / "archive"
 PICTURE, REPORT = OUTPUT / "weather.png", OUTPUT / "report.md"
 console = Console(highlight=False, soft_wrap=True)
-told: list[str] = []
+report_rows: list[str] = []
 started = time.monotonic()
 
 
-def tell(step: str, result: object) -> None:
-    """Print what was done, and keep it for the report."""
+def report(step: str, result: object) -> None:
+    """Print the result of a step, and add it to the report."""
     console.print(
         f"[dim]{time.monotonic() - started:5.1f} s[/]  [bold]{step}[/]\n         {result}"
     )
-    told.append(f"| {time.monotonic() - started:.0f} s | {step} | {result} |")
+    report_rows.append(f"| {time.monotonic() - started:.0f} s | {step} | {result} |")
 
 
 def main(days: int = 365) -> None:
-    """Take an archive from files to answers."""
+    """Run all steps."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     last = date(2024, 12, 31)
     files = write_archive(ARCHIVE, days=days, first=str(last - timedelta(days)))
-    tell("An archive", f"{len(files)} NetCDF4 files, one for each day")
+    report("Archive", f"{len(files)} NetCDF4 files, one per day")
 
-    spark = icefloe.spark.spark_session()  # all cores of this machine; or a cluster
-    tell("Spark", f"{spark.version}, {spark.sparkContext.defaultParallelism} cores")
+    spark = icefloe.spark.spark_session()  # all local cores; or a cluster
+    report("Spark", f"{spark.version}, {spark.sparkContext.defaultParallelism} cores")
 
-    # Virtual chunks stay in the files; the container is the folder that they may be read from.
+    # Virtual chunks stay in the files; the container is the directory they are read from.
     repo = open_repository(OUTPUT / "weather", create=True, containers=[ARCHIVE])
-    tell("Virtualize", virtualize(spark, repo, f"{ARCHIVE}/*.nc", group="files"))
+    report("Virtualize", virtualize(spark, repo, f"{ARCHIVE}/*.nc", group="files"))
 
-    # The same files as chunks of our own, a month and the whole earth each.
+    # The same files copied into new chunks, each of one month and the whole globe.
     chunks = {"time": 31, "lat": -1, "lon": -1}
-    tell("Ingest", ingest(spark, repo, f"{ARCHIVE}/*.nc", group="maps", chunks=chunks))
+    report("Ingest", ingest(spark, repo, f"{ARCHIVE}/*.nc", group="maps", chunks=chunks))
     repo.create_tag("a-year", repo.lookup_branch("main"))
 
     # A day later. Only the new file is read, however often this runs.
     write_archive(ARCHIVE, days=1, first=str(last))
-    tell("Append a day", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
-    tell("Append it again", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
+    report("Append a day", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
+    report("Append it again", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
 
-    # For time series: all days of a few places in each chunk.
+    # Chunks for time series: all days of a few grid points.
     chunks = {"time": -1, "lat": 8, "lon": 8}
-    tell("Rechunk", rechunk(spark, repo, "maps", chunks, target="series"))
+    report("Rechunk", rechunk(spark, repo, "maps", chunks, target="series"))
 
-    # Rows for SQL, with CF times as timestamps, packed numbers as values, and gaps as null.
+    # Rows for SQL: CF times as timestamps, unpacked values, missing values as NULL.
     rows = icefloe.spark.read(spark, repo, group="maps", variables=["t2m"])
     rows.createOrReplaceTempView("weather")
     query = """
@@ -76,26 +76,28 @@ def main(days: int = 365) -> None:
     months: Any = spark.sql(query).toPandas()
     warmest = months.loc[months.celsius.idxmax()]
     found = f"{month_name[int(warmest.month)]} is warmest, {warmest.celsius} °C"
-    tell("Spark SQL", f"of {months.cells.sum():,.0f} cells north of 45°, {found}")
+    report("Spark SQL", f"of {months.cells.sum():,.0f} cells north of 45°, {found}")
 
-    # Back in time: every commit can be read, by its tag, its id or its date.
+    # Time travel: read any commit by tag, id or date.
     before = icefloe.spark.read(spark, repo, group="maps", variables=["time"], tag="a-year")
     now = rows.select("time").distinct().count()
-    tell("Time travel", f"{before.count()} days at the tag, {now} now")
+    report("Time travel", f"{before.count()} days at the tag, {now} now")
 
-    # A selection reads only the chunks that it needs: here one of 180.
+    # A selection reads only the chunks it needs: here one of 180.
     place = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
     series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=place)
     draw(repo, int(warmest.month), series.orderBy("time").toPandas())
-    tell("A picture", PICTURE.relative_to(OUTPUT.parent))
+    report("Plot", PICTURE.relative_to(OUTPUT.parent))
 
-    history = "\n".join(f"- `{one.id}` {one.message}" for one in repo.ancestry(branch="main"))
-    steps = "\n".join(told)
+    history = "\n".join(
+        f"- `{commit.id}` {commit.message}" for commit in repo.ancestry(branch="main")
+    )
+    steps = "\n".join(report_rows)
     REPORT.write_text(f"""# {now} days of weather
 
 ![A map and a time series](weather.png)
 
-| after | step | what happened |
+| time | step | result |
 |---|---|---|
 {steps}
 
@@ -109,12 +111,12 @@ def main(days: int = 365) -> None:
 
 {history}
 """)
-    tell("A report", REPORT.relative_to(OUTPUT.parent))
+    report("Report", REPORT.relative_to(OUTPUT.parent))
     spark.stop()
 
 
 def draw(repo: icefloe.Repository, month: int, series: Any) -> None:
-    """Draw a map of a month with xarray, and the time series that Spark found."""
+    """Plot a map of a month, read with xarray, and a time series, read with Spark."""
     store = repo.readonly_session("main").store
     maps = xr.open_zarr(store, group="maps", consolidated=False)
     mean = maps.t2m.sel(time=f"2024-{month:02}").mean("time") - 273.15

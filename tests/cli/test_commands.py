@@ -1,4 +1,4 @@
-"""The command ``icefloe``: what it prints, what it refuses, and how it ends."""
+"""The ``icefloe`` command: output, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ COMMAND = Path(sys.executable).with_name("icefloe")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
+class CommandResult:
+    """Output and exit code of a command."""
 
     stdout: str
     stderr: str
 
 
-def icefloe(*arguments: str | Path, code: int = 0) -> Ended:
-    """Run the command in this process, which spares a second of imports for each.
+def icefloe(*arguments: str | Path, code: int = 0) -> CommandResult:
+    """Run the command in this process, to save a second of imports.
 
     Its outputs are files and no pipes of Python's, because it replaces what is behind their
     numbers when it fails. What it does not catch is raised here, where a user sees a traceback.
@@ -59,14 +59,16 @@ def icefloe(*arguments: str | Path, code: int = 0) -> Ended:
             ended = end.code if isinstance(end.code, int) else int(end.code is not None)
         out.file.flush()
         errors.file.flush()
-        found = Ended(Path(out.name).read_text("utf-8"), Path(errors.name).read_text("utf-8"))
+        found = CommandResult(
+            Path(out.name).read_text("utf-8"), Path(errors.name).read_text("utf-8")
+        )
     assert ended == code, found.stderr
     assert "Traceback" not in found.stderr
     return found
 
 
 def test_a_process_of_its_own() -> None:
-    """What is installed as ``icefloe`` ends as it does here: outputs, messages and exit codes."""
+    """The installed ``icefloe`` script has the same output and exit codes."""
     for arguments, code in (
         (("tree", GOLDEN.repository), 0),
         (("history", GOLDEN.repository, "--ref", "nope"), 1),
@@ -86,14 +88,14 @@ def test_history() -> None:
 
 
 def test_history_as_json() -> None:
-    """``--json`` gives the same for programs, for any branch, tag or snapshot."""
+    """``--json`` prints the same as JSON, for any branch, tag or snapshot."""
     found = json.loads(icefloe("history", GOLDEN.repository, "--json", "--ref", "dev").stdout)
-    assert [one["id"] for one in found] == [
+    assert [entry["id"] for entry in found] == [
         info["id"] for info in GOLDEN.expected["ancestry"]["dev"]
     ]
     assert found[0]["branches"] == ["dev"]
     limited = icefloe("history", GOLDEN.repository, "--json", "-n", "1", "--ref", found[1]["id"])
-    assert [one["id"] for one in json.loads(limited.stdout)] == [found[1]["id"]]
+    assert [entry["id"] for entry in json.loads(limited.stdout)] == [found[1]["id"]]
 
 
 def test_tree() -> None:
@@ -102,7 +104,7 @@ def test_tree() -> None:
     assert "split_me  float64 (y: 40, x: 30, 4) in 60 chunks" in text
     found = json.loads(icefloe("tree", GOLDEN.repository, "--ref", "v1.0", "--json").stdout)
     tag = GOLDEN.expected["tags"]["v1.0"]
-    assert {one["path"] for one in found} == set(GOLDEN.expected["snapshots"][tag])
+    assert {node["path"] for node in found} == set(GOLDEN.expected["snapshots"][tag])
 
 
 def test_inspect() -> None:
@@ -137,7 +139,7 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
     ],
 )
 def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) -> None:
-    """A mistake gives a message with the next step, never a traceback."""
+    """Errors print a message with the next step, never a traceback."""
     assert words in " ".join(icefloe(*arguments, code=1).stderr.split())
 
 
@@ -158,7 +160,7 @@ def test_help_shows_examples() -> None:
 
 
 def _repository(root: Path, message: str, user_data: bytes) -> Path:
-    """Write a repository whose commit message and node metadata come from an enemy."""
+    """Write a repository with a hostile commit message and node metadata."""
     storage = LocalStorage(root)
     refs = create_refs(storage, spec_version=1)
     data = ArrayNodeData((DimensionShape.regular(4, 2),), None, ())
@@ -176,7 +178,7 @@ def _repository(root: Path, message: str, user_data: bytes) -> Path:
     [b"", b"{}", b'{"data_type": {}}', b"[" * 100_000, b'{"data_type": "\\ud800"}', b"\xff"],
 )
 def test_a_hostile_repository(tmp_path: Path, user_data: bytes) -> None:
-    """Nothing that a repository holds gives a traceback or steers the terminal."""
+    """Hostile data causes neither a traceback nor terminal escape sequences."""
     root = _repository(tmp_path, "\x1b]0;owned\x07 multi\nline", user_data)
     for command in ("history", "tree"):
         for options in ((), ("--json",)):
@@ -187,7 +189,7 @@ def test_a_hostile_repository(tmp_path: Path, user_data: bytes) -> None:
 
 
 def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
-    """A long message stays on one line where a program reads it."""
+    """Long messages stay on one line in a pipe."""
     shown = icefloe("history", _repository(tmp_path, "long " * 100 + "end", b"{}")).stdout
     lines = shown.splitlines()
     assert len(lines) == 3
@@ -196,7 +198,7 @@ def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
 
 
 def test_terminals_of_another_time() -> None:
-    """Letters that the terminal cannot show are spelled, not a crash."""
+    """Characters that the terminal cannot encode are escaped."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command: list[str | Path] = [COMMAND, "tree", GOLDEN.repository]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -204,7 +206,7 @@ def test_terminals_of_another_time() -> None:
 
 
 def test_a_full_disk() -> None:
-    """Output that cannot be written is an error with a message."""
+    """A failing write to stdout prints an error."""
     command = f"{COMMAND} tree {GOLDEN.repository} > /dev/full"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -219,7 +221,7 @@ def test_inspect_follows_the_link_that_it_is_given(tmp_path: Path) -> None:
 
 
 def test_inspect_does_not_read_what_it_refuses(tmp_path: Path) -> None:
-    """A huge file that is no metadata is refused without being read."""
+    """A huge file that is not metadata is refused without being read."""
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(1 << 40)
@@ -228,11 +230,11 @@ def test_inspect_does_not_read_what_it_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["v1-by-2.3.0", "v2-by-2.3.0"])
 def test_over_http(name: str) -> None:
-    """A repository on a web server, which lists nothing, shows its history and its tree."""
+    """History and tree work for a repository on a web server."""
     golden = Golden(name)
     with web_server(golden.repository) as url:
         history = json.loads(icefloe("history", url, "--json").stdout)
-        assert [one["id"] for one in history] == [
+        assert [entry["id"] for entry in history] == [
             info["id"] for info in golden.expected["ancestry"]["main"]
         ]
         assert "split_me" in icefloe("tree", url, "--ref", "v1.0").stdout

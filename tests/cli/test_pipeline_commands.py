@@ -59,8 +59,8 @@ def test_from_files_to_exports(
 
     chunks = ("--chunks", "time=4,lat=-1")
     icefloe("ingest", repository, files, "-g", "maps", *chunks, "-m", "maps", HERE)
-    told = icefloe("append", repository, f"{archive}/*.nc", "-g", "maps", HERE, "--json").stdout
-    assert json.loads(told)["files"] == 1
+    report = icefloe("append", repository, f"{archive}/*.nc", "-g", "maps", HERE, "--json").stdout
+    assert json.loads(report)["files"] == 1
     expected = values(repository, "t2m", archive)
     assert expected.shape == (8, 6, 8)
     np.testing.assert_array_equal(values(repository, "maps/t2m", archive), expected)
@@ -109,9 +109,9 @@ def test_sql(archive: Path, tmp_path: Path) -> None:
     shown = icefloe("sql", repository, "SELECT 'a\nb' AS text FROM data", "--limit", "2")
     assert shown.stdout == "text\na\\nb\na\\nb\n"
     assert "more with --limit" in shown.stderr
-    for wrong, told in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
-        refused = icefloe("sql", repository, wrong, code=1)
-        assert told in refused.stderr
+    for query, message in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
+        refused = icefloe("sql", repository, query, code=1)
+        assert message in refused.stderr
         assert refused.stderr.count("\n") == 1
     with open_repository(repository).transaction("main", message="other axes") as store:
         zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
@@ -147,9 +147,9 @@ def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Pat
     assert "--on-error skip" in failed.stderr
     assert len(json.loads(failed.stdout)["failures"]) == 31
     assert messages(tmp_path / "repository") == []
-    told = json.loads(icefloe(*arguments, "--on-error", "skip", "--json").stdout)
-    assert told["files"] == 4
-    assert len(told["left_out"]) == 31
+    report = json.loads(icefloe(*arguments, "--on-error", "skip", "--json").stdout)
+    assert report["files"] == 4
+    assert len(report["left_out"]) == 31
 
 
 def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) -> None:
@@ -182,21 +182,21 @@ def test_a_report_says_what_is_true_of_its_job(archive: Path, tmp_path: Path) ->
     """No files where none were read, and nothing of what was not done."""
     repository, files = tmp_path / "repository", f"{archive}/part-00[0-2].nc"
     named = ("--transaction-id", "once", HERE)
-    told = icefloe("ingest", repository, files, "--create", *named).stdout
+    report = icefloe("ingest", repository, files, "--create", *named).stdout
     assert re.fullmatch(
-        r"ingest: committed \w{20}: 3 files, \d+ chunks, [\d.]+ k?B in .* s\n", told
+        r"ingest: committed \w{20}: 3 files, \d+ chunks, [\d.]+ k?B in .* s\n", report
     )
-    told = icefloe("ingest", repository, files, *named).stdout
-    assert re.fullmatch(r"ingest: already committed as \w{20}\n", told)
-    told = icefloe("append", repository, f"{archive}/part-003.nc", HERE).stdout
-    assert ": 1 file, " in told
+    report = icefloe("ingest", repository, files, *named).stdout
+    assert re.fullmatch(r"ingest: already committed as \w{20}\n", report)
+    report = icefloe("append", repository, f"{archive}/part-003.nc", HERE).stdout
+    assert ": 1 file, " in report
     plan = icefloe("rechunk", repository, "t2m", "--chunks", "time=-1", "--dry-run", HERE).stdout
     assert "\n  1 task, at most " in plan
-    told = icefloe("rechunk", repository, "t2m", "--chunks", "time=-1", HERE).stdout
-    assert "file" not in told
-    told = icefloe("export", repository, tmp_path / "out", HERE).stdout
-    assert told.startswith("export: wrote snapshot ")
-    assert "file" not in told
+    report = icefloe("rechunk", repository, "t2m", "--chunks", "time=-1", HERE).stdout
+    assert "file" not in report
+    report = icefloe("export", repository, tmp_path / "out", HERE).stdout
+    assert report.startswith("export: wrote snapshot ")
+    assert "file" not in report
     plan = icefloe("append", repository, f"{archive}/*.nc", "--dry-run", HERE).stdout
     assert plan.endswith("  1. nothing: all files are in the repository\n")
 

@@ -1,4 +1,4 @@
-"""A folder for files, and for a repository that refers to them."""
+"""A directory for files and for a repository that refers to them."""
 
 from __future__ import annotations
 

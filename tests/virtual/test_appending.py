@@ -1,4 +1,4 @@
-"""Written once, appended to: never twice, never half, never over something else."""
+"""Writes and appends: idempotent, all or nothing, never overwriting other data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def days(place: Place, numbers: range) -> VirtualDataset:
-    """Parse files of two days each, made when they are first asked for."""
+    """Parse files of two days each, written on first use."""
     return combine([parse(day(place, number)) for number in numbers], "time")
 
 
@@ -58,7 +58,7 @@ def append_and_commit(repository: icefloe.Repository, dataset: VirtualDataset, *
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_append_twice(place: Place, spec_version: int) -> None:
-    """The second run adds nothing, and leaves nothing to commit."""
+    """The second run adds nothing and leaves nothing to commit."""
     repository = written(place, days(place, range(2)), spec_version)
     assert append_and_commit(repository, days(place, range(2, 4))) == 4
     before = repository.lookup_branch("main")
@@ -69,14 +69,14 @@ def test_append_twice(place: Place, spec_version: int) -> None:
 
 
 def test_append_what_starts_before_the_end(place: Place) -> None:
-    """Files that are there already are skipped, and the rest is appended."""
+    """Files that are stored already are skipped; the others are appended."""
     repository = written(place, days(place, range(3)))
     assert append_and_commit(repository, days(place, range(1, 5))) == 4
     same(opened(repository), from_file([day(place, number) for number in range(5)]))
 
 
 def test_append_a_file_of_many_things(place: Place) -> None:
-    """Groups, bounds, other references of time: each as in the files."""
+    """Groups, bounds and other time units are read back as in the files."""
     one = write_rich_netcdf4(place.folder / "1.nc")
     two = write_rich_netcdf4(place.folder / "2.nc", first_day=4, since="days since 2020-01-05")
     repository = written(place, parse(one))
@@ -92,7 +92,7 @@ def test_append_a_file_of_many_things(place: Place) -> None:
 
 
 def test_into_a_group(place: Place) -> None:
-    """Groups above are created; a group that has something is not written over."""
+    """Parent groups are created; a group that is not empty is not overwritten."""
     repository = place.repository()
     session = repository.writable_session("main")
     write(days(place, range(2)), session, group="/a/b")
@@ -108,7 +108,7 @@ def test_into_a_group(place: Place) -> None:
 
 
 def test_same_coordinates_with_other_references(place: Place) -> None:
-    """An error that names the file, unless the user says that it replaces what is there."""
+    """An error names the file, unless the user asks to replace the stored steps."""
     repository = written(place, days(place, range(3)))
     other = simple(place.folder / "other.nc", first=2, dtype="f4")
     shutil.copy(simple(place.folder / "tmp.nc", first=77), other)
@@ -132,7 +132,7 @@ def test_same_coordinates_with_other_references(place: Place) -> None:
 
 
 def test_a_file_that_changed_is_not_the_same_file(place: Place) -> None:
-    """Its references remember the time of its last change; so does reading."""
+    """References have the modification time as checksum, which appends and reads check."""
     repository = written(place, days(place, range(2)))
     path = day(place, 1)
     later = path.stat().st_mtime + 100
@@ -147,7 +147,7 @@ def test_a_file_that_changed_is_not_the_same_file(place: Place) -> None:
     opened(repository)
 
 
-def refused(repository: icefloe.Repository, dataset: VirtualDataset) -> str:
+def append_error(repository: icefloe.Repository, dataset: VirtualDataset) -> str:
     session = repository.writable_session("main")
     with pytest.raises(FilesDisagreeError) as caught:
         append(dataset, session, dim="time")
@@ -156,13 +156,13 @@ def refused(repository: icefloe.Repository, dataset: VirtualDataset) -> str:
 
 
 def test_what_does_not_fit_the_repository(place: Place) -> None:
-    """Checked as files are that are combined, all at once, before anything is written."""
+    """The dataset is checked like combined files, before anything is written."""
     repository = written(place, days(place, range(2)))
     folder = place.folder
 
     def other(**different: Any) -> str:
         path = simple(folder / "other.nc", **{"first": 4, **different})
-        return refused(repository, parse(path))
+        return append_error(repository, parse(path))
 
     assert "rain: has dtype float64, but float32 in the repository" in other(dtype="f8")
     assert "rain: has chunks of 1 x 4, but 2 x 4 in the repository" in other(chunks=(1, 4))
@@ -184,14 +184,14 @@ def test_what_does_not_fit_the_repository(place: Place) -> None:
 
 
 def test_where_a_chunk_is_not_full(place: Place) -> None:
-    """Nothing can be appended by reference behind half a chunk."""
+    """References cannot be appended within a chunk."""
     repository = written(place, parse(simple(place.folder / "a.nc", days=3)))
-    message = refused(repository, parse(simple(place.folder / "b.nc", first=3)))
+    message = append_error(repository, parse(simple(place.folder / "b.nc", first=3)))
     assert "b.nc: rain: would start at step 3 along time, within a chunk of 2 steps" in message
 
 
 def test_contiguous_months_are_cut_to_fit(place: Place) -> None:
-    """An array in one piece takes the chunks that the repository has."""
+    """A contiguous array is split into the stored chunk shape."""
     paths = [
         simple(place.folder / "a.nc", days=4, zlib=False),
         simple(place.folder / "b.nc", first=4, days=6, zlib=False),
@@ -203,7 +203,7 @@ def test_contiguous_months_are_cut_to_fit(place: Place) -> None:
 
 
 def test_without_a_coordinate(place: Place) -> None:
-    """References alone say what is there already."""
+    """Stored steps are found by their references alone."""
     plain = [parse(day(place, number)).without("time") for number in range(3)]
     repository = written(place, combine(plain[:2], "time"))
     assert append_and_commit(repository, plain[1]) == 0
@@ -215,7 +215,7 @@ def test_without_a_coordinate(place: Place) -> None:
 def test_locations_without_a_container(
     place: Place, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """They are refused before anything is written, unless the user says otherwise."""
+    """They are refused before anything is written, unless validation is off."""
     elsewhere = simple(tmp_path_factory.mktemp("elsewhere") / "a.nc")
     session = place.repository().writable_session("main")
     with pytest.raises(
@@ -229,7 +229,7 @@ def test_locations_without_a_container(
 
 
 def test_a_write_that_fails_leaves_no_trace(place: Place) -> None:
-    """What the session had before stays, and nothing of the dataset does."""
+    """The session keeps its earlier changes and nothing of the dataset."""
     dataset = days(place, range(2))
     session = place.repository().writable_session("main")
     zarr.create_group(session.store, path="mine", attributes={"a": 1})
@@ -244,7 +244,7 @@ def test_a_write_that_fails_leaves_no_trace(place: Place) -> None:
 
 
 def test_sessions_that_take_no_writes(place: Place) -> None:
-    """And things that are no sessions."""
+    """Also objects that are not sessions."""
     repository = written(place, days(place, range(1)))
     dataset = days(place, range(1, 2))
     with pytest.raises(ReadOnlyError, match="read-only"):
@@ -258,7 +258,7 @@ def test_sessions_that_take_no_writes(place: Place) -> None:
 
 
 def test_groups_with_times_of_their_own(place: Place) -> None:
-    """The same name in two groups is two dimensions, and each goes on from its own end."""
+    """The same name in two groups is two dimensions, each appended at its own end."""
     paths = []
     for number in range(2):
         path = simple(place.folder / f"{number}.nc", first=2 * number)
@@ -278,7 +278,7 @@ def test_groups_with_times_of_their_own(place: Place) -> None:
 
 
 def test_two_at_once(place: Place) -> None:
-    """Of two sessions that append the same, one commits; the other then finds it there."""
+    """Of two sessions that append the same file, one commits; the other then skips it."""
     repository = written(place, days(place, range(2)))
     sessions = [repository.writable_session("main") for _ in range(2)]
     for session in sessions:

@@ -1,4 +1,4 @@
-"""Repositories of files are the same to the real Icechunk; and those of VirtualiZarr are to us."""
+"""Icechunk reads our virtual repositories, and we read those of VirtualiZarr."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(python: Path | str, *arguments: str | Path) -> None:
 
 
 def test_the_wheel_reads_what_we_write(place: Place) -> None:
-    """Rich NetCDF4 files, combined and appended, through the wheel of this environment."""
+    """NetCDF4 files, combined and appended, are read by the installed Icechunk."""
     paths = [
         write_rich_netcdf4(place.folder / f"{number}.nc", first_day=4 * number)
         for number in range(3)
@@ -48,7 +48,7 @@ def test_the_wheel_reads_what_we_write(place: Place) -> None:
 
 
 def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
-    """What VirtualiZarr and Icechunk 2.x write we read and append to, and they read the result."""
+    """We read and append to what VirtualiZarr and Icechunk 2.x write; they read the result."""
     paths = [simple(place.folder / f"{number}.nc", first=2 * number) for number in range(3)]
     run(icechunk2, "write", place.folder, "theirs", *paths[:2])
     prefix = f"{place.folder.as_uri()}/"

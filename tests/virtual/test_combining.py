@@ -1,4 +1,4 @@
-"""Many files as one: joined along dimensions, or refused with all that disagrees."""
+"""Combined files: joined along dimensions, or refused with a list of all disagreements."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pair(folder: Path, **different: Any) -> list[Path]:
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_files_along_time(place: Place, spec_version: int) -> None:
-    """Groups, bounds, packed values: all as xarray's own concatenation."""
+    """Groups, bounds and packed values equal xarray's own concatenation."""
     paths = [
         write_rich_netcdf4(place.folder / f"{number}.nc", first_day=number * 4, days=days)
         for number, days in enumerate([4, 4, 3])
@@ -66,7 +66,7 @@ def test_files_along_time(place: Place, spec_version: int) -> None:
 
 
 def test_times_that_count_from_different_days(place: Place) -> None:
-    """Each file counts from its own first day; times and their bounds come out right."""
+    """Files with different time units: times and their bounds are converted."""
     paths = [
         write_rich_netcdf4(place.folder / "0.nc", days=4),
         write_rich_netcdf4(place.folder / "1.nc", days=4, since="days since 2020-01-05"),
@@ -83,7 +83,7 @@ def test_times_that_count_from_different_days(place: Place) -> None:
 
 
 def test_whole_numbers_of_time_stay_exact(tmp_path: Path) -> None:
-    """Whole days after whole hours need hours; the type of the first file is kept if it can be."""
+    """Units get finer if needed; the data type of the first file is kept if values fit."""
     one = simple(tmp_path / "a.nc", times=np.array([0, 1], "i4"))
     two = simple(tmp_path / "b.nc", times=np.array([54, 60], "i4"), units="hours since 2020-01-01")
     time = combine([parse(one), parse(two)], "time").arrays["time"]
@@ -94,7 +94,7 @@ def test_whole_numbers_of_time_stay_exact(tmp_path: Path) -> None:
 
 
 def test_attributes_that_may_differ(tmp_path: Path) -> None:
-    """They are dropped, taken from the first file, or refused, as the user says."""
+    """They are dropped, taken from the first file, or refused."""
     datasets = [parse(path) for path in pair(tmp_path, attributes={"comment": "new"})]
     assert combine(datasets, "time").attributes == {"title": "rain"}
     assert combine(datasets, "time", combine_attrs="override").attributes["history"] == "from 0"
@@ -103,7 +103,7 @@ def test_attributes_that_may_differ(tmp_path: Path) -> None:
 
 
 def test_months_in_one_piece_each(place: Place) -> None:
-    """Contiguous arrays of 31, 28 and 31 days are cut to what fits all of them."""
+    """Contiguous arrays of 30, 28 and 31 days are split to a common chunk length."""
     paths, first = [], 0
     for number, days in enumerate([30, 28, 31]):
         paths.append(simple(place.folder / f"{number}.nc", first=first, days=days, zlib=False))
@@ -127,7 +127,7 @@ def tiles(folder: Path) -> list[list[Path]]:
 
 
 def test_along_two_dimensions(place: Place) -> None:
-    """Nested lists say the order; or coordinates do, whatever order files come in."""
+    """The order is that of nested lists, or of coordinates."""
     paths = tiles(place.folder)
     nested = combine([[parse(path) for path in row] for row in paths], dims=("time", "x"))
     shuffled = [parse(path) for row in paths for path in row]
@@ -147,7 +147,7 @@ def test_along_two_dimensions(place: Place) -> None:
 
 
 def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
-    """Which is missing is said; so are two files in one place, and lists that are not nested."""
+    """Errors name the missing file, two files in one position, and lists that are not nested."""
     flat = [parse(path) for row in tiles(tmp_path) for path in row]
     with pytest.raises(InvalidInputError, match=r"5 files, .* a grid of 2 x 3 .* time 2, x 4.0"):
         combine([*flat[:4], flat[5]], ("time", "x"), order="coordinates")
@@ -160,14 +160,14 @@ def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
 
 
 def test_tiles_of_a_row_have_the_same_times(tmp_path: Path) -> None:
-    """What is static along one dimension is checked along that one."""
+    """Arrays without a dimension must be equal along it."""
     one = simple(tmp_path / "a.nc")
     two = simple(tmp_path / "b.nc", first=1, x=np.arange(4.0) + 4)
     with pytest.raises(FilesDisagreeError, match=r"b\.nc: time: has other values"):
         combine([[parse(one), parse(two)]], ("time", "x"))
 
 
-# -- refused: each disagreement by itself
+# -- refused: each kind of disagreement
 
 
 def only(error: FilesDisagreeError, variable: str, aspect: str) -> str:
@@ -179,23 +179,23 @@ def only(error: FilesDisagreeError, variable: str, aspect: str) -> str:
 
 
 def test_variables(tmp_path: Path) -> None:
-    """One that is missing, and one too many."""
+    """A missing and an extra variable."""
     error = disagreements([simple(tmp_path / "a.nc"), simple(tmp_path / "b.nc", name="snow")])
-    texts = [one.text for one in error.disagreements]
+    texts = [problem.text for problem in error.disagreements]
     assert texts[0].startswith("has no rain, unlike file://")
     assert "has snow, unlike file://" in texts[1]
     assert "drop_variables=['snow']" in texts[1]
 
 
 def test_dtype(tmp_path: Path) -> None:
-    """The kind of numbers."""
+    """Different data types."""
     error = disagreements(pair(tmp_path, dtype="f8"))
     assert "has dtype float64, but float32 in file://" in str(error)
-    assert {one.aspect for one in error.disagreements} == {"dtype"}
+    assert {problem.aspect for problem in error.disagreements} == {"dtype"}
 
 
 def test_codecs(tmp_path: Path) -> None:
-    """How chunks are compressed."""
+    """Different compression."""
     paths = pair(tmp_path)
     with h5py.File(paths[1], "r+") as file:
         values = file["rain"][...]
@@ -214,20 +214,20 @@ def test_codecs(tmp_path: Path) -> None:
 
 
 def test_chunk_shape(tmp_path: Path) -> None:
-    """The grid."""
+    """Different chunk grids."""
     text = only(disagreements(pair(tmp_path, chunks=(1, 4))), "rain", "chunks")
     assert text.startswith("has chunks of 1 x 4, but 2 x 4 in file://")
 
 
 def test_fill_value(tmp_path: Path) -> None:
-    """In Zarr's metadata, and as an attribute."""
+    """In Zarr metadata and as an attribute."""
     error = disagreements(pair(tmp_path, fill=-1.0))
-    assert {one.aspect for one in error.disagreements} == {"fill value", "attribute"}
+    assert {problem.aspect for problem in error.disagreements} == {"fill value", "attribute"}
     assert "has fill value -1.0, but 0.0 in" in str(error)
 
 
 def test_dimension_names(tmp_path: Path) -> None:
-    """Other dimensions, or the same in another order."""
+    """Different dimensions."""
     paths = pair(tmp_path)
     dataset = xr.load_dataset(paths[1], engine="h5netcdf").rename(x="lon")
     dataset.to_netcdf(paths[1], engine="h5netcdf")
@@ -236,17 +236,17 @@ def test_dimension_names(tmp_path: Path) -> None:
 
 
 def test_units_and_other_attributes_with_a_meaning(tmp_path: Path) -> None:
-    """Scales, units and calendars must be the same; titles need not."""
+    """Scales, units and calendars must be equal; titles may differ."""
     attributes = {"units": "m", "scale_factor": 0.1, "comment": "may differ"}
     error = disagreements(pair(tmp_path, attributes=attributes))
-    assert [one.text.split(" in file")[0] for one in error.disagreements] == [
+    assert [problem.text.split(" in file")[0] for problem in error.disagreements] == [
         "has attribute scale_factor = 0.1, but None",
         "has attribute units = 'm', but 'mm'",
     ]
 
 
 def test_lengths_and_values_of_other_coordinates(tmp_path: Path) -> None:
-    """Along the other dimensions all files are the same."""
+    """Coordinates of the other dimensions must be equal."""
     error = disagreements(pair(tmp_path, x=np.array([0.0, 1.0, 2.5, 3.0])))
     assert only(error, "x", "values").startswith(
         "differs in 1 of 4 values, first at [2]: 2.5, but 2.0"
@@ -261,7 +261,7 @@ def test_lengths_and_values_of_other_coordinates(tmp_path: Path) -> None:
 
 
 def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
-    """Which files, and from where to where."""
+    """Errors name the files and their ranges."""
     text = only(disagreements(pair(tmp_path, first=1)), "time", "overlap")
     assert text.startswith("goes from 1 to 2, and overlaps 0 to 1 of file://")
     later = [simple(tmp_path / "a.nc", first=8), simple(tmp_path / "b.nc", first=2)]
@@ -276,7 +276,7 @@ def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
 
 
 def test_a_file_that_ends_within_a_chunk(tmp_path: Path) -> None:
-    """Only the last one may."""
+    """Only the last file may end within a chunk."""
     paths = [simple(tmp_path / "b.nc", days=3), simple(tmp_path / "c.nc", first=3, days=3)]
     text = only(disagreements(paths), "rain", "chunks")
     assert (
@@ -294,14 +294,14 @@ def test_calendars(tmp_path: Path) -> None:
 
 
 def test_all_at_once(tmp_path: Path) -> None:
-    """Every file is looked at, and complaints that are alike are told once."""
+    """All files are checked, and equal problems are listed once."""
     paths = [simple(tmp_path / "a.nc")]
     paths += [
         simple(tmp_path / f"{number}.nc", first=2 + 2 * number, dtype="f8") for number in range(5)
     ]
     paths.append(simple(tmp_path / "z.nc", first=20, chunks=(1, 2), attributes={"units": "m"}))
     error = disagreements(paths)
-    assert len({one.file for one in error.disagreements}) == 6
+    assert len({problem.file for problem in error.disagreements}) == 6
     message = str(error)
     assert message.startswith("combining: 6 files disagree, and nothing was written:")
     assert message.count("float64") == 1
@@ -311,7 +311,7 @@ def test_all_at_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_combined(tmp_path: Path) -> None:
-    """Nothing, other things, dimensions that are not there."""
+    """An empty list, other objects, missing dimensions."""
     dataset = parse(simple(tmp_path / "a.nc"))
     with pytest.raises(InvalidInputError, match="nothing to combine"):
         combine([], "time")
@@ -325,7 +325,7 @@ def test_what_cannot_be_combined(tmp_path: Path) -> None:
 
 
 def test_loaded_in_one_file_only(tmp_path: Path) -> None:
-    """The remedy is named."""
+    """The error suggests loadable_variables."""
     paths = pair(tmp_path)
     with pytest.raises(FilesDisagreeError, match=r"rain: is loaded .*loadable_variab"):
         combine([parse(paths[0]), parse(paths[1], inline_below_bytes=500)], "time")
@@ -337,7 +337,7 @@ def test_loaded_in_one_file_only(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 3))
 def test_references_keep_their_order(lengths: list[int], chunk: int) -> None:
-    """Chunk `i` of the whole is the chunk of the file that has those steps."""
+    """Chunk `i` of the result is the chunk of the file with those steps."""
     from icefloe.model.manifest import ArrayManifest, ChunkPayloads  # noqa: PLC0415
     from icefloe.model.strings import Strings  # noqa: PLC0415
     from icefloe.virtual import SourceFile, VirtualDataset  # noqa: PLC0415
@@ -370,7 +370,7 @@ def test_references_keep_their_order(lengths: list[int], chunk: int) -> None:
         for number, chunks in enumerate(lengths)
         for offset in range(2 * chunks)
     ]
-    assert [(one.location, one.offset) for one in joined.refs.payloads] == expected  # type: ignore[union-attr]
+    assert [(ref.location, ref.offset) for ref in joined.refs.payloads] == expected  # type: ignore[union-attr]
     rows = joined.refs.coords.tolist()
     assert all(before < after for before, after in pairwise(rows))
 
@@ -396,7 +396,7 @@ def test_times_are_those_of_cftime(  # noqa: PLR0917 - drawn by name
     other_unit: str,
     value: int,
 ) -> None:
-    """In every calendar a time in other units is the same time."""
+    """Converted times agree with cftime in every calendar."""
     texts = [
         "{} since {:04d}-{:02d}-{:02d}".format(name, *date)
         for name, date in ((unit, one), (other_unit, other))
@@ -425,7 +425,7 @@ def test_times_are_those_of_cftime(  # noqa: PLR0917 - drawn by name
     )
 )
 def test_common_units_change_no_time(parts: list[tuple[list[int], int]]) -> None:
-    """Whatever references files count from, each time is the same after as before."""
+    """Conversion to common units preserves all times."""
     units = [
         parse_time_units({"units": f"hours since 2000-01-01 {hours % 24:02d}:{hours % 60:02d}"})
         for _, hours in parts
@@ -445,12 +445,12 @@ def test_common_units_change_no_time(parts: list[tuple[list[int], int]]) -> None
     ["m", "days since yesterday", "months since 2000-01-01", "days since 2000-13-01", "days", 3],
 )
 def test_units_that_are_not_of_time(units: Any) -> None:
-    """They are compared as they are written."""
+    """They are compared as text."""
     assert parse_time_units({"units": units}) is None
 
 
 def test_the_two_calendars_since_1582() -> None:
-    """They are the same calendar from then on, and not before."""
+    """The two calendars are equal since the reform, and not before."""
     standard = parse_time_units({"units": "days since 1600-01-01"})
     proleptic = parse_time_units(
         {"units": "days since 1600-01-02", "calendar": "proleptic_gregorian"}
@@ -464,7 +464,7 @@ def test_the_two_calendars_since_1582() -> None:
 
 
 def test_zones_and_ways_to_write_a_reference() -> None:
-    """The same moment in many spellings."""
+    """Different spellings of the same time."""
     texts = [
         "hours since 2000-01-01 00:00:00",
         "hours since 2000-1-1",
@@ -474,6 +474,8 @@ def test_zones_and_ways_to_write_a_reference() -> None:
         "hours since 1999-12-31 19:00:00 -5:00",
     ]
     found = {
-        one.epoch_ns for one in map(parse_time_units, ({"units": text} for text in texts)) if one
+        units.epoch_ns
+        for units in map(parse_time_units, ({"units": text} for text in texts))
+        if units
     }
     assert len(found) == 1

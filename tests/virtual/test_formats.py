@@ -1,4 +1,4 @@
-"""Every format: told apart by content, and read through references as it is read by itself."""
+"""File formats: detected by content, and read through references as by their own readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-# -- what a file is
+# -- detection
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def test_a_file_that_is_something_else(
     tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
-    """It is refused with what it is, by its content and not its name."""
+    """The error identifies the file by its content, not its name."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(FormatError, match=message) as caught:
         parse(tmp_path / name)
@@ -65,7 +65,7 @@ def test_a_file_that_is_something_else(
 
 
 def test_a_claimed_format_is_checked(tmp_path: Path) -> None:
-    """`format` is what the file must be; it also says that a name does not matter."""
+    """`format` must match the content, and overrides the file name."""
     path = simple(tmp_path / "a.nc")
     assert parse(path, format="netcdf4").arrays.keys() == parse(path, format="hdf5").arrays.keys()
     with pytest.raises(FormatError, match="is an HDF5 or NetCDF4 file, not a NetCDF3 file"):
@@ -81,7 +81,7 @@ def test_a_claimed_format_is_checked(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    """Neither a file nor a folder, or a folder of something else."""
+    """Missing files, and directories of other kinds."""
     with pytest.raises(
         ObjectNotFoundError, match=r"missing\.nc: there is no such file or directory"
     ):
@@ -125,7 +125,7 @@ def _netcdf3(path: Path, kind: Any, *, alone: bool = False) -> Path:
 @pytest.mark.parametrize("kind", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"])
 @pytest.mark.parametrize("alone", [False, True])
 def test_netcdf3(place: Place, kind: str, alone: bool) -> None:  # noqa: FBT001
-    """Records lie between each other with padding, or without where there is one variable."""
+    """Interleaved records are padded, except if there is one record variable."""
     path = _netcdf3(place.folder / "a.nc", kind, alone=alone)
     found = opened(written(place, parse(path)))
     same(found, xr.open_dataset(path, engine="netcdf4").load())
@@ -133,7 +133,7 @@ def test_netcdf3(place: Place, kind: str, alone: bool) -> None:  # noqa: FBT001
 
 
 def test_netcdf3_of_an_unknown_number_of_records(place: Place) -> None:
-    """A writer that streams does not say how many; the length of the file does."""
+    """For streamed files, the number of records follows from the file size."""
     path = _netcdf3(place.folder / "a.nc", "NETCDF3_CLASSIC")
     expected = xr.open_dataset(path, engine="netcdf4").load()
     data = bytearray(path.read_bytes())
@@ -143,7 +143,7 @@ def test_netcdf3_of_an_unknown_number_of_records(place: Place) -> None:
 
 
 def test_damaged_netcdf3(tmp_path: Path) -> None:
-    """Any cut and any byte gives a dataset or an error with the name of the file."""
+    """Truncated and corrupted files give a dataset or an error with the file name."""
     path = _netcdf3(tmp_path / "a.nc", "NETCDF3_CLASSIC")
     data = path.read_bytes()
     with pytest.raises(NodeNotFoundError, match="NetCDF3 files have no groups"):
@@ -182,7 +182,7 @@ def _example() -> xr.Dataset:
 
 @pytest.mark.parametrize("zarr_format, separator", [(2, "."), (2, "/"), (3, "/"), (3, ".")])
 def test_zarr(place: Place, zarr_format: Any, separator: str) -> None:
-    """Both versions, with either separator, in groups, with chunks that were never written."""
+    """Zarr v2 and v3, with either separator, groups and missing chunks."""
     path = place.folder / "a b.zarr"
     encoding: dict[str, Any] = {"a": {"chunks": (2, 5)}}
     key = {"name": "default", "separator": separator}
@@ -218,7 +218,7 @@ def test_zarr(place: Place, zarr_format: Any, separator: str) -> None:
 
 
 def test_zarr_shards_and_fortran_order(place: Place) -> None:
-    """A shard is one reference; the order of version 2 becomes a codec of version 3."""
+    """A shard is one reference; v2 Fortran order becomes a v3 codec."""
     path = place.folder / "a.zarr"
     group = zarr.create_group(path, zarr_format=3)
     sharded = group.create_array("sharded", shape=(8, 8), chunks=(2, 2), shards=(4, 8), dtype="i4")
@@ -241,14 +241,14 @@ def test_zarr_shards_and_fortran_order(place: Place) -> None:
 
 
 def test_a_zarr_array_without_a_group(tmp_path: Path) -> None:
-    """A dataset is a group; so is what can be parsed."""
+    """Only groups can be parsed."""
     zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")
     with pytest.raises(InvalidInputError, match=r"a\.zarr: its root is an array, not a group"):
         parse(tmp_path / "a.zarr")
 
 
 def test_damaged_zarr(tmp_path: Path) -> None:
-    """Metadata that are no JSON, or not Zarr's, name their key."""
+    """Errors about invalid metadata name the key."""
     path = tmp_path / "a.zarr"
     _example().to_zarr(path, zarr_format=2, consolidated=False)
     (path / "a" / ".zarray").write_text("{")
@@ -272,7 +272,7 @@ def _kerchunk(path: Path, inline_threshold: int = 300) -> dict[str, Any]:
 
 
 def test_kerchunk_json(place: Place) -> None:
-    """Kerchunk's own references, inline ones among them, read as the file."""
+    """Kerchunk references, including inline ones, read as the file."""
     path = simple(place.folder / "a.nc", days=4, fill=-5.0)
     refs = _kerchunk(path, inline_threshold=40)
     assert any(isinstance(value, str) for key, value in refs["refs"].items() if ".z" not in key)
@@ -285,11 +285,11 @@ def test_kerchunk_json(place: Place) -> None:
     rain = dataset.arrays["rain"]
     assert isinstance(rain, VirtualArray)
     changed = LastModified(math.ceil((place.folder / "a.json").stat().st_mtime))
-    assert {one.checksum for one in rain.refs.payloads} == {changed}  # type: ignore[union-attr]
+    assert {ref.checksum for ref in rain.refs.payloads} == {changed}  # type: ignore[union-attr]
 
 
 def test_kerchunk_templates_paths_and_inline_chunks(place: Place) -> None:
-    """Templates are filled in, paths resolved, base64 decoded, null chunks left out."""
+    """Templates are expanded, paths resolved, base64 decoded, null chunks skipped."""
     (place.folder / "raw.bin").write_bytes(np.arange(8, dtype="<i4").tobytes())
     zarray = {
         "zarr_format": 2,
@@ -347,7 +347,7 @@ def test_kerchunk_templates_paths_and_inline_chunks(place: Place) -> None:
 
 
 def test_references_do_not_reach_out_on_their_own(tmp_path: Path) -> None:
-    """A list of references from somebody else must not copy any file of this machine."""
+    """An untrusted reference file must not read arbitrary local files."""
     (tmp_path / "private").mkdir()
     data = simple(tmp_path / "private" / "a.nc")
     (tmp_path / "refs").mkdir()
@@ -367,7 +367,7 @@ def test_references_do_not_reach_out_on_their_own(tmp_path: Path) -> None:
 
 
 def test_kerchunk_parquet(place: Place) -> None:
-    """Folders of Parquet files, in more than one part, with inline and with missing chunks."""
+    """Directories of Parquet files, in several parts, with inline and missing chunks."""
     import fsspec  # noqa: PLC0415
     from fsspec.implementations.reference import LazyReferenceMapper  # noqa: PLC0415
 
@@ -404,7 +404,7 @@ def test_kerchunk_parquet(place: Place) -> None:
 
 
 def _tiff(path: Path, values: np.ndarray[Any, Any]) -> Path:
-    """Write an uncompressed little-endian TIFF in strips of two rows, by the specification."""
+    """Write an uncompressed little-endian TIFF in strips of two rows."""
     height, width = values.shape
     strips = [values[row : row + 2].tobytes() for row in range(0, height, 2)]
     tags = [
@@ -438,7 +438,7 @@ def _tiff(path: Path, values: np.ndarray[Any, Any]) -> Path:
 
 
 def test_tiff(place: Place) -> None:
-    """A TIFF image is read through virtual-tiff."""
+    """TIFF images are parsed by virtual-tiff."""
     pytest.importorskip("virtual_tiff", reason="GEOTIFF IS NOT TESTED: no virtual-tiff here")
     values = np.arange(48, dtype="u2").reshape(8, 6)
     path = _tiff(place.folder / "a.tif", values)
@@ -454,7 +454,7 @@ def test_tiff(place: Place) -> None:
 
 
 def test_any_parser_of_virtualizarr(place: Place) -> None:
-    """A parser that the user brings along gives the same dataset as ours."""
+    """A VirtualiZarr parser passed by the user gives the same dataset as ours."""
     from virtualizarr.parsers import HDFParser  # noqa: PLC0415
 
     path = write_rich_netcdf4(place.folder / "a.nc")

@@ -1,4 +1,4 @@
-"""NetCDF4 and HDF5: what is read through references is what the file has."""
+"""NetCDF4 and HDF5: references read the same values as the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_file_of_the_netcdf_library(place: Place, spec_version: int) -> None:
-    """CF packing, fill values, filters, bounds, scalars, characters and groups come out alike."""
+    """CF packing, fill values, filters, bounds, scalars, characters and groups are preserved."""
     path = write_rich_netcdf4(place.folder / "a.nc")
     repository = written(place, parse(path), spec_version)
     found = opened(repository)
@@ -45,7 +45,7 @@ def test_a_file_of_the_netcdf_library(place: Place, spec_version: int) -> None:
 
 
 def test_a_file_of_h5netcdf(place: Place) -> None:
-    """Times, labels and attributes as xarray writes them, and chunks that go over the edge."""
+    """Times, labels and attributes as xarray writes them, and partial edge chunks."""
     dataset = xr.Dataset(
         {
             "a": (("time", "site"), np.arange(35.0).reshape(7, 5), {"long_name": "some"}),
@@ -66,7 +66,7 @@ def test_a_file_of_h5netcdf(place: Place) -> None:
 
 
 def test_an_odd_file_of_h5py(place: Place) -> None:
-    """Missing chunks read as fill values; compact, big-endian, flags and complex are as written."""
+    """Missing chunks, compact storage, big-endian, boolean and complex values."""
     path = write_odd_hdf5(place.folder / "c.h5")
     dataset = parse(path)
     assert len(dataset.arrays["sparse"].refs) == 1  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def test_an_odd_file_of_h5py(place: Place) -> None:
 
 
 def test_the_same_as_virtualizarr(place: Place) -> None:
-    """Metadata and references are those of VirtualiZarr's own parser."""
+    """Metadata and references equal those of VirtualiZarr's parser."""
     from obspec_utils.registry import ObjectStoreRegistry  # noqa: PLC0415
     from obstore.store import LocalStore  # noqa: PLC0415
     from virtualizarr.parsers import HDFParser  # noqa: PLC0415
@@ -111,7 +111,7 @@ def test_the_same_as_virtualizarr(place: Place) -> None:
 
 
 def test_what_is_loaded(tmp_path: Path) -> None:
-    """Coordinates with their bounds and scalars, unless the user names others."""
+    """By default coordinates, their bounds and scalars are loaded."""
     path = write_rich_netcdf4(tmp_path / "a.nc")
 
     def loaded(**options: Any) -> set[str]:
@@ -126,7 +126,7 @@ def test_what_is_loaded(tmp_path: Path) -> None:
 
 
 def test_groups_and_dropped_variables(tmp_path: Path) -> None:
-    """A group may be the root, and any path be left out."""
+    """A group can be the root, and any path can be dropped."""
     path = write_rich_netcdf4(tmp_path / "a.nc")
     below = parse(path, group="/ocean/")
     assert list(below.arrays) == ["sst"]
@@ -139,7 +139,7 @@ def test_groups_and_dropped_variables(tmp_path: Path) -> None:
 
 
 def test_results_pickle_and_remember_the_file(tmp_path: Path) -> None:
-    """A dataset goes to another process whole; references know when the file was changed."""
+    """Datasets pickle; references have the modification time as checksum."""
     path = write_rich_netcdf4(tmp_path / "a.nc")
     dataset = parse(path)
     again = pickle.loads(pickle.dumps(dataset))  # noqa: S301
@@ -157,7 +157,7 @@ def test_results_pickle_and_remember_the_file(tmp_path: Path) -> None:
     assert {ref.checksum for ref in plain.refs.payloads} == {None}  # type: ignore[union-attr]
 
 
-def _unsupported(path: Path, make: Any) -> InvalidInputError:
+def _parse_error(path: Path, make: Any) -> InvalidInputError:
     with h5py.File(path, "w") as file:
         make(file)
         file["fine"] = [1, 2]
@@ -171,7 +171,7 @@ def _unsupported(path: Path, make: Any) -> InvalidInputError:
 
 
 def test_types_that_cannot_be_stored_name_their_variable(tmp_path: Path) -> None:
-    """Compound values, vectors of variable length, references: say which, and how to go on."""
+    """Compound, variable-length and empty variables: the error suggests drop_variables."""
 
     def compound(file: h5py.File) -> None:
         file["bad"] = np.zeros(2, [("a", "i4"), ("b", "f4")])
@@ -182,13 +182,13 @@ def test_types_that_cannot_be_stored_name_their_variable(tmp_path: Path) -> None
     def nothing(file: h5py.File) -> None:
         file["bad"] = h5py.Empty("f4")
 
-    assert "compound (a, b)" in str(_unsupported(tmp_path / "1.h5", compound))
-    assert "variable length" in str(_unsupported(tmp_path / "2.h5", vectors))
-    assert "no shape" in str(_unsupported(tmp_path / "3.h5", nothing))
+    assert "compound (a, b)" in str(_parse_error(tmp_path / "1.h5", compound))
+    assert "variable length" in str(_parse_error(tmp_path / "2.h5", vectors))
+    assert "no shape" in str(_parse_error(tmp_path / "3.h5", nothing))
 
 
 def test_values_in_other_places_are_refused(tmp_path: Path) -> None:
-    """Virtual datasets, external files and chunks that skip filters would be read as nonsense."""
+    """Virtual datasets, external files and chunks that skip filters are refused."""
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = np.arange(4)
 
@@ -204,22 +204,22 @@ def test_values_in_other_places_are_refused(tmp_path: Path) -> None:
         bad = file.create_dataset("bad", (4,), "i4", chunks=(4,), compression="gzip")
         bad.id.write_direct_chunk((0,), np.arange(4, dtype="i4").tobytes(), filter_mask=1)
 
-    assert "other files" in str(_unsupported(tmp_path / "1.h5", virtual))
-    assert "other files" in str(_unsupported(tmp_path / "2.h5", external))
-    assert "skip filters" in str(_unsupported(tmp_path / "3.h5", skipped))
+    assert "other files" in str(_parse_error(tmp_path / "1.h5", virtual))
+    assert "other files" in str(_parse_error(tmp_path / "2.h5", external))
+    assert "skip filters" in str(_parse_error(tmp_path / "3.h5", skipped))
 
 
 def test_a_filter_without_a_codec(tmp_path: Path) -> None:
-    """Scale-offset packing is none of Zarr's: the filter is named."""
+    """The error names the filter."""
 
     def packed(file: h5py.File) -> None:
         file.create_dataset("bad", data=np.arange(99), chunks=(50,), scaleoffset=8)
 
-    assert "HDF5 filter 6 (scaleoffset)" in str(_unsupported(tmp_path / "1.h5", packed))
+    assert "HDF5 filter 6 (scaleoffset)" in str(_parse_error(tmp_path / "1.h5", packed))
 
 
 def test_strings_of_variable_length_are_loaded_or_refused(place: Place) -> None:
-    """They lie in a heap, so nothing can refer to them, but they can be copied."""
+    """They are in a heap and cannot be referenced, but can be loaded."""
     path = place.folder / "a.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("site", 3)
@@ -233,7 +233,7 @@ def test_strings_of_variable_length_are_loaded_or_refused(place: Place) -> None:
 
 
 def test_two_dimensional_scales_and_unnamed_dimensions(tmp_path: Path) -> None:
-    """A coordinate of two dimensions has both; one without a name is named by its length."""
+    """Coordinates with two dimensions; unnamed dimensions are named by length."""
     path = tmp_path / "a.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("time", 3)
@@ -252,7 +252,7 @@ def test_two_dimensional_scales_and_unnamed_dimensions(tmp_path: Path) -> None:
 
 
 def test_links_into_other_files_are_left_out(tmp_path: Path) -> None:
-    """Their chunks would have offsets into a file that is not this one."""
+    """External links would have offsets in other files."""
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = np.arange(4)
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -265,7 +265,7 @@ def test_links_into_other_files_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_file_that_starts_after_something_else(place: Place) -> None:
-    """References count from the start of the file, not from that of HDF5 in it."""
+    """Offsets count from the start of the file, including the user block."""
     path = place.folder / "a.h5"
     with h5py.File(path, "w", userblock_size=1024) as file:
         file.create_dataset("a", data=np.arange(100.0), chunks=(30,))
@@ -277,7 +277,7 @@ def test_a_file_that_starts_after_something_else(place: Place) -> None:
 
 @pytest.mark.parametrize("kept", [0.3, 0.9])
 def test_a_file_that_is_cut_off(tmp_path: Path, kept: float) -> None:
-    """A copy that broke off is refused when it is parsed, by name."""
+    """A truncated file is refused with its name."""
     path = write_rich_netcdf4(tmp_path / "a.nc")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * kept)])
@@ -286,7 +286,7 @@ def test_a_file_that_is_cut_off(tmp_path: Path, kept: float) -> None:
 
 
 def test_a_damaged_file(tmp_path: Path) -> None:
-    """Whatever bytes are overwritten, the outcome is a dataset or an error that names the file."""
+    """Corrupted files give a dataset or an error with the file name."""
     path = write_rich_netcdf4(tmp_path / "a.nc")
     data = path.read_bytes()
     rng = np.random.default_rng(0)
@@ -303,7 +303,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
 def test_a_file_that_is_open(place: Place, engine: Any) -> None:
-    """Whoever looks at a file with xarray may parse it in the same process."""
+    """A file that xarray has open can be parsed in the same process."""
     path = write_rich_netcdf4(place.folder / "a.nc")
     with xr.open_dataset(path, engine=engine) as open_one:
         open_one["t2m"].load()

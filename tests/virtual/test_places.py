@@ -1,4 +1,4 @@
-"""Files in other places: an S3 server, a web server; and what is needed to read any of them."""
+"""Files on S3 and web servers, and the packages that parsing needs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def _checked(
+def _write_and_compare(
     dataset: VirtualDataset,
     container: VirtualChunkContainer,
     credential: icefloe.AnyCredential,
     path: Path,
 ) -> None:
-    """Write it to a repository, and compare what is read with the file."""
+    """Write a dataset to a repository, and compare the values with the file."""
     from support.netcdf_archives import from_file  # noqa: PLC0415
 
     config = icefloe.RepositoryConfig.default()
@@ -49,7 +49,7 @@ def _checked(
 
 
 def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
-    """Files, and Zarr stores, of a bucket; references remember entity tags."""
+    """Files and Zarr stores in a bucket; references have ETags."""
     prefix = uuid.uuid4().hex
     storage = s3_storage(
         bucket=s3_server.bucket,
@@ -79,14 +79,14 @@ def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
         )
     )
 
-    def parsed(name: str) -> VirtualDataset:
+    def parse_object(name: str) -> VirtualDataset:
         return parse(f"{url}/{name}", containers=[container], credentials={f"{url}/": credential})
 
-    dataset = parsed("deep/a%20b.nc")
+    dataset = parse_object("deep/a%20b.nc")
     array = dataset.arrays["t2m"]
     assert isinstance(array, VirtualArray)
     assert {type(ref.checksum) for ref in array.refs.payloads} == {ETag}  # type: ignore[union-attr]
-    _checked(dataset, container, credential, path)
+    _write_and_compare(dataset, container, credential, path)
 
     store = tmp_path / "a.zarr"
     from support.netcdf_archives import from_file  # noqa: PLC0415
@@ -95,23 +95,23 @@ def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
     for file in store.rglob("*"):
         if file.is_file():
             storage.put(f"a.zarr/{file.relative_to(store)}", file.read_bytes())
-    arrays = parsed("a.zarr").arrays
+    arrays = parse_object("a.zarr").arrays
     assert isinstance(arrays["time"], LoadedArray)
     assert arrays["rain"].shape == (4, 6, 8)
     with pytest.raises(
         ObjectNotFoundError, match=r"missing\.nc: there is no such file or directory"
     ):
-        parsed("missing.nc")
+        parse_object("missing.nc")
 
 
 def test_http(tmp_path: Path) -> None:
-    """Over the web, with ranges; a page that says "not found" is no file."""
+    """Files over HTTP with range requests; error pages are refused."""
     path = simple(tmp_path / "a.nc", days=4)
     (tmp_path / "page.nc").write_text("<html>Please log in</html>")
     with web_server(tmp_path) as url:
         dataset = parse(f"{url}/a.nc")
         container = VirtualChunkContainer(f"{url}/", http_store())
-        _checked(dataset, container, Credentials.HttpAccess(), path)
+        _write_and_compare(dataset, container, Credentials.HttpAccess(), path)
         with pytest.raises(FormatError, match="an HTML page"):
             parse(f"{url}/page.nc")
         with pytest.raises(ObjectNotFoundError, match="there is no such file"):
@@ -119,7 +119,7 @@ def test_http(tmp_path: Path) -> None:
 
 
 def test_large_remote_files_are_read_in_blocks(tmp_path: Path) -> None:
-    """Metadata of a file of many MiB are found without fetching all of it."""
+    """Parsing a large file does not fetch all of it."""
     import h5py  # noqa: PLC0415
 
     path = tmp_path / "a.h5"
@@ -136,7 +136,7 @@ def test_large_remote_files_are_read_in_blocks(tmp_path: Path) -> None:
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
-    """`import icefloe` and `icefloe.virtual` need no extra; `parse` says what it needs."""
+    """`icefloe.virtual` imports without extras; `parse` names the missing package."""
     code = """
     import sys
     for name in ("virtualizarr", "h5py", "pyarrow", "xarray", "virtual_tiff"):
