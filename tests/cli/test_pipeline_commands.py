@@ -230,7 +230,7 @@ def test_containers_are_made_of_prefixes_and_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     assert source_prefix("s3://bucket/a/b/*.nc") == "s3://bucket/"
     assert source_prefix(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
     for prefix in ("s3://bucket/", "gs://bucket/", "az://container/", "https://example.com/a/"):

@@ -51,14 +51,14 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int, int]]:
     read: Counter[tuple[str, int, int]] = Counter()
     fetch, fetch_many = LocalFiles.fetch, LocalFiles.fetch_many_async
 
-    def counted(self: LocalFiles, file: Any, start: int, length: int, checksum: Any) -> Any:
+    def count_get(self: LocalFiles, file: Any, start: int, length: int, checksum: Any) -> Any:
         read[file.location.path, start, length] += 1
         return fetch(self, file, start, length, checksum)
 
-    async def counted_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
+    async def count_get_many(self: LocalFiles, file: Any, ranges: Any, checksum: Any) -> Any:
         read.update((file.location.path, part.start, part.end - part.start) for part in ranges)
         return await fetch_many(self, file, ranges, checksum)
 
-    monkeypatch.setattr(LocalFiles, "fetch", counted)
-    monkeypatch.setattr(LocalFiles, "fetch_many_async", counted_many)
+    monkeypatch.setattr(LocalFiles, "fetch", count_get)
+    monkeypatch.setattr(LocalFiles, "fetch_many_async", count_get_many)
     return read

@@ -31,7 +31,7 @@ def repository(tmp_path: Path) -> icefloe.Repository:
     return create(tmp_path / "repository", tmp_path)
 
 
-def refused(call: Callable[[], Any]) -> str:
+def catch_refusal(call: Callable[[], Any]) -> str:
     """Return the message of a refused call, which must not contain the secret."""
     with pytest.raises(InvalidInputError) as raised:
         call()
@@ -45,15 +45,15 @@ def test_no_source_with_a_secret(url: str, repository: icefloe.Repository) -> No
     """References and the record of sources would expose it to all readers."""
     problem = "user or a password" if url in PASSWORDS else "signature or a token"
     for job in (virtualize, ingest):
-        assert problem in refused(lambda job=job: job(None, repository, url))  # type: ignore[misc]
-        assert problem in refused(lambda job=job: job(None, repository, [url], dry_run=True))  # type: ignore[misc]
-    assert problem in refused(lambda: icefloe.virtual.parse(url))
+        assert problem in catch_refusal(lambda job=job: job(None, repository, url))  # type: ignore[misc]
+        assert problem in catch_refusal(lambda job=job: job(None, repository, [url], dry_run=True))  # type: ignore[misc]
+    assert problem in catch_refusal(lambda: icefloe.virtual.parse(url))
     assert len(list(repository.ancestry(branch="main"))) == 1
 
 
 def test_no_appended_source_with_a_secret(tmp_path: Path, repository: icefloe.Repository) -> None:
     ingest(None, repository, write_files(tmp_path / "archive"))
-    refused(lambda: append(None, repository, SIGNATURES))
+    catch_refusal(lambda: append(None, repository, SIGNATURES))
     assert len(list(repository.ancestry(branch="main"))) == 2
 
 
@@ -61,9 +61,9 @@ def test_no_repository_is_opened_for_such_sources(tmp_path: Path) -> None:
     """Commands open first: neither is a repository made, nor a container saved or advised."""
     for url in (*PASSWORDS, *SIGNATURES):
         for named in ("sources", "referred"):
-            refused(lambda: open_repository(tmp_path / "new", create=True, **{named: [url]}))  # type: ignore[arg-type] # noqa: B023
+            catch_refusal(lambda: open_repository(tmp_path / "new", create=True, **{named: [url]}))  # type: ignore[arg-type] # noqa: B023
     for prefix in ("https://me:SECRET@host/", "s3://key:SECRET@bucket/"):
-        refused(lambda: open_repository(tmp_path / "new", create=True, containers=[prefix]))  # noqa: B023
+        catch_refusal(lambda: open_repository(tmp_path / "new", create=True, containers=[prefix]))  # noqa: B023
     with pytest.raises(InvalidInputError) as raised:
         open_repository(tmp_path / "new", create=True, containers=["https://host/?sig=SECRET"])
     assert "SECRET" not in str(raised.value)
@@ -88,7 +88,7 @@ def test_no_reference_of_others_with_a_secret(url: str, tmp_path: Path) -> None:
         "a/0": [url, 0, 4],
     }
     (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
-    refused(lambda: icefloe.virtual.parse(tmp_path / "refs.json"))
+    catch_refusal(lambda: icefloe.virtual.parse(tmp_path / "refs.json"))
 
 
 def test_no_target_with_a_secret(repository: icefloe.Repository) -> None:

@@ -32,7 +32,7 @@ def document(dtype: str, attributes: dict[str, Any], fill: Any = 0) -> ArrayDocu
     )
 
 
-def decoded(numbers: Any, attributes: dict[str, Any]) -> Any:
+def decode_with_xarray(numbers: Any, attributes: dict[str, Any]) -> Any:
     """Let xarray decode, in double precision."""
     exact = {
         name: np.float64(value) if name in {"scale_factor", "add_offset"} else value
@@ -63,7 +63,9 @@ def test_values_are_those_of_xarray(dtype: str, attributes: dict[str, Any]) -> N
     }
     array, decoder = unpack_array(document(dtype, stored), "f8")
     assert decoder is not None
-    np.testing.assert_allclose(decoder.decode(numbers), decoded(numbers, attributes), rtol=1e-15)
+    np.testing.assert_allclose(
+        decoder.decode(numbers), decode_with_xarray(numbers, attributes), rtol=1e-15
+    )
     assert array.dtype == np.float64
     assert array.document["attributes"] == {}
     assert np.isnan(array.parse_metadata().fill_value)

@@ -103,7 +103,7 @@ def write_sources(folder: Path, kind: str, count: int = 3) -> list[Path]:
     return [KINDS[kind](days(2 * number), folder / f"part-{number}") for number in range(count)]
 
 
-def opened(path: Path) -> Any:
+def open_file(path: Path) -> Any:
     """Open one source with xarray."""
     match path.suffix:
         case ".zarr":
@@ -114,8 +114,8 @@ def opened(path: Path) -> Any:
             return xarray.open_dataset(path.with_suffix(".nc")).load()
 
 
-def expected(paths: list[Path]) -> Any:
-    return xarray.concat([opened(path) for path in paths], "time", data_vars="minimal")
+def open_with_xarray(paths: list[Path]) -> Any:
+    return xarray.concat([open_file(path) for path in paths], "time", data_vars="minimal")
 
 
 NAMED: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_a_job_makes_of_sources_what_xarray_opens(
     report = append(spark, repository, NAMED[kind](paths, spark))
     assert isinstance(report, Report)
     assert report.files == 1
-    xarray.testing.assert_identical(dataset(repository), expected(paths))
+    xarray.testing.assert_identical(dataset(repository), open_with_xarray(paths))
     assert_icechunk_agrees(repository, folder)
 
 
@@ -167,4 +167,4 @@ def test_zarr_stores_in_a_bucket_are_found_by_patterns(s3_server: S3Server, fold
     pattern = f"s3://{s3_server.bucket}/{prefix}/files/part-*.zarr"
     for group, job in JOBS.items():
         job(None, repository, pattern, group=group)
-        xarray.testing.assert_identical(dataset(repository, group), expected(paths))
+        xarray.testing.assert_identical(dataset(repository, group), open_with_xarray(paths))

@@ -125,13 +125,13 @@ def test_halos_wider_than_blocks(
     width = sum(halo) + 1
     weights = np.arange(1.0, width + 1)
 
-    def weighted(line: Any) -> Any:
+    def weigh(line: Any) -> Any:
         return np.lib.stride_tricks.sliding_window_view(line, width) @ weights
 
     compute(
         None,
         repository,
-        weighted,
+        weigh,
         "line",
         "x",
         halo={"x": halo},
@@ -139,23 +139,25 @@ def test_halos_wider_than_blocks(
         task_bytes=(width + 3) * 8,
     )
     mode: Any = {"nearest": "edge"}.get(boundary, boundary)
-    np.testing.assert_array_equal(array(repository, "x")[:], weighted(np.pad(values, halo, mode)))
+    np.testing.assert_array_equal(array(repository, "x")[:], weigh(np.pad(values, halo, mode)))
 
 
 def test_halos_around_inputs_of_different_dimensions(repository: icefloe.Repository) -> None:
     values = np.nan_to_num(write_weather(repository))
     mask = array(repository, "mask")[:]
 
-    def summed(air: Any, mask: Any) -> Any:
+    def sum_all(air: Any, mask: Any) -> Any:
         product = np.nan_to_num(air) * mask
         windows = np.lib.stride_tricks.sliding_window_view(product, (4, 2), (1, 2))
         return windows.sum((-1, -2))
 
     halo = {"lat": (2, 1), "lon": (0, 1)}
     inputs = ["air", "mask"]
-    compute(None, repository, summed, inputs, "x", halo=halo, boundary="reflect", task_bytes=9_000)
+    compute(None, repository, sum_all, inputs, "x", halo=halo, boundary="reflect", task_bytes=9_000)
     around = ((2, 1), (0, 1))
-    expected = summed(np.pad(values, ((0, 0), *around), "reflect"), np.pad(mask, around, "reflect"))
+    expected = sum_all(
+        np.pad(values, ((0, 0), *around), "reflect"), np.pad(mask, around, "reflect")
+    )
     np.testing.assert_array_equal(array(repository, "x")[:], expected)
 
 

@@ -112,7 +112,7 @@ def rename(session: icefloe.Session, name: str = "air") -> None:
     session.move(f"/{name}", "/renamed")
 
 
-def committed(repository: icefloe.Repository, change: Change) -> str:
+def commit_concurrently(repository: icefloe.Repository, change: Change) -> str:
     """Make a concurrent commit."""
     is_move = getattr(change, "func", change) is rename
     begin = repository.rearrange_session if is_move else repository.writable_session
@@ -135,7 +135,7 @@ def test_in_place_a_change_of_theirs_fails_the_job(repository: icefloe.Repositor
     """Including a deletion: an array deleted by another writer does not reappear."""
     for change in [*OF_NODES, *OF_CHUNKS]:
         before = repository.lookup_branch("main")
-        meanwhile = Meanwhile(partial(committed, repository, change))
+        meanwhile = Meanwhile(partial(commit_concurrently, repository, change))
         with pytest.raises(RebaseFailedError, match=r"/air; check them, and run the job again"):
             run(IN_PLACE, repository, progress=meanwhile)
         assert repository.lookup_branch("main") == meanwhile.answer, change
@@ -144,7 +144,7 @@ def test_in_place_a_change_of_theirs_fails_the_job(repository: icefloe.Repositor
 
 def test_in_place_a_change_elsewhere_is_no_reason_to_fail(repository: icefloe.Repository) -> None:
     change: Change = partial(delete, name="mask")
-    run(IN_PLACE, repository, progress=Meanwhile(partial(committed, repository, change)))
+    run(IN_PLACE, repository, progress=Meanwhile(partial(commit_concurrently, repository, change)))
     names = zarr.open_group(repository.readonly_session("main").store, mode="r")
     assert "mask" not in names
     assert array(repository, "air").chunks == (20, 4, 6)
@@ -161,7 +161,7 @@ def test_new_arrays_are_those_of_the_snapshot_that_the_job_began_with(
     alone = chunk_bytes(repository, made)
     repository.reset_branch("main", before)
     for change in [*OF_NODES[:-1], *OF_CHUNKS]:
-        meanwhile = Meanwhile(partial(committed, repository, change))
+        meanwhile = Meanwhile(partial(commit_concurrently, repository, change))
         report = run(job, repository, progress=meanwhile)
         assert [info.id for info in repository.ancestry(branch="main")][:2] == [
             report.snapshot_id,
@@ -183,7 +183,7 @@ def test_what_they_made_at_the_same_path_stays(repository: icefloe.Repository, n
     def make(session: icefloe.Session) -> None:
         zarr.open_group(session.store).create_array("x", shape=(3,), dtype="i4")[:] = 9
 
-    meanwhile = Meanwhile(partial(committed, repository, make))
+    meanwhile = Meanwhile(partial(commit_concurrently, repository, make))
     with pytest.raises(RebaseFailedError, match="/x"):
         run(NEW[name][0], repository, progress=meanwhile)
     assert repository.lookup_branch("main") == meanwhile.answer
@@ -195,7 +195,7 @@ def test_chunks_that_move_give_way_to_theirs(repository: icefloe.Repository, nam
     before = repository.lookup_branch("main")
     for change in OF_CHUNKS:
         theirs: Change = partial(change, name=path)
-        meanwhile = Meanwhile(partial(committed, repository, theirs))
+        meanwhile = Meanwhile(partial(commit_concurrently, repository, theirs))
         report = run(job, repository, progress=meanwhile)
         after = chunk_bytes(repository, path)
         repository.reset_branch("main", meanwhile.answer)
@@ -212,7 +212,7 @@ def test_chunks_that_move_never_come_back_with_their_array(
     before = repository.lookup_branch("main")
     for change in OF_NODES[:-1]:
         theirs: Change = partial(change, name=path)
-        meanwhile = Meanwhile(partial(committed, repository, theirs))
+        meanwhile = Meanwhile(partial(commit_concurrently, repository, theirs))
         with pytest.raises(RebaseFailedError, match=f"/{path}; check them"):
             run(job, repository, progress=meanwhile)
         assert repository.lookup_branch("main") == meanwhile.answer

@@ -86,7 +86,7 @@ def test_applications_that_fell_out_of_the_record_are_found_in_the_history(
     tip = repository.lookup_snapshot(repository.lookup_branch("main"))
     assert len(tip.metadata["icefloe"]["applications"]) == 3
     assert commit(repository, JobId("mine"), 1) == Committed(first.snapshot_id, is_new=False)
-    assert find_committed(repository, "main", JobId("nobody")) is None
+    assert find_committed(repository, "main", JobId("unknown")) is None
 
 
 @pytest.mark.parametrize(

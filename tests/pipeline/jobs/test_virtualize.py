@@ -240,12 +240,12 @@ def test_what_was_staged_is_gone_after_the_commit(
         parse_options={"loadable_variables": ["time"]},
     )
     stored = {info.key for info in repository.storage.list("chunks/")}
-    used = {f"chunks/{name}" for name in _used_chunks(repository)}
+    used = {f"chunks/{name}" for name in _find_used_chunks(repository)}
     assert stored == used
     assert len(paths) == len(record(repository)["sources"]["names"])
 
 
-def _used_chunks(repository: icefloe.Repository) -> set[str]:
+def _find_used_chunks(repository: icefloe.Repository) -> set[str]:
     session = repository.readonly_session("main")
     found = set()
     for path in arrays(repository):
