@@ -11,7 +11,7 @@ from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.combining import combine
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.parsing import parse
-from icefloe.virtual.source_file import SourceFile
+from icefloe.virtual.sources import SourceFile
 from icefloe.virtual.writer import append, write
 
 __all__ = [

@@ -115,16 +115,11 @@ def compare(
     extra = [path for path in other.arrays if path not in first.arrays]
     where = "the repository" if stored else first.shown
     if missing:
-        yield Disagreement(
-            other.shown, "", "variables", f"has no {', '.join(missing)}, unlike {where}"
-        )
+        text = f"has no {', '.join(missing)}, unlike {where}"
+        yield Disagreement(other.shown, "", "variables", text)
     if extra:
-        yield Disagreement(
-            other.shown,
-            "",
-            "variables",
-            f"has {', '.join(extra)}, unlike {where}; parse with drop_variables={extra}",
-        )
+        text = f"has {', '.join(extra)}, unlike {where}; parse with drop_variables={extra}"
+        yield Disagreement(other.shown, "", "variables", text)
     for path, mine in first.arrays.items():
         theirs = other.arrays.get(path)
         if theirs is not None:

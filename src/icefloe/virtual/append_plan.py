@@ -101,17 +101,12 @@ def find_append_problems(
         if not problems:
             placements, problems = plan_placements(session, base, stored, loaded, dim)
         if not problems:
-            problems = [
-                Disagreement(
-                    dataset.shown,
-                    path,
-                    "overlap",
-                    f"has {placement.present} of its {placement.length} steps in the repository "
-                    f"already, from step {placement.start} on",
-                )
-                for path, placement in placements.items()
-                if placement.present
-            ][:1]
+            for path, place in placements.items():
+                if place.present:
+                    steps_present = f"has {place.present} of its {place.length} steps"
+                    text = f"{steps_present} in the repository already, from step {place.start} on"
+                    problems = [Disagreement(dataset.shown, path, "overlap", text)]
+                    break
         yield from problems
 
 
@@ -180,15 +175,11 @@ def plan_placements(
         by_owner[owner] = placements[path] = placement
         chunk = array.chunk_shape
         if isinstance(array, VirtualArray) and chunk is not None and placement.start % chunk[axis]:
-            problems.append(
-                Disagreement(
-                    dataset.shown,
-                    path,
-                    "chunks",
-                    f"would start at step {placement.start} along {dim}, within a chunk of "
-                    f"{chunk[axis]} steps: references can only be appended at a chunk boundary",
-                )
+            text = (
+                f"would start at step {placement.start} along {dim}, within a chunk of "
+                f"{chunk[axis]} steps: references can only be appended at a chunk boundary"
             )
+            problems.append(Disagreement(dataset.shown, path, "chunks", text))
     return placements, problems
 
 
@@ -220,14 +211,12 @@ def find_changed_steps(
                 array.values[steps(axis, 0, placement.present)],
             ):
                 continue
-        yield Disagreement(
-            dataset.shown,
-            path,
-            "references",
+        text = (
             f"the repository has steps {placement.start} to {last} along {placement.dim} already, "
             "from another file or another version of it; pass if_present='replace' to take the "
-            "new ones",
+            "new ones"
         )
+        yield Disagreement(dataset.shown, path, "references", text)
 
 
 def fetch_refs_at(

@@ -291,13 +291,8 @@ def _find_attribute_conflicts(datasets: list[VirtualDataset]) -> Iterator[Disagr
         for path, mine, theirs in pairs:
             for name in sorted({*mine, *theirs}):
                 if not are_same(mine.get(name, _MISSING), theirs.get(name, _MISSING)):
-                    yield Disagreement(
-                        other.shown,
-                        path,
-                        "attribute",
-                        f"has attribute {name} = {theirs.get(name)!r}, but {mine.get(name)!r} "
-                        f"in {first.shown}",
-                    )
+                    text = f"has attribute {name} = {theirs.get(name)!r}, but {mine.get(name)!r}"
+                    yield Disagreement(other.shown, path, "attribute", f"{text} in {first.shown}")
 
 
 def _have_equal_metadata(

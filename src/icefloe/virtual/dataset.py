@@ -15,7 +15,7 @@ from icefloe.virtual.arrays import VirtualArray
 if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.virtual.arrays import AnyArray
-    from icefloe.virtual.source_file import SourceFile
+    from icefloe.virtual.sources import SourceFile
 
 
 @dataclass(frozen=True, slots=True)

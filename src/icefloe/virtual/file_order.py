@@ -42,21 +42,14 @@ def check_units(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement
     for part in parts[1:]:
         attributes = part.arrays[path].attributes
         if _calendar(attributes) != _calendar(first):
-            yield Disagreement(
-                part.shown,
-                path,
-                "attribute",
-                f"has calendar {_calendar(attributes)!r}, but {_calendar(first)!r} in "
-                f"{parts[0].shown}",
-            )
+            calendar = f"has calendar {_calendar(attributes)!r}, but {_calendar(first)!r}"
+            text = f"{calendar} in {parts[0].shown}"
         elif attributes.get("units") != first.get("units"):
-            yield Disagreement(
-                part.shown,
-                path,
-                "attribute",
-                f"has units {attributes.get('units')!r}, which cannot be converted to "
-                f"{first.get('units')!r} of {parts[0].shown}",
-            )
+            units = f"has units {attributes.get('units')!r}, which cannot be converted to"
+            text = f"{units} {first.get('units')!r} of {parts[0].shown}"
+        else:
+            continue
+        yield Disagreement(part.shown, path, "attribute", text)
 
 
 def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]) -> Any:
@@ -92,15 +85,9 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
     duplicates: list[Disagreement] = []
     for number, position in enumerate(map(tuple, positions.tolist())):
         if grid[position] >= 0:
-            duplicates.append(
-                Disagreement(
-                    datasets[number].shown,
-                    "",
-                    "overlap",
-                    f"starts at the same position along {', '.join(dims)} as "
-                    f"{datasets[int(grid[position])].shown}",
-                )
-            )
+            other = datasets[int(grid[position])].shown
+            text = f"starts at the same position along {', '.join(dims)} as {other}"
+            duplicates.append(Disagreement(datasets[number].shown, "", "overlap", text))
         grid[position] = number
     raise_disagreements(duplicates, "combining")
     gaps = np.argwhere(grid < 0)
@@ -143,9 +130,8 @@ def _check_static(parts: list[VirtualDataset], path: str) -> Iterator[Disagreeme
         return
     for part, theirs in zip(parts[1:], values[1:], strict=True):
         if not are_equal(values[0], theirs):
-            yield Disagreement(
-                part.shown, path, "values", f"has other values than in {parts[0].shown}"
-            )
+            text = f"has other values than in {parts[0].shown}"
+            yield Disagreement(part.shown, path, "values", text)
 
 
 def _check_chunks(parts: list[VirtualDataset], path: str, dim: str) -> Iterator[Disagreement]:
@@ -155,17 +141,15 @@ def _check_chunks(parts: list[VirtualDataset], path: str, dim: str) -> Iterator[
     for part, array in zip(parts[:-1], aligned[:-1], strict=True):
         chunk = array.chunk_shape
         if chunk is None:
-            yield Disagreement(
-                part.shown, path, "chunks", f"has chunks of several lengths along {dim}"
-            )
+            text = f"has chunks of several lengths along {dim}"
         elif array.shape[axis] % chunk[axis]:
-            yield Disagreement(
-                part.shown,
-                path,
-                "chunks",
+            text = (
                 f"has {array.shape[axis]} steps along {dim}, not a multiple of its chunk length "
-                f"{chunk[axis]}: only the last file may end within a chunk",
+                f"{chunk[axis]}: only the last file may end within a chunk"
             )
+        else:
+            continue
+        yield Disagreement(part.shown, path, "chunks", text)
 
 
 def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
@@ -179,28 +163,20 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
     sign = _direction(values)
     for part, coordinate in zip(parts, values, strict=True):
         if len(coordinate) > 1 and not (np.diff(coordinate) * sign > 0).all():
-            yield Disagreement(
-                part.shown, path, "order", "is not sorted, or has duplicates, within the file"
-            )
+            text = "is not sorted, or has duplicates, within the file"
+            yield Disagreement(part.shown, path, "order", text)
     for number in range(1, len(parts)):
         before, here = values[number - 1], values[number]
         if not len(before) or not len(here) or (here[0] - before[-1]) * sign > 0:
             continue
         low, high = max(here.min(), before.min()), min(here.max(), before.max())
-        steps = f"{here[0].item()} to {here[-1].item()}"
+        text = f"goes from {here[0].item()} to {here[-1].item()},"
         other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].shown}"
         if low <= high:
-            yield Disagreement(
-                parts[number].shown, path, "overlap", f"goes from {steps}, and overlaps {other}"
-            )
+            yield Disagreement(parts[number].shown, path, "overlap", f"{text} and overlaps {other}")
         else:
-            yield Disagreement(
-                parts[number].shown,
-                path,
-                "order",
-                f"goes from {steps}, before {other}: sort the files, or combine with "
-                "order='coordinates'",
-            )
+            text += f" before {other}: sort the files, or combine with order='coordinates'"
+            yield Disagreement(parts[number].shown, path, "order", text)
 
 
 def _check_labels(
@@ -210,9 +186,8 @@ def _check_labels(
     for part, labels in zip(parts, values, strict=True):
         for label in labels.tolist():
             if label in seen:
-                yield Disagreement(
-                    part.shown, path, "overlap", f"has {label!r}, which {seen[label]} has too"
-                )
+                text = f"has {label!r}, which {seen[label]} has too"
+                yield Disagreement(part.shown, path, "overlap", text)
             seen[label] = part.shown
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.model.chunk_payload import Checksum
-    from icefloe.virtual.source_file import SourceFile
+    from icefloe.virtual.sources import SourceFile
 
 
 class FileRefBuilder:

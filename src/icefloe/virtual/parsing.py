@@ -20,8 +20,7 @@ from icefloe.virtual.parsers.sniffing import (
     sniff,
 )
 from icefloe.virtual.request import ParseRequest
-from icefloe.virtual.source_file import SourceFile
-from icefloe.virtual.sources import OpenSource, Sources, not_found_error
+from icefloe.virtual.sources import OpenSource, SourceFile, Sources, not_found_error
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from icefloe.storage.credentials import AnyCredential
     from icefloe.storage.interface import ObjectInfo
     from icefloe.virtual.dataset import VirtualDataset
-    from icefloe.virtual.source_file import ChecksumChoice
+    from icefloe.virtual.sources import ChecksumChoice
 
 
 def parse(

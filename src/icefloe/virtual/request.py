@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.chunk_payload import Checksum
     from icefloe.virtual.arrays import AnyArray
-    from icefloe.virtual.source_file import SourceFile
+    from icefloe.virtual.sources import SourceFile
 
 
 @dataclass(frozen=True, slots=True)

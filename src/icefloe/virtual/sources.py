@@ -9,11 +9,13 @@ container the user passed.
 from __future__ import annotations
 
 import io
+import math
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from icefloe.containers.authorization import resolve_access
@@ -22,11 +24,11 @@ from icefloe.containers.locations import parse_location
 from icefloe.containers.stores import open_store
 from icefloe.errors import ErrorKind, InvalidInputError, ObjectNotFoundError, StorageError
 from icefloe.model.byte_range import Bounded
+from icefloe.model.chunk_payload import MAX_U32, Checksum, ETag, LastModified
 from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import storage_from_url
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.urls import redact_url, require_shareable
-from icefloe.virtual.source_file import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -45,6 +47,39 @@ MAX_CACHED_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
 
 SINGLE_REQUEST_BYTES = 4 << 20
 """Smaller files are fetched in one request: their metadata would need most blocks anyway."""
+
+
+ChecksumChoice: TypeAlias = Literal["auto", "etag", "last-modified"] | None
+"""Checksum stored with each reference, so that a modified file is detected on read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A parsed file, with its size and version at parse time."""
+
+    url: str
+    size_bytes: int | None = None
+    etag: str | None = None
+    last_modified: datetime | None = None
+
+    def checksum(self, choice: ChecksumChoice = "auto") -> Checksum | None:
+        """Return the checksum for references to this file.
+
+        ``auto`` is the ETag for objects and the modification time for local files, whose ETags
+        differ between readers.
+        """
+        is_local = self.url.startswith("file:")
+        is_strong = self.etag is not None and not self.etag.startswith("W/")
+        if self.etag is not None and (
+            choice == "etag" or (choice == "auto" and is_strong and not is_local)
+        ):
+            return ETag(self.etag)
+        if choice is None or self.last_modified is None:
+            return None
+        # Rounded up: Icechunk compares with the file's full-precision modification time.
+        seconds = math.ceil(self.last_modified.timestamp())
+        # obstore reports 1970 for web servers that send no Last-Modified header.
+        return LastModified(seconds) if 0 < seconds <= MAX_U32 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +123,16 @@ class OpenSource:
     def fetch(self, start: int, length: int) -> bytes:
         """Fetch a byte range, shorter at the end of the file."""
         if self.path is not None:
-            try:
-                with Path(self.path).open("rb") as file:
-                    file.seek(start)
-                    return file.read(length)
-            except OSError as error:
-                raise _unreadable_error(self.url, error) from error
+            with _open_local_file(self.url, self.path) as file:
+                file.seek(start)
+                return file.read(length)
         return bytes(self.storage.get_bytes(self.key, start, length))
 
     def fetch_all(self) -> bytes:
         """Fetch the whole file."""
         if self.path is not None:
-            try:
-                return Path(self.path).read_bytes()
-            except OSError as error:
-                raise _unreadable_error(self.url, error) from error
+            with _open_local_file(self.url, self.path) as file:
+                return file.read()
         return bytes(self.storage.get(self.key).data)
 
     def list_tree(self) -> Iterator[tuple[str, ObjectInfo]]:
@@ -297,16 +327,11 @@ class _BlockReader(io.RawIOBase):
 def fetch_ranges(source: OpenSource, starts: list[int], lengths: list[int]) -> list[bytes]:
     """Fetch several byte ranges of one file."""
     if source.path is not None:
-        try:
-            with Path(source.path).open("rb") as file:
-                return [
-                    os.pread(file.fileno(), length, start)
-                    for start, length in zip(starts, lengths, strict=True)
-                ]
-        except FileNotFoundError as error:
-            raise not_found_error(source.url) from error
-        except OSError as error:
-            raise _unreadable_error(source.url, error) from error
+        with _open_local_file(source.url, source.path) as file:
+            return [
+                os.pread(file.fileno(), length, start)
+                for start, length in zip(starts, lengths, strict=True)
+            ]
     ranges = [Bounded(start, start + length) for start, length in zip(starts, lengths, strict=True)]
     return [bytes(data) for data in source.storage.get_ranges(source.key, ranges)]
 
@@ -321,6 +346,18 @@ def not_found_error(url: str) -> ObjectNotFoundError:
 def _open_local(url: str, path: str) -> OpenSource:
     folder, _, name = path.rpartition("/")
     return OpenSource(url, LocalStorage(folder or "/", follow_symlinks=True), name, path)
+
+
+@contextmanager
+def _open_local_file(url: str, path: str) -> Iterator[io.BufferedReader]:
+    """Open a local file, and raise errors of this library."""
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise not_found_error(url) from error
+    except OSError as error:
+        raise _unreadable_error(url, error) from error
 
 
 def _unreadable_error(url: str, error: OSError) -> StorageError:

@@ -120,10 +120,8 @@ def append(
 
     Parameters
     ----------
-    dataset
-        Result of `parse` or `combine`.
-    session
-        Writable session; commit it afterwards.
+    dataset, session, validate_containers
+        As for `write`.
     dim
         Dimension to append along.
     group
@@ -131,8 +129,6 @@ def append(
     if_present
         What to do with steps that are stored with other references: ``check`` refuses them,
         ``replace`` overwrites them.
-    validate_containers
-        Refuse locations that no virtual chunk container of the repository covers.
     is_partial
         Whether the group may have arrays that the dataset lacks; the caller extends those.
 

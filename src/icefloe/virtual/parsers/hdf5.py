@@ -14,7 +14,7 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
 from virtualizarr.parsers.hdf.filters import codecs_from_dataset
 
-from icefloe.errors import ErrorKind, IcefloeError, NodeNotFoundError
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, NodeNotFoundError
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder, chunk_indices
@@ -115,6 +115,9 @@ class _Walk:
         self._arrays: dict[str, AnyArray] = {}
         self._netcdf_dims: dict[int, str] | None = None
 
+    def _unsupported(self, path: str, what: str, instead: str = "") -> InvalidInputError:
+        return unsupported_error(self._request.url, path, what, instead)
+
     def parse(self) -> VirtualDataset:
         path = self._request.group
         try:
@@ -171,7 +174,7 @@ class _Walk:
             if label is not None and label.startswith(_NO_VARIABLE):
                 return None
         if dataset.get_space().get_simple_extent_type() == h5s.NULL:
-            raise unsupported_error(self._request.url, path, "it has no shape and no values")
+            raise self._unsupported(path, "it has no shape and no values")
         dtype, shape = dataset.dtype, dataset.shape
         create = dataset.get_create_plist()
         layout = create.get_layout()
@@ -181,17 +184,14 @@ class _Walk:
         is_loadable = self._request.is_loadable(path, dims, size_bytes)
         if h5t.check_string_dtype(dtype) is not None and dtype.kind == "O":
             if not is_loadable:
-                raise unsupported_error(
-                    self._request.url,
+                raise self._unsupported(
                     path,
                     "variable-length strings are in a heap of the file and cannot be referenced",
                     f"copy their values with loadable_variables=[{path!r}, …], or ",
                 )
             return self._load_strings(dataset, attributes, dims)
         if dtype.kind in "OV" or dtype.names is not None:
-            raise unsupported_error(
-                self._request.url, path, f"values of type {_format_type(dtype)} cannot be stored"
-            )
+            raise self._unsupported(path, f"values of type {_format_type(dtype)} cannot be stored")
         chunk_shape = create.get_chunk() if layout == h5d.CHUNKED else shape
         template = self._build_template(dataset, create, dtype, path, len(shape))
         metadata = array_metadata(
@@ -225,8 +225,7 @@ class _Walk:
         try:
             return array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
         except Exception as error:
-            raise unsupported_error(
-                self._request.url,
+            raise self._unsupported(
                 path,
                 f"zarr cannot represent its data type or codecs ({_format_type(dtype)}): {error}",
             ) from error
@@ -238,8 +237,7 @@ class _Walk:
             return [codec.get_config() for codec in codecs_from_dataset(h5py.Dataset(dataset))]
         except Exception as error:
             hint = "install hdf5plugin and imagecodecs, or " if code > _LAST_BUILTIN_FILTER else ""
-            raise unsupported_error(
-                self._request.url,
+            raise self._unsupported(
                 path,
                 f"HDF5 filter {code} ({name.decode(errors='replace')}) has no codec here",
                 hint,
@@ -249,7 +247,7 @@ class _Walk:
         self, dataset: Any, create: Any, layout: int, chunk_shape: Sequence[int], path: str
     ) -> ArrayManifest:
         if layout == h5d.VIRTUAL or create.get_external_count():
-            raise unsupported_error(self._request.url, path, "its values are in other files")
+            raise self._unsupported(path, "its values are in other files")
         ndim = len(chunk_shape)
         if layout != h5d.CHUNKED:
             offset = dataset.get_offset()
@@ -261,7 +259,7 @@ class _Walk:
         if dataset.get_num_chunks():
             dataset.chunk_iter(found.append)
         if any(info.filter_mask for info in found):
-            raise unsupported_error(self._request.url, path, "some of its chunks skip filters")
+            raise self._unsupported(path, "some of its chunks skip filters")
         starts = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, ndim)
         return self._refs.build(
             chunk_indices(starts, chunk_shape),

@@ -27,19 +27,8 @@ if TYPE_CHECKING:
     from icefloe.virtual.request import ParseRequest
     from icefloe.virtual.sources import OpenSource
 
-_TYPES: Final = {
-    1: np.dtype("i1"),
-    2: np.dtype("S1"),
-    3: np.dtype(">i2"),
-    4: np.dtype(">i4"),
-    5: np.dtype(">f4"),
-    6: np.dtype(">f8"),
-    7: np.dtype("u1"),
-    8: np.dtype(">u2"),
-    9: np.dtype(">u4"),
-    10: np.dtype(">i8"),
-    11: np.dtype(">u8"),
-}
+_TYPE_CODES: Final = ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
+_TYPES: Final = dict(enumerate(map(np.dtype, _TYPE_CODES), start=1))
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _STREAMING: Final = 2**32 - 1
 """Number of records in a file that was written as a stream."""

@@ -22,13 +22,12 @@ from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.parse_errors import format_error
 from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
-from icefloe.virtual.source_file import SourceFile
+from icefloe.virtual.sources import SourceFile
 
 if TYPE_CHECKING:
     from icefloe.storage.interface import ObjectInfo
     from icefloe.virtual.request import ParseRequest
-    from icefloe.virtual.source_file import ChecksumChoice
-    from icefloe.virtual.sources import OpenSource
+    from icefloe.virtual.sources import ChecksumChoice, OpenSource
 
 _MAX_REQUESTS = 16
 
