@@ -17,6 +17,7 @@ import numpy as np
 
 from icefloe.errors import FormatError
 from icefloe.model.chunk_index_columns import is_ascending
+from icefloe.model.columns import to_offsets
 from icefloe.model.strings import OverlapError, Strings, factorize
 
 if TYPE_CHECKING:
@@ -339,8 +340,7 @@ class Tables:
         ``target_size`` is the minimum size of the target of an item: a vector that repeats one
         target is refused before it costs memory.
         """
-        splits = np.zeros(len(spans.count) + 1, np.int64)
-        np.cumsum(spans.count, out=splits[1:])
+        splits = to_offsets(spans.count)
         total = int(splits[-1])
         if total * (item_size + target_size) > self.buffer.size:
             self.buffer.fail(f"{self.name}: vectors overlap or have excessive counts")

@@ -19,7 +19,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE, pack
-from icefloe.model.columns import distinct
+from icefloe.model.columns import distinct, to_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -135,8 +135,7 @@ class Layout:
     ) -> tuple[NDArray[np.int64], Pointers]:
         """Place vectors of pointers; return their positions, and the pointers to aim."""
         counts = np.asarray(counts, np.int64)
-        splits = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=splits[1:])
+        splits = to_offsets(counts)
         size = int(splits[-1]) + len(counts)
         start = self.reserve(4 * size)
         words = np.zeros(size, "<u4")

@@ -13,6 +13,7 @@ import zstandard
 
 from icefloe.errors import FormatError
 from icefloe.format.flatbuffer_reader import is_utf8
+from icefloe.model.columns import to_offsets
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
             table = _to_strings(batch)
     except (zstandard.ZstdError, ValueError) as error:
         raise FormatError(f"a compressed location is damaged ({error})", file=file) from error
-    offsets = np.zeros(len(frames) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = to_offsets(sizes)
     result = Strings(table.data, offsets)
     if len(table.data) != offsets[-1] or not is_utf8(result):
         raise FormatError("a compressed location is not valid UTF-8", file=file)
@@ -152,6 +152,5 @@ def _to_segments(
 
 def _to_strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:
     segments = cast("Sequence[bytes]", batch)  # each one offers its bytes
-    offsets = np.zeros(len(segments) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)), out=offsets[1:])
-    return Strings(np.frombuffer(b"".join(segments), np.uint8), offsets)
+    lengths = np.fromiter(map(len, segments), np.int64, len(segments))
+    return Strings(np.frombuffer(b"".join(segments), np.uint8), to_offsets(lengths))

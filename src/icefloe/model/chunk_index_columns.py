@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.model.columns import freeze_columns
+from icefloe.model.columns import freeze_columns, to_offsets
 from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
@@ -42,12 +42,10 @@ class ChunkIndexColumns:
         """Make columns from a ``u4[n, ndim]`` matrix for each array, in any order."""
         ordered = sorted(arrays.items())
         matrices = [sort_rows(matrix) for _, matrix in ordered]
-        splits = np.zeros(len(ordered) + 1, np.int64)
-        np.cumsum([len(matrix) for matrix in matrices], out=splits[1:])
         raw = b"".join(node_id.raw for node_id, _ in ordered)
         return cls(
             np.frombuffer(raw, np.uint8).reshape(-1, NodeId.SIZE),
-            splits,
+            to_offsets([len(matrix) for matrix in matrices]),
             np.array([matrix.shape[1] for matrix in matrices], np.int64),
             np.concatenate([matrix.reshape(-1) for matrix in matrices])
             if matrices
@@ -77,9 +75,7 @@ class ChunkIndexColumns:
     @property
     def coord_starts(self) -> NDArray[np.int64]:
         """The start of each array in ``coords``, and the length of ``coords`` as last entry."""
-        starts = np.zeros(len(self.splits), np.int64)
-        np.cumsum(np.diff(self.splits) * self.ndims, out=starts[1:])
-        return starts
+        return to_offsets(np.diff(self.splits) * self.ndims)
 
     def nodes(self) -> Iterator[NodeId]:
         """Yield the node ids, in order."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -26,6 +26,12 @@ def freeze_columns(owner: Any) -> None:
 def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
     """Make a column that repeats one value without using memory."""
     return np.broadcast_to(np.array(value, dtype), (rows,))
+
+
+def to_offsets(lengths: ArrayLike) -> NDArray[np.int64]:
+    """Return the start of each of several items, and the total length as last entry."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return np.concatenate([np.zeros(1, np.int64), ends])
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:

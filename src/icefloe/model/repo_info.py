@@ -77,8 +77,6 @@ class RepoInitialized:
 
 @dataclass(frozen=True, slots=True)
 class RepoMigrated:
-    """The repository was migrated to another spec version."""
-
     from_version: int
     to_version: int
 
@@ -95,54 +93,40 @@ class MetadataChanged:
 
 @dataclass(frozen=True, slots=True)
 class TagCreated:
-    """A tag was created."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class TagDeleted:
-    """A tag was deleted; its name cannot be reused."""
-
     name: str
     previous_snap_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class BranchCreated:
-    """A branch was created."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class BranchDeleted:
-    """A branch was deleted."""
-
     name: str
     previous_snap_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class BranchReset:
-    """A branch was pointed at another snapshot."""
-
     name: str
     previous_snap_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class NewCommit:
-    """A commit on a branch."""
-
     branch: str
     new_snap_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAmended:
-    """The last commit of a branch was replaced."""
-
     branch: str
     previous_snap_id: SnapshotId
     new_snap_id: SnapshotId
@@ -150,8 +134,6 @@ class CommitAmended:
 
 @dataclass(frozen=True, slots=True)
 class NewDetachedSnapshot:
-    """A snapshot was written that no branch points at."""
-
     new_snap_id: SnapshotId
 
 
@@ -167,16 +149,12 @@ class ExpirationRan:
 
 @dataclass(frozen=True, slots=True)
 class FeatureFlagChanged:
-    """A feature flag was set, or reset to its default (None)."""
-
     id: int
     new_value: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class RepoStatusChanged:
-    """The status of the repository was set."""
-
     status: RepoStatus
 
 

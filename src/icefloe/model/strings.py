@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.errors import InvalidInputError
-from icefloe.model.columns import freeze_columns
+from icefloe.model.columns import freeze_columns, to_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,9 +47,7 @@ class Strings:
             encoded, block_lengths = _encode(block)
             pieces.append(encoded)
             lengths[begin : begin + len(block)] = block_lengths
-        offsets = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets)
+        return cls(np.frombuffer(b"".join(pieces), np.uint8), to_offsets(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -97,8 +95,7 @@ class Strings:
     def take(self, indices: NDArray[np.int64]) -> Strings:
         """Return a column of the strings at some indices."""
         lengths = self.lengths[indices]
-        offsets = np.zeros(len(indices) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = to_offsets(lengths)
         # A byte of the result has the same offset in its string as in the source.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
         return Strings(self.data[places], offsets)
@@ -188,9 +185,7 @@ def _factorize_contents(
         count += len(rows)
         pieces.append(rows.reshape(-1))
         piece_lengths.append(np.full(len(rows), length, np.int64))
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.concatenate(piece_lengths), out=offsets[1:])
-    return codes, Strings(np.concatenate(pieces), offsets)
+    return codes, Strings(np.concatenate(pieces), to_offsets(np.concatenate(piece_lengths)))
 
 
 def _factorize_one_length(

@@ -15,6 +15,7 @@ from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction.overlay import deduplicate, mark_deleted
+from icefloe.transaction.row_order import to_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,13 +102,9 @@ def _gather_group(
                 written.append((number, *indices))
                 payloads.append(payload)
     if written:
-        parts.append(ArrayManifest(_matrix(written, ndim + 1), ChunkPayloads.of(payloads)))
+        parts.append(ArrayManifest(to_matrix(written, ndim + 1), ChunkPayloads.of(payloads)))
     if deleted:
-        parts.append(mark_deleted(_matrix(deleted, ndim + 1)))
+        parts.append(mark_deleted(to_matrix(deleted, ndim + 1)))
     coords = parts[0].coords if len(parts) == 1 else np.concatenate([p.coords for p in parts])
     merged = ChunkPayloads.concatenate([part.payloads for part in parts])
     return ChangeColumns(tuple(node_ids), deduplicate(coords, merged))
-
-
-def _matrix(rows: list[tuple[int, ...]], width: int) -> NDArray[np.uint32]:
-    return np.array(rows, np.uint32).reshape(len(rows), width)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from icefloe.model.chunk_index_columns import find_row
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction.overlay import DELETED, mark_deleted, stack
+from icefloe.transaction.row_order import to_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
     from icefloe.model.chunk_payload import ChunkPayload
 
@@ -82,7 +79,7 @@ class ChunkChanges:
         self._batch_recent()
         if len(self._batches) > 1:
             self._batches = [stack(self._batches)]
-        return self._batches[0] if self._batches else mark_deleted(_matrix([], self.ndim))
+        return self._batches[0] if self._batches else mark_deleted(to_matrix([], self.ndim))
 
     def copy(self) -> ChunkChanges:
         """Return an independent copy that shares columns."""
@@ -120,11 +117,7 @@ class ChunkChanges:
         written = {indices: payload for indices, payload in recent.items() if payload is not None}
         if written:
             payloads = ChunkPayloads.of(list(written.values()))
-            self._batches.append(ArrayManifest.of(_matrix(list(written), self.ndim), payloads))
+            self._batches.append(ArrayManifest.of(to_matrix(list(written), self.ndim), payloads))
         if len(written) < len(recent):
             deleted = [indices for indices, payload in recent.items() if payload is None]
-            self._batches.append(mark_deleted(_matrix(deleted, self.ndim)))
-
-
-def _matrix(indices: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
-    return np.array(indices, np.uint32).reshape(len(indices), ndim)
+            self._batches.append(mark_deleted(to_matrix(deleted, self.ndim)))

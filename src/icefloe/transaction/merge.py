@@ -59,41 +59,37 @@ def merge_changes(
         raise _merge_error("the fork adopted manifests, which only the committing session can")
     with into.lock:
         into.require_unsealed()
-        _merge(into, fork_point, changes, on_chunk_conflict)
-
-
-def _merge(
-    into: Transaction,
-    fork_point: Transaction,
-    changes: ChangeSet,
-    on_chunk_conflict: VersionSelection,
-) -> None:
-    edits, our_ids = _plan_nodes(into, fork_point, changes)
-    _require_places(into, fork_point, edits)
-    columns = {}
-    for node_id, changed in changes.chunks.items():
-        if not changed:
-            continue
-        target = our_ids.get(node_id, node_id)
-        node = _find_node(into, edits, target)
-        if node is None:
-            raise _merge_error(
-                f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, deleted here"
+        edits, our_ids = _plan_nodes(into, fork_point, changes)
+        _require_places(into, fork_point, edits)
+        columns = {}
+        for node_id, changed in changes.chunks.items():
+            if not changed:
+                continue
+            target = our_ids.get(node_id, node_id)
+            node = _find_node(into, edits, target)
+            if node is None:
+                raise _merge_error(
+                    f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, deleted here"
+                )
+            theirs = changed.columns()
+            seen = _find_node(fork_point, changes.edits, node_id)
+            if seen is not None and len(_find_misfits(theirs, seen, node)):
+                raise _merge_error(
+                    f"the fork wrote chunks of {node.path}, whose grid was changed here"
+                )
+            columns[target] = (
+                node,
+                _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict),
             )
-        theirs = changed.columns()
-        seen = _find_node(fork_point, changes.edits, node_id)
-        if seen is not None and len(_find_misfits(theirs, seen, node)):
-            raise _merge_error(f"the fork wrote chunks of {node.path}, whose grid was changed here")
-        columns[target] = (node, _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict))
-    # All checks are done: nothing fails from here on.
-    for path, edited in edits.items():
-        if edited is None:
-            into.drop_node(path)
-        else:
-            into.put_node(edited)
-    for node, changed_columns in columns.values():
-        into.change_chunks(node, changed_columns)
-    into.changes.fork_points |= changes.fork_points
+        # All checks are done: nothing fails from here on.
+        for path, edited in edits.items():
+            if edited is None:
+                into.drop_node(path)
+            else:
+                into.put_node(edited)
+        for node, changed_columns in columns.values():
+            into.change_chunks(node, changed_columns)
+        into.changes.fork_points |= changes.fork_points
 
 
 def _plan_nodes(

@@ -10,11 +10,10 @@ import numpy as np
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest
 from icefloe.transaction import overlay
+from icefloe.transaction.row_order import to_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
 
     IndexMapping = Callable[[Iterable[int]], Iterable[int] | None]
 
@@ -57,8 +56,8 @@ def reindex_refs(
             if source is None or parse_coordinates(source, "the answer of backward") not in present:
                 deleted.append(indices)
     rows = np.array(list(targets.values()), np.int64)
-    arrived = ArrayManifest.of(_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
-    return overlay.stack([overlay.mark_deleted(_matrix(deleted, len(grid))), arrived])
+    arrived = ArrayManifest.of(to_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
+    return overlay.stack([overlay.mark_deleted(to_matrix(deleted, len(grid))), arrived])
 
 
 def parse_coordinates(values: Iterable[object], what: str) -> tuple[int, ...]:
@@ -72,10 +71,6 @@ def parse_coordinates(values: Iterable[object], what: str) -> tuple[int, ...]:
             f"{what} must have an integer for each dimension, not {values!r}",
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
-
-
-def _matrix(rows: list[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
-    return np.array(rows, np.uint32).reshape(len(rows), ndim)
 
 
 def _require_inside(indices: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...]:

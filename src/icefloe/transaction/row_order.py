@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 _MAX_SPAN = 2**62
 
 
+def to_matrix(rows: Sequence[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
+    """Return chunk indices as a ``u4[n, ndim]`` matrix, also if there are none."""
+    return np.array(rows, np.uint32).reshape(len(rows), ndim)
+
+
 def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
     """Return integer keys for the rows of each matrix, comparable across matrices."""
     sizes = [len(matrix) for matrix in matrices]
