@@ -1,4 +1,4 @@
-"""Files as archives have them, and repositories that may refer to them."""
+"""NetCDF4 and HDF5 test files, and repositories with a container for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_rich_netcdf4(path: Path, *, first_day: int = 0, days: int = 4, since: str = "") -> Path:
-    """Write, with the NetCDF library, most of what CF files have in them."""
+    """Write most features of CF files with the NetCDF library."""
     rng = np.random.default_rng(first_day)
     with netCDF4.Dataset(path, "w") as file:
         file.setncatts(
@@ -75,7 +75,7 @@ def write_rich_netcdf4(path: Path, *, first_day: int = 0, days: int = 4, since: 
 
 
 def write_odd_hdf5(path: Path) -> Path:
-    """Write, with h5py, what NetCDF libraries do not: other layouts, types and missing chunks."""
+    """Write layouts, types and missing chunks that NetCDF libraries do not, with h5py."""
     with h5py.File(path, "w") as file:
         file.attrs["numbers"] = [1, 2, 3]
         file.attrs["empty"] = h5py.Empty("S1")
@@ -96,7 +96,7 @@ def write_odd_hdf5(path: Path) -> Path:
     return path
 
 
-def simple(
+def write_simple(
     path: Path,
     *,
     first: int = 0,
@@ -112,7 +112,7 @@ def simple(
     name: str = "rain",
     **more: Any,
 ) -> Path:
-    """Write a small file of rain along time and x, in which one thing may be different."""
+    """Write a small file of rain along time and x; options change one property."""
     values = np.random.default_rng(abs(first)).random((days, 4)).astype(dtype)
     dataset = xr.Dataset(
         {name: (("time", "x"), values, {"units": "mm", **(attributes or {})}), **more},
@@ -132,7 +132,7 @@ def simple(
 
 @dataclass
 class Place:
-    """A folder with files, and repositories that may read them."""
+    """A directory with files, and repositories that may read them."""
 
     folder: Path
 
@@ -155,8 +155,10 @@ class Place:
         )
 
 
-def written(place: Place, dataset: VirtualDataset, spec_version: int = 2) -> icefloe.Repository:
-    """Return a repository that has a dataset at its root."""
+def write_repository(
+    place: Place, dataset: VirtualDataset, spec_version: int = 2
+) -> icefloe.Repository:
+    """Return a repository with a dataset at its root."""
     repository = place.repository(spec_version)
     session = repository.writable_session("main")
     dataset.write(session)
@@ -164,7 +166,7 @@ def written(place: Place, dataset: VirtualDataset, spec_version: int = 2) -> ice
     return repository
 
 
-def opened(repository: icefloe.Repository, group: str | None = None) -> xr.Dataset:
+def open_group(repository: icefloe.Repository, group: str | None = None) -> xr.Dataset:
     """Read a group with xarray."""
     store = repository.readonly_session("main").store
     with warnings.catch_warnings():
@@ -173,11 +175,11 @@ def opened(repository: icefloe.Repository, group: str | None = None) -> xr.Datas
     return found
 
 
-def from_file(path: Path | list[Path], group: str | None = None) -> xr.Dataset:
-    """Read a file, or several along time, without any repository."""
+def read_files(path: Path | list[Path], group: str | None = None) -> xr.Dataset:
+    """Read a file, or several along time, with xarray."""
     paths = path if isinstance(path, list) else [path]
     parts: list[xr.Dataset] = [
-        xr.open_dataset(one, engine="h5netcdf", group=group, phony_dims="access") for one in paths
+        xr.open_dataset(file, engine="h5netcdf", group=group, phony_dims="access") for file in paths
     ]
     if len(parts) == 1:
         return parts[0].load()
@@ -193,8 +195,8 @@ def from_file(path: Path | list[Path], group: str | None = None) -> xr.Dataset:
     return joined.load()
 
 
-def same(found: xr.Dataset, expected: xr.Dataset) -> None:
-    """Equal in values, dtypes, dimensions and attributes, whatever the order of variables."""
+def assert_same(found: xr.Dataset, expected: xr.Dataset) -> None:
+    """Compare values, dtypes, dimensions and attributes, in any order of variables."""
     xr.testing.assert_identical(
         found[sorted(map(str, found))], expected[sorted(map(str, expected))]
     )

@@ -1,8 +1,7 @@
-"""The other side: VirtualiZarr and the real Icechunk, in whatever environment has both.
+"""Writes and reads virtual repositories with VirtualiZarr and Icechunk.
 
-``python virtualizarr_and_icechunk.py write FOLDER REPOSITORY FILE …`` makes a repository that
-refers to NetCDF files, with VirtualiZarr's parser and writer; ``read FOLDER REPOSITORY FILE …``
-compares what a repository refers to with the files themselves, through xarray.
+``python virtualizarr_and_icechunk.py write FOLDER REPOSITORY FILE …`` creates a repository that
+refers to NetCDF files; ``read FOLDER REPOSITORY FILE …`` compares a repository with the files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 
-def _opened(folder: Path, name: str, *, create: bool) -> Any:
+def _open_repository(folder: Path, name: str, *, create: bool) -> Any:
     icechunk: Any = import_module("icechunk")
     prefix = f"{folder.as_uri()}/"
     storage = icechunk.local_filesystem_storage(str(folder / name))
@@ -39,7 +38,7 @@ def write(folder: Path, name: str, files: list[Path]) -> None:
     )
     parser = import_module("virtualizarr.parsers").HDFParser()
     open_virtual_dataset = import_module("virtualizarr").open_virtual_dataset
-    repository = _opened(folder, name, create=True)
+    repository = _open_repository(folder, name, create=True)
     for number, file in enumerate(files):
         dataset = open_virtual_dataset(
             url=file.as_uri(), registry=registry, parser=parser, loadable_variables=["time", "x"]
@@ -50,7 +49,7 @@ def write(folder: Path, name: str, files: list[Path]) -> None:
 
 
 def read(folder: Path, name: str, files: list[Path]) -> None:
-    store = _opened(folder, name, create=False).readonly_session("main").store
+    store = _open_repository(folder, name, create=False).readonly_session("main").store
     found = xr.open_zarr(store, consolidated=False).load()
     parts = [xr.load_dataset(file, engine="h5netcdf") for file in files]
     for variable in parts[0].variables:
@@ -66,5 +65,5 @@ if __name__ == "__main__":
         case ["write", folder, name, *files]:
             write(Path(folder), name, [Path(file) for file in files])
         case ["read", folder, names, *files]:
-            for one in names.split(","):
-                read(Path(folder), one, [Path(file) for file in files])
+            for name in names.split(","):
+                read(Path(folder), name, [Path(file) for file in files])

@@ -24,12 +24,12 @@ from icefloe.errors import (
 from icefloe.virtual import VirtualDataset, append, combine, parse, write
 from support.netcdf_archives import (
     Place,
-    from_file,
-    opened,
-    same,
-    simple,
+    assert_same,
+    open_group,
+    read_files,
+    write_repository,
     write_rich_netcdf4,
-    written,
+    write_simple,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def days(place: Place, numbers: range) -> VirtualDataset:
 
 def day(place: Place, number: int) -> Path:
     path = place.folder / f"{number}.nc"
-    return path if path.exists() else simple(path, first=2 * number)
+    return path if path.exists() else write_simple(path, first=2 * number)
 
 
 def append_and_commit(repository: icefloe.Repository, dataset: VirtualDataset, **more: Any) -> int:
@@ -59,34 +59,34 @@ def append_and_commit(repository: icefloe.Repository, dataset: VirtualDataset, *
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_append_twice(place: Place, spec_version: int) -> None:
     """The second run adds nothing and leaves nothing to commit."""
-    repository = written(place, days(place, range(2)), spec_version)
+    repository = write_repository(place, days(place, range(2)), spec_version)
     assert append_and_commit(repository, days(place, range(2, 4))) == 4
     before = repository.lookup_branch("main")
     assert append_and_commit(repository, days(place, range(2, 4))) == 0
     assert append_and_commit(repository, days(place, range(1, 3))) == 0
     assert repository.lookup_branch("main") == before
-    same(opened(repository), from_file([day(place, number) for number in range(4)]))
+    assert_same(open_group(repository), read_files([day(place, number) for number in range(4)]))
 
 
 def test_append_what_starts_before_the_end(place: Place) -> None:
     """Files that are stored already are skipped; the others are appended."""
-    repository = written(place, days(place, range(3)))
+    repository = write_repository(place, days(place, range(3)))
     assert append_and_commit(repository, days(place, range(1, 5))) == 4
-    same(opened(repository), from_file([day(place, number) for number in range(5)]))
+    assert_same(open_group(repository), read_files([day(place, number) for number in range(5)]))
 
 
 def test_append_a_file_of_many_things(place: Place) -> None:
     """Groups, bounds and other time units are read back as in the files."""
     one = write_rich_netcdf4(place.folder / "1.nc")
     two = write_rich_netcdf4(place.folder / "2.nc", first_day=4, since="days since 2020-01-05")
-    repository = written(place, parse(one))
+    repository = write_repository(place, parse(one))
     assert append_and_commit(repository, parse(two)) == 4
-    found, expected = opened(repository), from_file([one, two])
+    found, expected = open_group(repository), read_files([one, two])
     np.testing.assert_array_equal(found["t2m"], expected["t2m"])
     np.testing.assert_array_equal(found["time_bnds"][:, 0], found["time"])
     assert found["time"].values[-1] == np.datetime64("2020-01-08")
     np.testing.assert_array_equal(
-        opened(repository, "ocean")["sst"], from_file([one, two], "ocean")["sst"]
+        open_group(repository, "ocean")["sst"], read_files([one, two], "ocean")["sst"]
     )
     assert append_and_commit(repository, parse(two)) == 0
 
@@ -98,7 +98,9 @@ def test_into_a_group(place: Place) -> None:
     write(days(place, range(2)), session, group="/a/b")
     assert append(days(place, range(2, 3)), session, dim="time", group="a/b") == 2
     session.commit("in a group")
-    same(opened(repository, "a/b"), from_file([day(place, number) for number in range(3)]))
+    assert_same(
+        open_group(repository, "a/b"), read_files([day(place, number) for number in range(3)])
+    )
     session = repository.writable_session("main")
     with pytest.raises(AlreadyExistsError, match=r"/a has /a/b, /a/b/rain, .*append to it"):
         write(days(place, range(1)), session, group="a")
@@ -109,10 +111,10 @@ def test_into_a_group(place: Place) -> None:
 
 def test_same_coordinates_with_other_references(place: Place) -> None:
     """An error names the file, unless the user asks to replace the stored steps."""
-    repository = written(place, days(place, range(3)))
-    other = simple(place.folder / "other.nc", first=2, dtype="f4")
-    shutil.copy(simple(place.folder / "tmp.nc", first=77), other)
-    simple(other, first=2)
+    repository = write_repository(place, days(place, range(3)))
+    other = write_simple(place.folder / "other.nc", first=2, dtype="f4")
+    shutil.copy(write_simple(place.folder / "tmp.nc", first=77), other)
+    write_simple(other, first=2)
     with pytest.raises(FilesDisagreeError) as caught:
         append_and_commit(repository, parse(other))
     assert "other.nc: rain: the repository has steps 2 to 3 along time already" in str(caught.value)
@@ -125,7 +127,7 @@ def test_same_coordinates_with_other_references(place: Place) -> None:
         for ref in repository.readonly_session("main").all_virtual_chunk_locations()
     }
     assert locations == {"0.nc", "other.nc", "2.nc"}
-    assert opened(repository).sizes["time"] == 6
+    assert open_group(repository).sizes["time"] == 6
     session = repository.writable_session("main")
     assert append(parse(other), session, dim="time", if_present="replace") == 0
     assert not session.has_uncommitted_changes
@@ -133,18 +135,18 @@ def test_same_coordinates_with_other_references(place: Place) -> None:
 
 def test_a_file_that_changed_is_not_the_same_file(place: Place) -> None:
     """References have the modification time as checksum, which appends and reads check."""
-    repository = written(place, days(place, range(2)))
+    repository = write_repository(place, days(place, range(2)))
     path = day(place, 1)
     later = path.stat().st_mtime + 100
     os.utime(path, (later, later))
     with pytest.raises(FilesDisagreeError, match="another version of it"):
         append_and_commit(repository, parse(path))
     with pytest.raises(StorageError) as caught:
-        opened(repository)
+        open_group(repository)
     assert caught.value.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
     assert "1.nc" in str(caught.value)
     assert append_and_commit(repository, parse(path), if_present="replace") == 0
-    opened(repository)
+    open_group(repository)
 
 
 def append_error(repository: icefloe.Repository, dataset: VirtualDataset) -> str:
@@ -157,11 +159,11 @@ def append_error(repository: icefloe.Repository, dataset: VirtualDataset) -> str
 
 def test_what_does_not_fit_the_repository(place: Place) -> None:
     """The dataset is checked like combined files, before anything is written."""
-    repository = written(place, days(place, range(2)))
+    repository = write_repository(place, days(place, range(2)))
     folder = place.folder
 
     def other(**different: Any) -> str:
-        path = simple(folder / "other.nc", **{"first": 4, **different})
+        path = write_simple(folder / "other.nc", **{"first": 4, **different})
         return append_error(repository, parse(path))
 
     assert "rain: has dtype float64, but float32 in the repository" in other(dtype="f8")
@@ -185,38 +187,38 @@ def test_what_does_not_fit_the_repository(place: Place) -> None:
 
 def test_where_a_chunk_is_not_full(place: Place) -> None:
     """References cannot be appended within a chunk."""
-    repository = written(place, parse(simple(place.folder / "a.nc", days=3)))
-    message = append_error(repository, parse(simple(place.folder / "b.nc", first=3)))
+    repository = write_repository(place, parse(write_simple(place.folder / "a.nc", days=3)))
+    message = append_error(repository, parse(write_simple(place.folder / "b.nc", first=3)))
     assert "b.nc: rain: would start at step 3 along time, within a chunk of 2 steps" in message
 
 
 def test_contiguous_months_are_cut_to_fit(place: Place) -> None:
     """A contiguous array is split into the stored chunk shape."""
     paths = [
-        simple(place.folder / "a.nc", days=4, zlib=False),
-        simple(place.folder / "b.nc", first=4, days=6, zlib=False),
-        simple(place.folder / "c.nc", first=10, days=8, zlib=False),
+        write_simple(place.folder / "a.nc", days=4, zlib=False),
+        write_simple(place.folder / "b.nc", first=4, days=6, zlib=False),
+        write_simple(place.folder / "c.nc", first=10, days=8, zlib=False),
     ]
-    repository = written(place, combine([parse(path) for path in paths[:2]], "time"))
+    repository = write_repository(place, combine([parse(path) for path in paths[:2]], "time"))
     assert append_and_commit(repository, parse(paths[2])) == 8
-    same(opened(repository), from_file(paths))
+    assert_same(open_group(repository), read_files(paths))
 
 
 def test_without_a_coordinate(place: Place) -> None:
     """Stored steps are found by their references alone."""
     plain = [parse(day(place, number)).without("time") for number in range(3)]
-    repository = written(place, combine(plain[:2], "time"))
+    repository = write_repository(place, combine(plain[:2], "time"))
     assert append_and_commit(repository, plain[1]) == 0
     assert append_and_commit(repository, plain[2]) == 2
     assert append_and_commit(repository, combine(plain, "time")) == 0
-    assert opened(repository).sizes["time"] == 6
+    assert open_group(repository).sizes["time"] == 6
 
 
 def test_locations_without_a_container(
     place: Place, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """They are refused before anything is written, unless validation is off."""
-    elsewhere = simple(tmp_path_factory.mktemp("elsewhere") / "a.nc")
+    elsewhere = write_simple(tmp_path_factory.mktemp("elsewhere") / "a.nc")
     session = place.repository().writable_session("main")
     with pytest.raises(
         InvalidInputError, match=r"rain: .*no virtual chunk container holds"
@@ -245,7 +247,7 @@ def test_a_write_that_fails_leaves_no_trace(place: Place) -> None:
 
 def test_sessions_that_take_no_writes(place: Place) -> None:
     """Also objects that are not sessions."""
-    repository = written(place, days(place, range(1)))
+    repository = write_repository(place, days(place, range(1)))
     dataset = days(place, range(1, 2))
     with pytest.raises(ReadOnlyError, match="read-only"):
         dataset.append(repository.readonly_session("main"), dim="time")
@@ -261,7 +263,7 @@ def test_groups_with_times_of_their_own(place: Place) -> None:
     """The same name in two groups is two dimensions, each appended at its own end."""
     paths = []
     for number in range(2):
-        path = simple(place.folder / f"{number}.nc", first=2 * number)
+        path = write_simple(place.folder / f"{number}.nc", first=2 * number)
         hourly = xr.Dataset(
             {"gust": ("time", np.arange(3.0) + number, {"units": "m/s"})},
             {"time": ("time", np.arange(3) + 3 * number, {"units": "hours since 2020-01-01"})},
@@ -269,17 +271,17 @@ def test_groups_with_times_of_their_own(place: Place) -> None:
         encoding = {"gust": {"chunksizes": (3,)}}
         hourly.to_netcdf(path, mode="a", group="hourly", engine="h5netcdf", encoding=encoding)
         paths.append(path)
-    repository = written(place, parse(paths[0]))
+    repository = write_repository(place, parse(paths[0]))
     assert append_and_commit(repository, parse(paths[1])) == 3
-    found, expected = opened(repository), from_file(paths)
-    same(found.drop_attrs(deep=False), expected.drop_attrs(deep=False))
-    same(opened(repository, "hourly"), from_file(paths, "hourly"))
+    found, expected = open_group(repository), read_files(paths)
+    assert_same(found.drop_attrs(deep=False), expected.drop_attrs(deep=False))
+    assert_same(open_group(repository, "hourly"), read_files(paths, "hourly"))
     assert append_and_commit(repository, combine([parse(path) for path in paths], "time")) == 0
 
 
 def test_two_at_once(place: Place) -> None:
     """Of two sessions that append the same file, one commits; the other then skips it."""
-    repository = written(place, days(place, range(2)))
+    repository = write_repository(place, days(place, range(2)))
     sessions = [repository.writable_session("main") for _ in range(2)]
     for session in sessions:
         assert append(days(place, range(2, 3)), session, dim="time") == 2
@@ -287,4 +289,4 @@ def test_two_at_once(place: Place) -> None:
     with pytest.raises(icefloe.ConflictError):
         sessions[1].commit("second")
     assert append_and_commit(repository, days(place, range(2, 3))) == 0
-    assert opened(repository).sizes["time"] == 6
+    assert open_group(repository).sizes["time"] == 6

@@ -12,12 +12,12 @@ from icefloe.virtual import append, combine, parse
 from support import SUPPORT, virtualizarr_and_icechunk
 from support.netcdf_archives import (
     Place,
-    from_file,
-    opened,
-    same,
-    simple,
+    assert_same,
+    open_group,
+    read_files,
+    write_repository,
     write_rich_netcdf4,
-    written,
+    write_simple,
 )
 
 if TYPE_CHECKING:
@@ -39,17 +39,19 @@ def test_the_wheel_reads_what_we_write(place: Place) -> None:
         for number in range(3)
     ]
     version = 1 if sys.version_info < (3, 12) else 2
-    repository = written(place, combine([parse(path) for path in paths[:2]], "time"), version)
+    repository = write_repository(
+        place, combine([parse(path) for path in paths[:2]], "time"), version
+    )
     session = repository.writable_session("main")
     append(parse(paths[2]), session, dim="time")
     session.commit("one more")
     virtualizarr_and_icechunk.read(place.folder, "repository", paths)
-    same(opened(repository), from_file(paths))
+    assert_same(open_group(repository), read_files(paths))
 
 
 def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
     """We read and append to what VirtualiZarr and Icechunk 2.x write; they read the result."""
-    paths = [simple(place.folder / f"{number}.nc", first=2 * number) for number in range(3)]
+    paths = [write_simple(place.folder / f"{number}.nc", first=2 * number) for number in range(3)]
     run(icechunk2, "write", place.folder, "theirs", *paths[:2])
     prefix = f"{place.folder.as_uri()}/"
     import icefloe  # noqa: PLC0415
@@ -58,12 +60,12 @@ def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
         icefloe.local_filesystem_storage(str(place.folder / "theirs")),
         authorize_virtual_chunk_access={prefix: icefloe.Credentials.LocalFileSystemAccess()},
     )
-    found = opened(theirs)
-    expected = from_file(paths[:2])
+    found = open_group(theirs)
+    expected = read_files(paths[:2])
     for name in expected.variables:
         assert (found[name].values == expected[name].values).all()
     session = theirs.writable_session("main")
     assert append(parse(paths[2]), session, dim="time") == 2
     session.commit("ours behind theirs")
-    written(place, combine([parse(path) for path in paths], "time"), 2)
+    write_repository(place, combine([parse(path) for path in paths], "time"), 2)
     run(icechunk2, "read", place.folder, "theirs,repository", *paths)

@@ -19,12 +19,12 @@ from icefloe.virtual import LoadedArray, VirtualArray, combine, parse
 from icefloe.virtual.cf_time import convert_times, parse_time_units, reconcile_units
 from support.netcdf_archives import (
     Place,
-    from_file,
-    opened,
-    same,
-    simple,
+    assert_same,
+    open_group,
+    read_files,
+    write_repository,
     write_rich_netcdf4,
-    written,
+    write_simple,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ def disagreements(files: Sequence[Path], **options: Any) -> FilesDisagreeError:
 
 
 def pair(folder: Path, **different: Any) -> list[Path]:
-    return [simple(folder / "a.nc"), simple(folder / "b.nc", **{"first": 2, **different})]
+    return [
+        write_simple(folder / "a.nc"),
+        write_simple(folder / "b.nc", **{"first": 2, **different}),
+    ]
 
 
 # -- joined
@@ -59,10 +62,10 @@ def test_files_along_time(place: Place, spec_version: int) -> None:
     dataset = combine([parse(path) for path in paths], dims=("time",))
     assert dataset.lengths()["time"] == 11
     assert len(dataset.sources) == 3
-    repository = written(place, dataset, spec_version)
-    same(opened(repository), from_file(paths))
-    found = opened(repository, "ocean")
-    np.testing.assert_array_equal(found["sst"], from_file(paths, "ocean")["sst"])
+    repository = write_repository(place, dataset, spec_version)
+    assert_same(open_group(repository), read_files(paths))
+    found = open_group(repository, "ocean")
+    np.testing.assert_array_equal(found["sst"], read_files(paths, "ocean")["sst"])
 
 
 def test_times_that_count_from_different_days(place: Place) -> None:
@@ -72,7 +75,7 @@ def test_times_that_count_from_different_days(place: Place) -> None:
         write_rich_netcdf4(place.folder / "1.nc", days=4, since="days since 2020-01-05"),
         write_rich_netcdf4(place.folder / "2.nc", days=4, since="days since 2020-01-09 06:00:00"),
     ]
-    found = opened(written(place, combine([parse(path) for path in paths], "time")))
+    found = open_group(write_repository(place, combine([parse(path) for path in paths], "time")))
     assert found["time"].values[[0, 4, 8, 11]].astype("M8[h]").tolist() == [
         np.datetime64(text, "h").item()
         for text in ("2020-01-01T00", "2020-01-05T00", "2020-01-09T06", "2020-01-12T06")
@@ -84,8 +87,10 @@ def test_times_that_count_from_different_days(place: Place) -> None:
 
 def test_whole_numbers_of_time_stay_exact(tmp_path: Path) -> None:
     """Units get finer if needed; the data type of the first file is kept if values fit."""
-    one = simple(tmp_path / "a.nc", times=np.array([0, 1], "i4"))
-    two = simple(tmp_path / "b.nc", times=np.array([54, 60], "i4"), units="hours since 2020-01-01")
+    one = write_simple(tmp_path / "a.nc", times=np.array([0, 1], "i4"))
+    two = write_simple(
+        tmp_path / "b.nc", times=np.array([54, 60], "i4"), units="hours since 2020-01-01"
+    )
     time = combine([parse(one), parse(two)], "time").arrays["time"]
     assert isinstance(time, LoadedArray)
     assert time.attributes["units"] == "hours since 2020-01-01"
@@ -106,20 +111,22 @@ def test_months_in_one_piece_each(place: Place) -> None:
     """Contiguous arrays of 30, 28 and 31 days are split to a common chunk length."""
     paths, first = [], 0
     for number, days in enumerate([30, 28, 31]):
-        paths.append(simple(place.folder / f"{number}.nc", first=first, days=days, zlib=False))
+        paths.append(
+            write_simple(place.folder / f"{number}.nc", first=first, days=days, zlib=False)
+        )
         first += days
     dataset = combine([parse(path) for path in paths], "time")
     rain = dataset.arrays["rain"]
     assert isinstance(rain, VirtualArray)
     assert rain.chunk_shape == (1, 4)
     assert len(rain.refs) == 89
-    same(opened(written(place, dataset)), from_file(paths))
+    assert_same(open_group(write_repository(place, dataset)), read_files(paths))
 
 
 def tiles(folder: Path) -> list[list[Path]]:
     return [
         [
-            simple(folder / f"{t}{x}.nc", first=t * 2, x=np.arange(4.0) + x * 4, name="rain")
+            write_simple(folder / f"{t}{x}.nc", first=t * 2, x=np.arange(4.0) + x * 4, name="rain")
             for x in range(3)
         ]
         for t in range(2)
@@ -143,7 +150,7 @@ def test_along_two_dimensions(place: Place) -> None:
         ["time", "x"],
         combine_attrs="drop_conflicts",
     )
-    same(opened(written(place, sorted_out)), expected.load())
+    assert_same(open_group(write_repository(place, sorted_out)), expected.load())
 
 
 def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
@@ -161,8 +168,8 @@ def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
 
 def test_tiles_of_a_row_have_the_same_times(tmp_path: Path) -> None:
     """Arrays without a dimension must be equal along it."""
-    one = simple(tmp_path / "a.nc")
-    two = simple(tmp_path / "b.nc", first=1, x=np.arange(4.0) + 4)
+    one = write_simple(tmp_path / "a.nc")
+    two = write_simple(tmp_path / "b.nc", first=1, x=np.arange(4.0) + 4)
     with pytest.raises(FilesDisagreeError, match=r"b\.nc: time: has other values"):
         combine([[parse(one), parse(two)]], ("time", "x"))
 
@@ -180,7 +187,9 @@ def only(error: FilesDisagreeError, variable: str, aspect: str) -> str:
 
 def test_variables(tmp_path: Path) -> None:
     """A missing and an extra variable."""
-    error = disagreements([simple(tmp_path / "a.nc"), simple(tmp_path / "b.nc", name="snow")])
+    error = disagreements(
+        [write_simple(tmp_path / "a.nc"), write_simple(tmp_path / "b.nc", name="snow")]
+    )
     texts = [problem.text for problem in error.disagreements]
     assert texts[0].startswith("has no rain, unlike file://")
     assert "has snow, unlike file://" in texts[1]
@@ -264,7 +273,7 @@ def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
     """Errors name the files and their ranges."""
     text = only(disagreements(pair(tmp_path, first=1)), "time", "overlap")
     assert text.startswith("goes from 1 to 2, and overlaps 0 to 1 of file://")
-    later = [simple(tmp_path / "a.nc", first=8), simple(tmp_path / "b.nc", first=2)]
+    later = [write_simple(tmp_path / "a.nc", first=8), write_simple(tmp_path / "b.nc", first=2)]
     text = only(disagreements(later), "time", "order")
     assert "goes from 2 to 3, before 8 to 9 of file://" in text
     assert "order='coordinates'" in text
@@ -277,7 +286,10 @@ def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
 
 def test_a_file_that_ends_within_a_chunk(tmp_path: Path) -> None:
     """Only the last file may end within a chunk."""
-    paths = [simple(tmp_path / "b.nc", days=3), simple(tmp_path / "c.nc", first=3, days=3)]
+    paths = [
+        write_simple(tmp_path / "b.nc", days=3),
+        write_simple(tmp_path / "c.nc", first=3, days=3),
+    ]
     text = only(disagreements(paths), "rain", "chunks")
     assert (
         "has 3 steps along time, not a multiple of its chunk length 2: only the last file" in text
@@ -295,11 +307,14 @@ def test_calendars(tmp_path: Path) -> None:
 
 def test_all_at_once(tmp_path: Path) -> None:
     """All files are checked, and equal problems are listed once."""
-    paths = [simple(tmp_path / "a.nc")]
+    paths = [write_simple(tmp_path / "a.nc")]
     paths += [
-        simple(tmp_path / f"{number}.nc", first=2 + 2 * number, dtype="f8") for number in range(5)
+        write_simple(tmp_path / f"{number}.nc", first=2 + 2 * number, dtype="f8")
+        for number in range(5)
     ]
-    paths.append(simple(tmp_path / "z.nc", first=20, chunks=(1, 2), attributes={"units": "m"}))
+    paths.append(
+        write_simple(tmp_path / "z.nc", first=20, chunks=(1, 2), attributes={"units": "m"})
+    )
     error = disagreements(paths)
     assert len({problem.file for problem in error.disagreements}) == 6
     message = str(error)
@@ -312,7 +327,7 @@ def test_all_at_once(tmp_path: Path) -> None:
 
 def test_what_cannot_be_combined(tmp_path: Path) -> None:
     """An empty list, other objects, missing dimensions."""
-    dataset = parse(simple(tmp_path / "a.nc"))
+    dataset = parse(write_simple(tmp_path / "a.nc"))
     with pytest.raises(InvalidInputError, match="nothing to combine"):
         combine([], "time")
     with pytest.raises(InvalidInputError, match=r"a\.nc: no variable has the dimension 'day'"):

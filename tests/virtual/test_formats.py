@@ -25,7 +25,14 @@ from icefloe.errors import (
 )
 from icefloe.model.chunk_payload import ChunkKind, LastModified
 from icefloe.virtual import LoadedArray, VirtualArray, VirtualChunkContainer, parse
-from support.netcdf_archives import Place, opened, same, simple, write_rich_netcdf4, written
+from support.netcdf_archives import (
+    Place,
+    assert_same,
+    open_group,
+    write_repository,
+    write_rich_netcdf4,
+    write_simple,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +73,7 @@ def test_a_file_that_is_something_else(
 
 def test_a_claimed_format_is_checked(tmp_path: Path) -> None:
     """`format` must match the content, and overrides the file name."""
-    path = simple(tmp_path / "a.nc")
+    path = write_simple(tmp_path / "a.nc")
     assert parse(path, format="netcdf4").arrays.keys() == parse(path, format="hdf5").arrays.keys()
     with pytest.raises(FormatError, match="is an HDF5 or NetCDF4 file, not a NetCDF3 file"):
         parse(path, format="netcdf3")
@@ -127,8 +134,8 @@ def _netcdf3(path: Path, kind: Any, *, alone: bool = False) -> Path:
 def test_netcdf3(place: Place, kind: str, alone: bool) -> None:  # noqa: FBT001
     """Interleaved records are padded, except if there is one record variable."""
     path = _netcdf3(place.folder / "a.nc", kind, alone=alone)
-    found = opened(written(place, parse(path)))
-    same(found, xr.open_dataset(path, engine="netcdf4").load())
+    found = open_group(write_repository(place, parse(path)))
+    assert_same(found, xr.open_dataset(path, engine="netcdf4").load())
     assert found["short"].isnull().sum() == 1
 
 
@@ -139,7 +146,7 @@ def test_netcdf3_of_an_unknown_number_of_records(place: Place) -> None:
     data = bytearray(path.read_bytes())
     data[4:8] = b"\xff\xff\xff\xff"
     path.write_bytes(data)
-    same(opened(written(place, parse(path))), expected)
+    assert_same(open_group(write_repository(place, parse(path))), expected)
 
 
 def test_damaged_netcdf3(tmp_path: Path) -> None:
@@ -207,8 +214,8 @@ def test_zarr(place: Place, zarr_format: Any, separator: str) -> None:
     assert refs.refs.coords.tolist() == [[1, 0]]
     checksum = refs.refs.payloads[0].checksum  # type: ignore[union-attr]
     assert isinstance(checksum, LastModified)
-    repository = written(place, dataset)
-    same(opened(repository), xr.open_zarr(path, consolidated=False).load())
+    repository = write_repository(place, dataset)
+    assert_same(open_group(repository), xr.open_zarr(path, consolidated=False).load())
     store = repository.readonly_session("main").store
     np.testing.assert_array_equal(zarr.open_array(store, path="deep/sparse")[...], sparse[...])
     only = parse(path, group="deep")
@@ -273,12 +280,12 @@ def _kerchunk(path: Path, inline_threshold: int = 300) -> dict[str, Any]:
 
 def test_kerchunk_json(place: Place) -> None:
     """Kerchunk references, including inline ones, read as the file."""
-    path = simple(place.folder / "a.nc", days=4, fill=-5.0)
+    path = write_simple(place.folder / "a.nc", days=4, fill=-5.0)
     refs = _kerchunk(path, inline_threshold=40)
     assert any(isinstance(value, str) for key, value in refs["refs"].items() if ".z" not in key)
     (place.folder / "a.json").write_text(json.dumps(refs))
     dataset = parse(place.folder / "a.json")
-    found = opened(written(place, dataset))
+    found = open_group(write_repository(place, dataset))
     expected = xr.open_dataset(path, engine="h5netcdf").load()
     xr.testing.assert_equal(found, expected)
     assert found["rain"].attrs["units"] == "mm"
@@ -349,7 +356,7 @@ def test_kerchunk_templates_paths_and_inline_chunks(place: Place) -> None:
 def test_references_do_not_reach_out_on_their_own(tmp_path: Path) -> None:
     """An untrusted reference file must not read arbitrary local files."""
     (tmp_path / "private").mkdir()
-    data = simple(tmp_path / "private" / "a.nc")
+    data = write_simple(tmp_path / "private" / "a.nc")
     (tmp_path / "refs").mkdir()
     path = tmp_path / "refs" / "a.json"
     path.write_text(json.dumps(_kerchunk(data, inline_threshold=0)))
@@ -371,7 +378,7 @@ def test_kerchunk_parquet(place: Place) -> None:
     import fsspec  # noqa: PLC0415
     from fsspec.implementations.reference import LazyReferenceMapper  # noqa: PLC0415
 
-    path = simple(place.folder / "a.nc", days=30, chunks=(2, 4))
+    path = write_simple(place.folder / "a.nc", days=30, chunks=(2, 4))
     refs = _kerchunk(path)["refs"]
     folder = place.folder / "a.parq"
     made = LazyReferenceMapper.create(
@@ -389,7 +396,7 @@ def test_kerchunk_parquet(place: Place) -> None:
     rain = dataset.arrays["rain"]
     assert isinstance(rain, VirtualArray)
     assert len(rain.refs) == 14
-    found = opened(written(place, dataset))
+    found = open_group(write_repository(place, dataset))
     expected = xr.open_dataset(path, engine="h5netcdf").load()
     expected["rain"][6:8] = 0
     np.testing.assert_array_equal(found["rain"].values[:6], expected["rain"].values[:6])

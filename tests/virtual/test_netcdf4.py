@@ -17,13 +17,13 @@ from icefloe.model.chunk_payload import LastModified
 from icefloe.virtual import LoadedArray, VirtualArray, parse
 from support.netcdf_archives import (
     Place,
-    from_file,
-    opened,
-    same,
-    simple,
+    assert_same,
+    open_group,
+    read_files,
     write_odd_hdf5,
+    write_repository,
     write_rich_netcdf4,
-    written,
+    write_simple,
 )
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def test_a_file_of_the_netcdf_library(place: Place, spec_version: int) -> None:
     """CF packing, fill values, filters, bounds, scalars, characters and groups are preserved."""
     path = write_rich_netcdf4(place.folder / "a.nc")
-    repository = written(place, parse(path), spec_version)
-    found = opened(repository)
-    same(found, from_file(path))
+    repository = write_repository(place, parse(path), spec_version)
+    found = open_group(repository)
+    assert_same(found, read_files(path))
     assert found["t2m"].isnull().any()
     assert found["letters"].dtype == "S5"
-    same(opened(repository, "ocean"), from_file(path, "ocean"))
+    assert_same(open_group(repository, "ocean"), read_files(path, "ocean"))
 
 
 def test_a_file_of_h5netcdf(place: Place) -> None:
@@ -60,8 +60,8 @@ def test_a_file_of_h5netcdf(place: Place) -> None:
     path = place.folder / "b.nc"
     encoding = {"a": {"chunksizes": (3, 2), "zlib": True, "complevel": 1}}
     dataset.to_netcdf(path, engine="h5netcdf", encoding=encoding)
-    found = opened(written(place, parse(path)))
-    xr.testing.assert_identical(found.drop_attrs(), from_file(path).drop_attrs())
+    found = open_group(write_repository(place, parse(path)))
+    xr.testing.assert_identical(found.drop_attrs(), read_files(path).drop_attrs())
     assert found["a"].attrs["long_name"] == "some"
 
 
@@ -72,7 +72,7 @@ def test_an_odd_file_of_h5py(place: Place) -> None:
     assert len(dataset.arrays["sparse"].refs) == 1  # type: ignore[union-attr]
     assert len(dataset.arrays["never_written"].refs) == 0  # type: ignore[union-attr]
     assert isinstance(dataset.arrays["compact"], LoadedArray)
-    found = opened(written(place, dataset))
+    found = open_group(write_repository(place, dataset))
     with h5py.File(path) as file:
         for name in file:
             np.testing.assert_array_equal(found[name].values, file[name][...], err_msg=name)
@@ -86,7 +86,7 @@ def test_the_same_as_virtualizarr(place: Place) -> None:
     from obstore.store import LocalStore  # noqa: PLC0415
     from virtualizarr.parsers import HDFParser  # noqa: PLC0415
 
-    path = simple(place.folder / "a.nc", days=5, chunks=(2, 3), fill=-9.0)
+    path = write_simple(place.folder / "a.nc", days=5, chunks=(2, 3), fill=-9.0)
     theirs = HDFParser()(
         url=path.as_uri(), registry=ObjectStoreRegistry({"file://": LocalStore()})
     )._group
@@ -229,7 +229,7 @@ def test_strings_of_variable_length_are_loaded_or_refused(place: Place) -> None:
     ):
         parse(path)
     dataset = parse(path, loadable_variables=["code"])
-    assert opened(written(place, dataset))["code"].values.tolist() == ["a", "üb", ""]
+    assert open_group(write_repository(place, dataset))["code"].values.tolist() == ["a", "üb", ""]
 
 
 def test_two_dimensional_scales_and_unnamed_dimensions(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_file_that_starts_after_something_else(place: Place) -> None:
     with h5py.File(path, "w", userblock_size=1024) as file:
         file.create_dataset("a", data=np.arange(100.0), chunks=(30,))
         file["b"] = np.arange(50)
-    found = opened(written(place, parse(path)))
+    found = open_group(write_repository(place, parse(path)))
     np.testing.assert_array_equal(found["a"], np.arange(100.0))
     np.testing.assert_array_equal(found["b"], np.arange(50))
 

@@ -16,7 +16,7 @@ from icefloe.errors import FormatError, ObjectNotFoundError
 from icefloe.model.chunk_payload import ETag
 from icefloe.storage import Credentials, http_store, s3_static_credentials, s3_storage, s3_store
 from icefloe.virtual import LoadedArray, VirtualArray, VirtualChunkContainer, parse
-from support.netcdf_archives import opened, same, simple, write_rich_netcdf4
+from support.netcdf_archives import assert_same, open_group, write_rich_netcdf4, write_simple
 from support.web_servers import web_server
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _write_and_compare(
     path: Path,
 ) -> None:
     """Write a dataset to a repository, and compare the values with the file."""
-    from support.netcdf_archives import from_file  # noqa: PLC0415
+    from support.netcdf_archives import read_files  # noqa: PLC0415
 
     config = icefloe.RepositoryConfig.default()
     config.set_virtual_chunk_container(container)
@@ -45,7 +45,7 @@ def _write_and_compare(
     session = repository.writable_session("main")
     dataset.write(session)
     session.commit("remote")
-    same(opened(repository), from_file(path))
+    assert_same(open_group(repository), read_files(path))
 
 
 def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
     _write_and_compare(dataset, container, credential, path)
 
     store = tmp_path / "a.zarr"
-    from support.netcdf_archives import from_file  # noqa: PLC0415
+    from support.netcdf_archives import read_files  # noqa: PLC0415
 
-    from_file(path).drop_vars("letters").to_zarr(store, consolidated=False, zarr_format=2)
+    read_files(path).drop_vars("letters").to_zarr(store, consolidated=False, zarr_format=2)
     for file in store.rglob("*"):
         if file.is_file():
             storage.put(f"a.zarr/{file.relative_to(store)}", file.read_bytes())
@@ -106,7 +106,7 @@ def test_s3(s3_server: S3Server, tmp_path: Path) -> None:
 
 def test_http(tmp_path: Path) -> None:
     """Files over HTTP with range requests; error pages are refused."""
-    path = simple(tmp_path / "a.nc", days=4)
+    path = write_simple(tmp_path / "a.nc", days=4)
     (tmp_path / "page.nc").write_text("<html>Please log in</html>")
     with web_server(tmp_path) as url:
         dataset = parse(f"{url}/a.nc")
