@@ -1,8 +1,8 @@
-"""What starts Python for Spark on this machine: Spark's own daemon, less one complaint.
+"""The daemon that forks Python workers for local Spark: Spark's own, without one traceback.
 
-A query that needs only some rows closes the pipe on workers that still have more to send, and Spark
-prints their traceback after an answer that is right. A package of its own, which imports nothing:
-workers are forked from this process, and libraries that have threads do not survive that.
+A query that needs only some rows closes the pipe of workers that still have rows to send, and Spark
+prints their tracebacks although the result is correct. This package imports nothing, because
+libraries with threads do not survive the fork.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import traceback
 
 
 def silence_broken_pipes() -> None:
-    """Let nobody print a traceback that says only that the reader had enough."""
+    """Suppress tracebacks of broken pipes."""
     print_exc = traceback.print_exc
 
     def print_others(*args: object, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""Where Spark looks for the format ``icefloe``: it imports every module called ``pyspark_…``."""
+"""The format ``icefloe`` for Spark, which imports every module named ``pyspark_…``."""
 
 from icefloe.spark.data_source import IcefloeDataSource as DefaultSource
 

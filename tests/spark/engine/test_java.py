@@ -131,7 +131,7 @@ before = set(sys.modules)
 import icefloe_daemon
 assert not {"numpy", "pyarrow", "icefloe"} & (set(sys.modules) - before)
 import traceback
-icefloe_daemon.hush()
+icefloe_daemon.silence_broken_pipes()
 for error in (BrokenPipeError("hidden"), ValueError("shown")):
     try:
         raise error

@@ -11,6 +11,12 @@ import xarray as xr
 from icefloe.errors import InvalidInputError
 from icefloe.spark import read, write
 from support.stream_cells import DDL, NEW, expected, found, num_commits, tuples
+from support.stream_following import follow
+
+pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+
+from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
+from icefloe.spark.spark_versions import HAS_READ_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,9 +112,9 @@ def test_streams(spark: Any, repository: Repository, folder: Path, tmp_path: Pat
     xr.testing.assert_equal(found(repository), expected([1, 2, 3, 4]))
 
     batches: dict[int, list[Any]] = {}
-    follow = (
+    query = (
         spark.readStream.format("icefloe")
-        .option("maxCommitsPerTrigger", 1)
+        .options(**({"maxCommitsPerTrigger": 1} if HAS_READ_LIMITS else {}))
         .load(str(folder))
         .writeStream.foreachBatch(
             lambda frame, number: batches.update({number: sorted(map(tuple, frame.collect()))})
@@ -117,9 +123,11 @@ def test_streams(spark: Any, repository: Repository, folder: Path, tmp_path: Pat
         .trigger(availableNow=True)
         .start()
     )
-    follow.awaitTermination()
-    by_name = [[(time, lat, v, n) for time, lat, n, v in one] for one in batches.values()]
-    assert by_name == [tuples([1, 2]), tuples([3, 4])]
+    query.awaitTermination()
+    by_name = [[(time, lat, v, n) for time, lat, n, v in rows] for rows in batches.values()]
+    assert by_name == (
+        [tuples([1, 2]), tuples([3, 4])] if HAS_READ_LIMITS else [tuples([1, 2, 3, 4])]
+    )
 
 
 def test_a_group_is_copied(
@@ -127,13 +135,21 @@ def test_a_group_is_copied(
 ) -> None:
     """The documented sink takes what the source gives, of days that share a chunk as well."""
     write(spark.createDataFrame(tuples([1]), DDL), repository, group="source", **NEW)
-    for one in (2, 3, 4, 5):
-        rows = spark.createDataFrame(tuples([one]), DDL)
+    for number in (2, 3, 4, 5):
+        rows = spark.createDataFrame(tuples([number]), DDL)
         write(rows, repository, group="source", append_dim="time")
-    source = spark.readStream.format("icefloe").option("maxBytesPerTrigger", 150)
+    limits = {"maxBytesPerTrigger": 150} if HAS_READ_LIMITS else {}
+    source = spark.readStream.format("icefloe").options(**limits)
     stream = source.option("group", "source").load(str(folder))
     sink = stream.writeStream.format("icefloe").option("group", "copy").option("append_dim", "time")
     sink = sink.option("dims", "time,lat").option("checkpointLocation", str(tmp_path / "copying"))
     sink.trigger(availableNow=True).start(str(folder)).awaitTermination()
     xr.testing.assert_equal(found(repository, "copy"), found(repository, "source"))
-    assert num_commits(repository) == 5 + 3
+    assert num_commits(repository) == 5 + (3 if HAS_READ_LIMITS else 1)
+
+
+@pytest.mark.skipif(HAS_READ_LIMITS, reason="this Spark has read limits")
+def test_limits_are_refused_where_spark_has_none(repository: Repository) -> None:
+    follower = follow(repository, maxCommitsPerTrigger=1)
+    with pytest.raises(InvalidInputError, match=r"need Spark 4\.2 or later"):
+        IcefloeStreamReader(follower)

