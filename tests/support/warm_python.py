@@ -1,9 +1,9 @@
-"""Scripts in processes of their own, without the second of imports that each would begin with.
+"""Run scripts in processes forked from one that has already imported zarr and icefloe.
 
-`run` is ``subprocess.run([python, *arguments])`` for scripts, ``-c`` and ``-m``. The process is
-forked from one that has imported zarr and icefloe, and done nothing else: it has none of their
-threads, no event loop and no connection. One such parent stays for each interpreter, as long as the
-process that asked for it. A test of imports themselves has no use for this.
+`run` is ``subprocess.run([python, *arguments])`` for scripts, ``-c`` and ``-m`` without the second
+that imports take. The parent has done nothing but import: it has no threads, event loop or
+connections. There is one parent per interpreter, which lives as long as the calling process. Not
+for tests of imports.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-# What the scripts begin with. Not Icechunk: its threads start with it, and are lost in a fork.
+# Not Icechunk: it starts threads when imported, which do not survive a fork.
 _IMPORTS = ("zarr", "icefloe.repository")
-# Whoever hangs is ended by the system, which is an exit code as any other.
+# A script that hangs is killed, which gives an exit code.
 _MAX_SECONDS = 300
 
 
@@ -48,7 +48,7 @@ def run(python: str | Path, *arguments: str | Path) -> subprocess.CompletedProce
         parent.stdin.write(json.dumps(task) + "\n")
         parent.stdin.flush()
         answer = parent.stdout.readline()
-        assert answer, f"{python} ended while it imported {_IMPORTS}"
+        assert answer, f"{python} failed to import {_IMPORTS}"
         code = int(answer)
         texts = [file.read_text("utf-8", errors="replace") for file in (out, errors)]
     return subprocess.CompletedProcess([str(python), *command], code, *texts)
@@ -56,7 +56,7 @@ def run(python: str | Path, *arguments: str | Path) -> subprocess.CompletedProce
 
 @cache
 def _parent(python: str, _pid: int) -> subprocess.Popen[str]:
-    """Start the process that forks; a process that was itself forked has one of its own."""
+    """Start the parent; forked processes get another one, by their process id."""
     parent = subprocess.Popen(
         [python, __file__],
         stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ def _parent(python: str, _pid: int) -> subprocess.Popen[str]:
 
 
 def _end(parent: subprocess.Popen[str]) -> None:
-    with parent:  # closes its input, which ends it
+    with parent:  # closing its input stops it
         pass
 
 
@@ -78,7 +78,7 @@ def _serve() -> None:
             import_module(name)
     while line := sys.stdin.readline():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the threads of OpenBLAS are made for this
+            warnings.simplefilter("ignore")  # OpenBLAS threads survive forks
             child = os.fork()
         if child == 0:
             _become(json.loads(line))
@@ -89,7 +89,7 @@ def _serve() -> None:
 
 
 def _become(task: dict[str, object]) -> None:
-    """Be the process that was asked for, from its first line to its end."""
+    """Run the script of a task in this forked process."""
     arguments, outputs, environment = task["arguments"], task["outputs"], task["environment"]
     assert isinstance(arguments, list)
     assert isinstance(outputs, list)

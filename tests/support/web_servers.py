@@ -21,12 +21,12 @@ class LoopbackServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Stay silent: clients that go away are part of these tests."""
+        """Ignore errors: tests close connections on purpose."""
 
 
 @contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[str]:
-    """Run a server until the end of the block; answer its URL."""
+def serve(server: ThreadingHTTPServer) -> Iterator[str]:
+    """Run a server until the end of the block and yield its URL."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -39,12 +39,12 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
 
 @contextmanager
 def web_server(folder: Path, *, with_ranges: bool = True) -> Iterator[str]:
-    """Serve the files of a folder over HTTP, with or without range requests; answer the URL."""
+    """Serve the files of a folder over HTTP, with or without range requests; yield the URL."""
 
     class Handler(_RangeHandler if with_ranges else _QuietHandler):  # type: ignore[misc]
         root = folder
 
-    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+    with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
         yield url
 
 
@@ -57,18 +57,18 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         return super().translate_path(path)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Do not log."""
 
 
 class _RangeHandler(_QuietHandler):
     def do_GET(self) -> None:
         path = Path(self.translate_path(self.path))
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if asked is None or not path.is_file():
+        requested = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if requested is None or not path.is_file():
             super().do_GET()
             return
         data = path.read_bytes()
-        first, last = asked.groups()
+        first, last = requested.groups()
         start = int(first) if first else max(0, len(data) - int(last))
         end = min(len(data), int(last) + 1) if first and last else len(data)
         if start >= end:
@@ -87,7 +87,7 @@ class _RangeHandler(_QuietHandler):
 
 @contextmanager
 def redirecting_server(targets: dict[str, str]) -> Iterator[str]:
-    """Serve redirects: paths to the location that each is redirected to; answer the URL."""
+    """Serve redirects from paths to locations; yield the URL."""
 
     class Handler(_QuietHandler):
         root = Path("/nonexistent")
@@ -100,5 +100,5 @@ def redirecting_server(targets: dict[str, str]) -> Iterator[str]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    with serving(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+    with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
         yield url
