@@ -1,4 +1,4 @@
-"""The cache: bounded in bytes, one load for many who ask, and no memory of failures."""
+"""The cache: bounded in bytes, single-flight, and without failed loads."""
 
 from __future__ import annotations
 

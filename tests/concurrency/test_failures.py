@@ -108,10 +108,10 @@ def test_an_answer_that_is_lost(inner: Callable[[], Storage]) -> None:
         storage = inner()
         faulty, session = ready(storage)
         decides = name == "put" and (key == "repo" or key.startswith("refs/"))
-        error = OutcomeUnknownError("who knows") if decides else _LostError("gone")
+        error = OutcomeUnknownError("unknown") if decides else _LostError("gone")
         faulty.fail_after = fails_at(number, error)
         if decides:
-            # History tells that it is there.
+            # History has the commit.
             session.commit("new")
         else:
             with pytest.raises(_LostError):
@@ -136,7 +136,7 @@ def test_an_outcome_that_nobody_knows(
         decides = name == "put" and (key == "repo" or key.startswith("refs/"))
         if decides or unknown:
             unknown = True
-            raise OutcomeUnknownError("who knows") if decides else _LostError("still gone")
+            raise OutcomeUnknownError("unknown") if decides else _LostError("still gone")
 
     present = {info.key for info in storage.list()}
     if took_effect:

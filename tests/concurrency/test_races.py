@@ -122,7 +122,7 @@ def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
 
 
 def test_two_creators(place: Place, spec_version: int) -> None:
-    """Of several who create a repository at one place one does, and the others are told."""
+    """One of several concurrent creators succeeds, and the others raise."""
     reported = race(place, Racers(range(4), 0, str(spec_version)))
     assert sorted(reported) == ["created", "refused", "refused", "refused"]
     assert Repository.open(place.storage).spec_version == spec_version

@@ -913,7 +913,7 @@ def test_reference_files(data: bytes, reason: str) -> None:
 
 
 def test_golden_headers() -> None:
-    """The files of the reference implementation say who wrote them, for which version."""
+    """Files of Icechunk record their writer and version."""
     for path, data in golden_files().items():
         header = read_header(data, path)
         assert len(data) > HEADER_SIZE

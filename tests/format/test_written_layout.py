@@ -58,7 +58,7 @@ def test_manifests(manifest: Manifest, spec_version: int) -> None:
 @given(manifests())
 @settings(max_examples=examples(30, thorough=60), deadline=None)
 def test_compressed_locations(manifest: Manifest) -> None:
-    """Anyone who has zstd and the dictionary of the file can read the locations."""
+    """Locations can be read with zstd and the dictionary of the file alone."""
     data = MANIFEST.encode(
         manifest, spec_version=2, location_compression=LocationCompression(min_locations=1)
     )

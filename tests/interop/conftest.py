@@ -12,7 +12,7 @@ import pytest
 
 from support import SUPPORT, warm_python
 from support.interop_alternation import Setting
-from support.interop_participant import Wheel, started_wheel
+from support.interop_participant import Wheel, start_wheel
 
 Reader = Callable[[Path, str | None], dict[str, Any]]
 
@@ -48,14 +48,14 @@ SETTINGS = [("this", 1)] * (sys.version_info < (3, 12)) + [("later", 1), ("later
 @pytest.fixture(scope="session")
 def wheel_here() -> Iterator[Wheel]:
     """Let the ``icechunk`` of this environment take part."""
-    with started_wheel(Path(sys.executable)) as wheel:
+    with start_wheel(Path(sys.executable)) as wheel:
         yield wheel
 
 
 @pytest.fixture(scope="session")
 def wheel_later(icechunk2: Path) -> Iterator[Wheel]:
     """Let Icechunk 2.x take part."""
-    with started_wheel(icechunk2) as wheel:
+    with start_wheel(icechunk2) as wheel:
         yield wheel
 
 

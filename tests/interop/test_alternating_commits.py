@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.edited_manifests import edited_wherever_possible
+from support.edited_manifests import edit_wherever_possible
 from support.interop_alternation import Alternation, Setting, Side
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_edited_manifests(tmp_path: Path, setting: Setting, first: Side) -> None
     """Icechunk goes on from files that icefloe edited, be they its own or icefloe's."""
     both = start(tmp_path, setting, first)
     both.change(first, ["group", "", {}], A, ["write", "g/a", [[0, 10], [0, 6]], 1], inline=0)
-    with edited_wherever_possible() as tries:
+    with edit_wherever_possible() as tries:
         both.change("us", ["write", "g/a", [[0, 3], [0, 2]], 2], inline=0)
         both.change("us", ["write", "g/a", [[3, 7], [2, 3]], 3])
         both.change("them", ["write", "g/a", [[9, 10], [5, 6]], 4])
@@ -142,7 +142,7 @@ def test_packed_chunks(tmp_path: Path, setting: Setting) -> None:
         ["write", "a", whole, 1],
         pack=True,
     )
-    # Sixteen of Icechunk, who wrote the same and forgot it again, and fewer of ours.
+    # Sixteen of Icechunk, which wrote the same and dropped it again, and fewer of ours.
     assert len(list((both.root / "chunks").iterdir())) < 16 + 8
     both.change("them", ["write", "a", [[0, 16], [0, 64]], 2])
     both.change("us", ["write", "a", [[16, 40], [0, 64]], 3], pack=True, split=2)

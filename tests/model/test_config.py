@@ -287,7 +287,7 @@ def test_a_refused_assignment_leaves_the_value() -> None:
     ],
 )
 def test_a_field_that_does_not_exist_cannot_be_assigned(name: str, nearest: str) -> None:
-    """A typing error does not go unnoticed, and the error tells the fields that are near."""
+    """A misspelled field raises, with similar fields in the error."""
     config = RepositoryConfig()
     with pytest.raises(AttributeError, match=f"no field '{name}' to set: {nearest}"):
         setattr(config, name, CachingConfig())
@@ -600,7 +600,7 @@ def test_a_container_that_breaks_a_rule_is_refused(
     ],
 )
 def test_a_prefix_has_one_spelling(written: str, url_prefix: str) -> None:
-    """The seed's bare prefixes, and a bucket with or without its slash."""
+    """Bare prefixes, and a bucket with or without its slash."""
     config = RepositoryConfig()
     store = ObjectStoreConfig.S3Compatible(S3Options()) if "models" in written else S3
     for name in ("one", "two"):

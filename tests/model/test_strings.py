@@ -57,7 +57,7 @@ def test_order_depends_on_content_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_collisions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strings are told apart even where all hashes collide."""
+    """Strings are distinguished even if all hashes collide."""
     monkeypatch.setattr(module, "_MULTIPLIERS", np.zeros(1024, np.uint64))
     monkeypatch.setattr(module, "_hash", lambda _, starts, __: np.zeros(len(starts), np.uint64))
     values = [f"s3://bucket/{number % 5}" for number in range(20)]

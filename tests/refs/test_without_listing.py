@@ -1,4 +1,4 @@
-"""Repositories work for people who may read and write objects, but not list them."""
+"""Repositories work without permission to list objects."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_creators_of_both_versions_at_once() -> None:
 
 
 def test_what_a_dead_creator_left_serves_the_next(spec_version: int) -> None:
-    """A creator who dies before the last write leaves nothing in the way."""
+    """A creation that is interrupted before the last write can be repeated."""
 
     class Dying(MemoryStorage):
         """Fails at the write that makes the repository exist."""
@@ -419,7 +419,7 @@ class TestGeneration2:
         return refs
 
     def test_ops_log(self, storage: Storage) -> None:
-        """The log tells every change, newest first, in times that ascend."""
+        """The log has every change, newest first, with ascending times."""
         refs = self.make(storage)
         tip = commit(refs, storage)
         refs.create_branch("dev", tip)

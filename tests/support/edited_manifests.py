@@ -33,7 +33,7 @@ def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @contextmanager
-def edited_wherever_possible() -> Iterator[list[bool]]:
+def edit_wherever_possible() -> Iterator[list[bool]]:
     """Let manifests be edited, also small ones and those in memory; yields the record."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush, "_MAX_SMALL", -1)

@@ -151,8 +151,8 @@ def _halves(payloads: dict[tuple[int, ...], Any]) -> list[list[tuple[int, ...]]]
     indices = sorted(payloads)
     middle = indices[len(indices) // 2][:1]
     halves = [
-        [one for one in indices if one[:1] < middle],
-        [one for one in indices if one[:1] >= middle],
+        [index for index in indices if index[:1] < middle],
+        [index for index in indices if index[:1] >= middle],
     ]
     return [half for half in halves if half]
 

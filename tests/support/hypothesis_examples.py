@@ -1,6 +1,6 @@
 """How many examples Hypothesis tries: enough for every change, or as many as one has time for.
 
-Examples are drawn anew in each run, so that what one run leaves out the next may try.
+Each run draws new examples.
 ``ICEFLOE_HYPOTHESIS=thorough pytest tests/format`` tries the larger numbers.
 """
 

@@ -36,7 +36,9 @@ def read(path: str, virtual_prefix: str | None) -> dict[str, Any]:
     ancestry = {name: _ancestry(repository, name) for name in branches}
     found: dict[str, Any] = {"branches": branches, "tags": tags, "ancestry": ancestry}
     ids = {info["id"] for history in ancestry.values() for info in history}
-    found["snapshots"] = {one: _nodes(repository, one) for one in sorted(ids)}
+    found["snapshots"] = {
+        snapshot_id: _nodes(repository, snapshot_id) for snapshot_id in sorted(ids)
+    }
     config = repository.config
     found["config"] = {
         "inline_chunk_threshold_bytes": config.inline_chunk_threshold_bytes,

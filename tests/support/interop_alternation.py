@@ -74,8 +74,8 @@ class Alternation:
         ours, theirs = found["us"], found["them"]
         what = f"{how} by {by}: {edits} with {settings}"
         if self.theirs.version < 2 or not must_succeed:
-            for one in (ours, theirs):
-                _forget_chunks_outside(one["status"], one["content"])
+            for side in (ours, theirs):
+                _forget_chunks_outside(side["status"], side["content"])
         for name in ("failed", "changed", "status"):
             require_same(ours[name], theirs[name], f"{name} of {what}")
         _require_same_content(ours["content"], theirs["content"], what)
@@ -104,7 +104,7 @@ class Alternation:
         self.agree(f"{by}: save_config {settings}")
 
     def rewrite_manifests(self, by: Side, **settings: Any) -> None:
-        """Let one side make all manifests anew."""
+        """Let one side rewrite all manifests."""
         before = self.last["lines"]["main"]["content"]
         self._side(by).rewrite_manifests(str(self.root), settings)
         self.agree(f"{by}: rewrite_manifests {settings}")

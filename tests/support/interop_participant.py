@@ -112,7 +112,7 @@ class Participant:
         self._open(root, settings).save_config()
 
     def rewrite_manifests(self, root: str, settings: Json) -> str:
-        """Make all manifests of main anew."""
+        """Rewrite all manifests of main."""
         repository = self._open(root, settings)
         made: str = repository.rewrite_manifests("rewritten", branch="main")
         return made
@@ -329,7 +329,7 @@ class Wheel:
 
 
 @contextmanager
-def started_wheel(python: Path) -> Iterator[Wheel]:
+def start_wheel(python: Path) -> Iterator[Wheel]:
     """Run Icechunk in an environment that has it, for as many requests as are needed."""
     with subprocess.Popen(
         [python, __file__],

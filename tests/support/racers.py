@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-# Whoever hangs is ended by the system, and is a failure.
+# The system ends a process that hangs, which is a failure.
 MAX_SECONDS = 180
 
 
@@ -53,7 +53,7 @@ def race(
                     prepare()
                 os.write(arrival, b".")
                 os.close(arrival)
-                os.read(gate, 1)  # returns when nobody holds the other end any more
+                os.read(gate, 1)  # returns when the other end is closed everywhere
                 task()
 
             _end_with(run)

@@ -35,7 +35,7 @@ def storage_of(library: Any, place: str) -> Any:
 
 
 def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole, whoever else writes
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # atomic among writers
 
 
 def create(library: Any, place: str, spec_version: int) -> None:

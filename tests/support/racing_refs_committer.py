@@ -33,7 +33,7 @@ def commit(storage: Storage, name: int, times: int) -> None:
                 refs.commit("main", parent, info)
             except ConflictError:
                 continue
-            os.write(1, f"{info.id}\n".encode())  # whole, whoever else writes
+            os.write(1, f"{info.id}\n".encode())  # atomic among writers
             break
 
 

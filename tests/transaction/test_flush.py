@@ -26,7 +26,7 @@ from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
-from support.edited_manifests import edited_wherever_possible
+from support.edited_manifests import edit_wherever_possible
 from support.faulty_storage import FaultyStorage
 from support.zarr_nodes import array, chunk_key, contents, delete, get, group, put
 
@@ -136,7 +136,7 @@ def test_any_history(data: st.DataObject, spec_version: int) -> None:
 @given(st.data(), st.sampled_from([1, 2]))
 def test_any_history_with_edited_files(data: st.DataObject, spec_version: int) -> None:
     """The same holds where files of manifests are edited."""
-    with edited_wherever_possible() as tries:
+    with edit_wherever_possible() as tries:
         _any_history(data, spec_version, sets=30)
         event(f"{sum(tries)} of {len(tries)} edited")
 

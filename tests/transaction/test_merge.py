@@ -571,7 +571,7 @@ def test_forks_of_clean_sessions_write_nothing() -> None:
 def test_forks_pickle_and_writable_sessions_do_not(
     tmp_path: Path, config: RepositoryConfig
 ) -> None:
-    """A fork comes back from pickling with its changes, a writable session tells to fork."""
+    """A fork is pickled with its changes; a writable session must be forked."""
     repository = _begin(Repository.create(LocalStorage(tmp_path), config))
     session = repository.writable_session("main")
     fork = session.fork()

@@ -361,7 +361,7 @@ def _play(repository: Any, scenario: Scenario) -> Any:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_conflicts(scenario: Scenario, spec_version: int) -> None:
-    """A rebase tells exactly the conflicts there are, and without any it goes through."""
+    """A rebase reports exactly the conflicts, and succeeds without any."""
     storage = MemoryStorage()
     ours = _play(Repository.create(storage, spec_version=spec_version), scenario)
     # Nothing of what the other writer knows may be needed.
@@ -398,7 +398,7 @@ def test_conflicts(scenario: Scenario, spec_version: int) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_icechunk_finds_the_same_conflicts(scenario: Scenario) -> None:
-    """Icechunk 1.1.21 tells the same conflicts and ends with the same content.
+    """Icechunk 1.1.21 reports the same conflicts and ends with the same content.
 
     Where it does not, the scenario says what it does and why icefloe differs.
     """
@@ -470,7 +470,7 @@ def test_conflicts_in_a_scalar_array(selection: str) -> None:
 @pytest.mark.parametrize("kind", ["array", "group"])
 @pytest.mark.parametrize("fails", [True, False])
 def test_deletes_of_updated_nodes(kind: str, *, fails: bool) -> None:
-    """What others updated is deleted all the same, unless the solver was told to fail."""
+    """Updated nodes are deleted, unless the solver is set to fail."""
     path = "g/a" if kind == "array" else "h"
     update = _puts(_A2) if kind == "array" else _puts(("h/zarr.json", group(title="two")))
     scenario = Scenario("", (update,), _deletes(path))
@@ -568,7 +568,7 @@ def test_replay_stops_at_the_commit_that_conflicts(spec_version: int) -> None:
 
 
 def test_without_a_solver_any_commit_is_a_conflict() -> None:
-    """The error tells both parents, and the session can still be rebased."""
+    """The error has both parents, and the session can still be rebased."""
     repository = Repository.create(MemoryStorage())
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     tip, base = repository.lookup_branch("main"), session.snapshot_id

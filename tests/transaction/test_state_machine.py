@@ -420,7 +420,7 @@ class OneWriter(RuleBasedStateMachine):
 
     @rule(branch=_BRANCHES, pick=_PICKS)
     def create_branch(self, branch: str, pick: int) -> None:
-        """Create a branch anywhere, or be told that there is one."""
+        """Create a branch anywhere, or get the error that it exists."""
         target = self._some_snapshot(pick)
         if branch in self.branches:
             with pytest.raises(AlreadyExistsError):
@@ -511,11 +511,11 @@ class OneWriter(RuleBasedStateMachine):
         assert not status.moved_nodes
         for path in _arrays(now):
             known = {} if f"/{path}" in self.created else before
-            told = {
+            updated = {
                 chunk_key(path, indices) for indices in status.updated_chunks.get(f"/{path}", [])
             }
             places = _chunk_keys(now, path)
-            assert told >= {key for key in places if known.get(key) != now.get(key)}
+            assert updated >= {key for key in places if known.get(key) != now.get(key)}
 
     @rule(pick=_PICKS)
     def tells_where_chunks_are(self, pick: int) -> None:
@@ -708,77 +708,81 @@ class TwoWriters(RuleBasedStateMachine):
         ends: tuple[str, str],
     ) -> None:
         """Let both writers change something, and end one after the other."""
-        for who, steps in enumerate((first, second)):
+        for writer_number, steps in enumerate((first, second)):
             for name, *arguments in steps:
-                getattr(self, name)(who, *arguments)
-        for who, end in enumerate(ends):
+                getattr(self, name)(writer_number, *arguments)
+        for writer_number, end in enumerate(ends):
             self.sees_its_own_writes()
-            getattr(self, end)(who)
+            getattr(self, end)(writer_number)
 
-    def start_over(self, who: int) -> None:
+    def start_over(self, writer_number: int) -> None:
         """Leave all changes, and begin at the tip."""
-        self.writers[who] = self._begin()
+        self.writers[writer_number] = self._begin()
 
-    def set_chunk(self, who: int, path: str, index: int, value: bytes) -> None:
+    def set_chunk(self, writer_number: int, path: str, index: int, value: bytes) -> None:
         """Write a chunk."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         if path in writer.tree:
             put(writer.session.store, f"{path}/c/{index}", value)
             node = writer.tree[path]
             node.chunks[index] = value
             writer.touched.setdefault(node.token, set()).add(index)
 
-    def delete_chunk(self, who: int, path: str, index: int) -> None:
+    def delete_chunk(self, writer_number: int, path: str, index: int) -> None:
         """Delete a chunk."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         if path in writer.tree:
             delete(writer.session.store, f"{path}/c/{index}")
             node = writer.tree[path]
             if node.chunks.pop(index, None) is not None:
                 writer.touched.setdefault(node.token, set()).add(index)
 
-    def update(self, who: int, path: str, number: int) -> None:
+    def update(self, writer_number: int, path: str, number: int) -> None:
         """Change attributes."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         if path in writer.tree:
             document = group(number=number) if path == "g" else array((4,), number=number)
             put(writer.session.store, f"{path}/zarr.json", document)
             writer.tree[path].document = document
 
-    def delete_node(self, who: int, path: str) -> None:
+    def delete_node(self, writer_number: int, path: str) -> None:
         """Delete a node and what is below it."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         delete_node(writer.session.store, path)
         for key in [key for key in writer.tree if f"{key}/".startswith(f"{path}/")]:
             del writer.tree[key]
 
-    def create_node(self, who: int, path: str) -> None:
+    def create_node(self, writer_number: int, path: str) -> None:
         """Create a node that is not there, in a group that is."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         above = path.rpartition("/")[0]
         if path not in writer.tree and (not above or above in writer.tree):
             document = group() if path == "g" else array((4,))
             put(writer.session.store, f"{path}/zarr.json", document)
             writer.tree[path] = _Node(next(self.tokens), document)
 
-    def commit_without_solver(self, who: int) -> None:
+    def commit_without_solver(self, writer_number: int) -> None:
         """Commit, which fails if anybody was faster."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         if writer.base_number != len(self.history) - 1:
             with pytest.raises(ConflictError):
                 writer.session.commit("stale", allow_empty=True)
             return
         writer.session.commit("commit", allow_empty=True)
         self.history.append((_copy(writer.tree), writer.changes()))
-        self.writers[who] = self._begin()
+        self.writers[writer_number] = self._begin()
 
-    def rebase(self, who: int) -> None:
+    def rebase(self, writer_number: int) -> None:
         """Rebase without a solver; it stops at the first commit that conflicts."""
-        self._rebase(self.writers[who], lambda one: one.session.rebase(ConflictDetector()), set())
+        self._rebase(
+            self.writers[writer_number],
+            lambda writer: writer.session.rebase(ConflictDetector()),
+            set(),
+        )
 
-    def commit_with_solver(self, who: int) -> None:
+    def commit_with_solver(self, writer_number: int) -> None:
         """Commit with a solver that prefers ours or theirs."""
-        writer = self.writers[who]
+        writer = self.writers[writer_number]
         side = VersionSelection.UseTheirs if self.use_theirs else VersionSelection.UseOurs
         solver = BasicConflictSolver(on_chunk_conflict=side)
         if self._rebase(
@@ -787,7 +791,7 @@ class TwoWriters(RuleBasedStateMachine):
             _SOLVED,
         ):
             self.history.append((_copy(writer.tree), writer.changes()))
-            self.writers[who] = self._begin()
+            self.writers[writer_number] = self._begin()
 
     def _rebase(self, writer: _Writer, act: Callable[[_Writer], Any], solved: set[str]) -> bool:
         for number in range(writer.base_number + 1, len(self.history)):

@@ -147,7 +147,7 @@ def test_messages(storage: CountingStorage, session: Session, message: Any) -> N
 def test_solvers(
     storage: CountingStorage, repository: Repository, session: Session, solver: Any
 ) -> None:
-    """Who cannot decide is refused at once, whether there is a conflict or not."""
+    """An invalid solver is refused, whether there is a conflict or not."""
     for has_conflict in (False, True):
         if has_conflict:
             other = repository.writable_session("main")
