@@ -10,7 +10,16 @@ import xarray as xr
 
 from icefloe.errors import InvalidInputError
 from icefloe.spark import read, write
-from support.stream_cells import DDL, NEW, expected, found, num_commits, tuples
+from support.stream_cells import (
+    DDL,
+    NEW,
+    batch,
+    expected,
+    found,
+    num_commits,
+    tuples,
+    write_rows,
+)
 from support.stream_following import follow
 
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
@@ -150,6 +159,7 @@ def test_a_group_is_copied(
 
 @pytest.mark.skipif(HAS_READ_LIMITS, reason="this Spark has read limits")
 def test_limits_are_refused_where_spark_has_none(repository: Repository) -> None:
+    write_rows(repository, batch([1]), **NEW)
     follower = follow(repository, maxCommitsPerTrigger=1)
     with pytest.raises(InvalidInputError, match=r"need Spark 4\.2 or later"):
         IcefloeStreamReader(follower)
