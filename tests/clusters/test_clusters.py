@@ -34,7 +34,9 @@ def reference(archive: Path) -> tuple[icefloe.Repository, list[Any]]:
     """Do everything in this process."""
     repository = cluster_jobs.create(icefloe.in_memory_storage(), archive)
     reports = cluster_jobs.run_jobs(None, repository, archive)
-    return repository, [[one.job, one.files, one.chunks, one.is_new] for one in reports]
+    return repository, [
+        [report.job, report.files, report.chunks, report.is_new] for report in reports
+    ]
 
 
 def run_there(kind: str, url: str, storage: Storage, archive: Path, folder: Path) -> dict[str, Any]:

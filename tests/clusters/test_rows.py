@@ -55,8 +55,8 @@ def place(s3_server: S3Server, keys: dict[str, str]) -> cluster_rows.Place:
     """Create a repository, and one that its stream is copied to."""
     assert keys
     made = cluster_rows.Place(s3_server.endpoint_url, s3_server.bucket, f"rows/{uuid.uuid4()}")
-    for one in (made, made.copy()):
-        cluster_rows.create(one.storage())
+    for copy in (made, made.copy()):
+        cluster_rows.create(copy.storage())
     return made
 
 
@@ -92,7 +92,7 @@ def test_a_cluster(
     with standalone_cluster(tmp_path / "cluster", {**TESTS, **keys}) as master:
         died = run("dying-stream", "master", master, place, tmp_path)
         assert died.returncode != 0
-        noted = {one.name for one in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")}
+        noted = {file.name for file in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")}
         assert noted == {str(number) for number in range(cluster_rows.REPLAYED)}
         streamed = icefloe.Repository.open(place.storage())
         assert num_commits(streamed) == cluster_rows.REPLAYED + 1
@@ -103,7 +103,7 @@ def test_a_cluster(
     assert_once(references, place, tmp_path)
     waited = {name for name, kind in cluster_rows.TROUBLES.items() if kind == "waits"}
     tasks = {Trouble(tmp_path, name, "waits").chosen[:2] for name in waited}
-    assert tasks <= speculated(tmp_path / "events")
+    assert tasks <= find_speculated(tmp_path / "events")
     assert_no_secrets(tmp_path, [died, done], keys)
 
 
@@ -115,14 +115,14 @@ def assert_once(
     """Every trouble took place, and nothing is seen of it."""
     for name in cluster_rows.TROUBLES:
         assert Trouble(folder, name, "raises").attempts > 1, name
-    for one, reference in zip((place, place.copy()), references, strict=True):
-        repository = icefloe.Repository.open(one.storage())
+    for copy, reference in zip((place, place.copy()), references, strict=True):
+        repository = icefloe.Repository.open(copy.storage())
         assert num_commits(repository) == num_commits(reference)
         assert_same_chunks(repository, reference)
-        assert_icechunk_agrees(repository, one)
+        assert_icechunk_agrees(repository, copy)
 
 
-def speculated(events: Path) -> set[tuple[int, int]]:
+def find_speculated(events: Path) -> set[tuple[int, int]]:
     """Find stages and partitions that Spark started a second attempt of while one was running."""
     found = set()
     for file in events.rglob("events_*"):
@@ -161,8 +161,8 @@ def assert_no_secrets(
     """No plan, no output, no log of any process and no event log shows the keys."""
     plans = json.loads(programs[-1].stdout.splitlines()[-1])["plans"]
     assert all("icefloe" in plan for plan in plans)
-    shown = [text.encode() for one in programs for text in (one.stdout, one.stderr)]
-    shown += [one.read_bytes() for one in folder.rglob("*") if one.is_file()]
+    shown = [text.encode() for program in programs for text in (program.stdout, program.stderr)]
+    shown += [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
     assert any(b"SparkListenerSQLExecutionStart" in text for text in shown)
     for key in keys.values():
         assert not any(key.encode() in text for text in shown)

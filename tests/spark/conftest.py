@@ -25,7 +25,7 @@ def dataset() -> xr.Dataset:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory, dataset: xr.Dataset) -> Path:
-    """Commit the weather; nobody changes this repository."""
+    """Commit a dataset; tests do not change this repository."""
     folder = tmp_path_factory.mktemp("spark") / "weather"
     repository = Repository.create(local_filesystem_storage(folder))
     commit(repository, dataset, ENCODING)

@@ -45,7 +45,7 @@ class Trouble:
     name
         Tells this trouble from others.
     kind
-        ``raises``; ``dies``, by a signal that nobody catches; ``loses its executor``; or ``waits``
+        ``raises``; ``dies``, by a signal that is not caught; ``loses its executor``; or ``waits``
         until Spark has started another attempt and that is as far, so that both go on side by side.
     """
 
@@ -60,7 +60,9 @@ class Trouble:
         context = TaskContext.get()
         if context is None:
             return
-        attempt = context.taskAttemptId()  # of all tasks: others count anew for a stage's retry
+        attempt = (
+            context.taskAttemptId()
+        )  # unique among all tasks; other counters restart with a stage
         first = self._first(context.stageId(), context.partitionId(), attempt)
         if (first.stage, first.partition) != (context.stageId(), context.partitionId()):
             return

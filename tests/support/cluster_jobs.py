@@ -44,7 +44,7 @@ def run_jobs(
     ----------
     deadly
         A folder to remember in that an executor and a worker were killed, each in the middle of a
-        job; without it nobody is.
+        job; none without it.
     """
     parts = f"{archive}/part-00[0-2].nc"
     series = {"time": -1, "lat": 1, "lon": 1}
@@ -67,7 +67,7 @@ def run_jobs(
                 task_bytes=200,
             )
         )
-    return [one for one in reports if isinstance(one, Report)]
+    return [report for report in reports if isinstance(report, Report)]
 
 
 def _adding(died: Path | None, kind: bytes) -> Any:
@@ -91,8 +91,8 @@ def main(kind: str, url: str, storage: str, archive: str) -> None:
         on_connect = is_connect(spark)
     finally:
         spark.stop()
-    told = [[one.job, one.files, one.chunks, one.is_new] for one in reports]
-    print(json.dumps({"is_connect": on_connect, "reports": told}))  # noqa: T201
+    reported = [[report.job, report.files, report.chunks, report.is_new] for report in reports]
+    print(json.dumps({"is_connect": on_connect, "reports": reported}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from icefloe.storage import Storage
 
 DAYS = range(1, 9)
-COORDS = {"time": [day(one).isoformat() for one in DAYS], "lat": list(LATS)}
+COORDS = {"time": [day(number).isoformat() for number in DAYS], "lat": list(LATS)}
 MICRO_BATCHES = ([1, 2], [3, 4], [5, 6, 7])
 SPECULATION = {
     "spark.speculation": "true",
@@ -63,7 +63,7 @@ class Place:
 
     @property
     def options(self) -> dict[str, str]:
-        """What a data source is told: where, and that the environment has the keys."""
+        """Return options of a data source: the place, and credentials of the environment."""
         return {
             "path": f"s3://{self.bucket}/{self.prefix}",
             "endpoint_url": self.endpoint_url,

@@ -38,7 +38,7 @@ def day(number: int) -> datetime:
 def tuples(days: Iterable[int], lats: Iterable[float] = LATS) -> list[tuple[Any, ...]]:
     """Make a row for each day and latitude; the values tell which."""
     lats = list(lats)
-    return [(day(one), lat, one * 100 + lat, one) for one in days for lat in lats]
+    return [(day(number), lat, number * 100 + lat, number) for number in days for lat in lats]
 
 
 def batch(days: Iterable[int], lats: Iterable[float] = LATS) -> pa.RecordBatch:
@@ -61,7 +61,7 @@ def write_rows(
     base: str | None = None,
     **given: Any,
 ) -> Written:
-    """Write rows as tasks that do not know the labels do: put aside, then committed."""
+    """Write rows as tasks that do not know the labels do: staged, then committed."""
     repository = enable_packing(repository)
     session = repository.readonly_session("main")
     asides = [stage_rows(session.connection, [batch]) for batch in batches]
@@ -99,7 +99,7 @@ def found(repository: Repository, group: str | None = None) -> xr.Dataset:
 def chunk_ids(part: WrittenBlocks) -> set[bytes]:
     """Return the names of the files that a task wrote."""
     columns = [changes.columns() for changes in part.changes.chunks.values()]
-    return {one.tobytes() for part in columns for one in part.payloads.chunk_id}
+    return {chunk_id.tobytes() for part in columns for chunk_id in part.payloads.chunk_id}
 
 
 def num_commits(repository: Repository) -> int:

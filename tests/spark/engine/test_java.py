@@ -109,9 +109,9 @@ for remote in sys.argv[1:]:
 
 
 def test_what_spark_quotes_is_hidden() -> None:
-    """An address that somebody answers at, and that Spark does not understand."""
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        place = f"127.0.0.1:{somebody.getsockname()[1]}"
+    """An address that answers, and that Spark cannot parse."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
         rests = ("/;token=hidden=", ";token=hidden", "/;hidden")
         remotes = [f"sc://me:hidden@{place}{rest}" for rest in rests]
         # In a process of its own: where a session runs, Spark complains of that instead.
@@ -140,7 +140,7 @@ for error in (BrokenPipeError("hidden"), ValueError("shown")):
 """
 
 
-def test_only_readers_that_had_enough_are_not_told_of() -> None:
+def test_only_broken_pipes_are_silenced() -> None:
     """And the daemon imports nothing that has threads, which would not survive its forks."""
     done = subprocess.run(
         [sys.executable, "-c", HUSHED], capture_output=True, text=True, check=True

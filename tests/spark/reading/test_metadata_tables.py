@@ -196,7 +196,7 @@ def test_the_ops_log(lived: Repository) -> None:
 
 
 def test_a_repository_of_version_1_has_no_ops_log(empty: Repository) -> None:
-    """It is told when the read is planned, not by a task that failed four times."""
+    """The error is raised when the read is planned, not by a task that Spark retries."""
     options = ReadOptions.parse({"table": "ops_log"})
     with pytest.raises(
         FormatError, match=r"from format version 2 on.*icefloe\.upgrade_icechunk_repository"

@@ -84,7 +84,7 @@ def test_python_values_become_options_that_are_read_back() -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_told_by_its_name(options: dict[str, str], message: str) -> None:
+def test_errors_name_the_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         ReadOptions.parse(options)
 

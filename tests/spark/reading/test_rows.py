@@ -400,7 +400,7 @@ def test_an_axis_knows_the_chunk_of_every_position(data: st.DataObject) -> None:
     for number, chunk in enumerate(axis.chunks.tolist()):
         part = list(axis.positions[axis.offsets[number] : axis.offsets[number + 1]])
         assert part
-        assert all(edges[chunk] <= one < edges[chunk + 1] for one in part)
+        assert all(edges[chunk] <= position < edges[chunk + 1] for position in part)
         found += part
     assert found == list(positions)
 

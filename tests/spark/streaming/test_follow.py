@@ -41,12 +41,12 @@ def test_each_commit_gives_its_own_rows(repository: Repository, history: list[st
     assert follower.initial() == history[0]
     found = read(follower, follower.initial(), follower.tip())
     by_commit = {
-        one: sorted((row["time"], row["lat"]) for row in found if row["_snapshot_id"] == one)
-        for one in history
+        commit: sorted((row["time"], row["lat"]) for row in found if row["_snapshot_id"] == commit)
+        for commit in history
     }
     lats = [10.0, 20.0, 30.0]
-    assert by_commit[history[1]] == [(day(one), lat) for one in (1, 2) for lat in lats]
-    assert by_commit[history[2]] == [(day(one), lat) for one in (3, 4) for lat in lats]
+    assert by_commit[history[1]] == [(day(number), lat) for number in (1, 2) for lat in lats]
+    assert by_commit[history[2]] == [(day(number), lat) for number in (3, 4) for lat in lats]
     assert by_commit[history[3]] == []
     assert by_commit[history[4]] == [(day(1), 30.0), (day(2), 30.0)]
     # Each commit is read as it was: the first does not know the correction.
@@ -140,7 +140,7 @@ def test_options_of_streams_are_told_apart() -> None:
 def test_what_expired_is_read_from_the_oldest_commit_that_was_kept(
     tmp_path: pathlib.Path, spec_version: int
 ) -> None:
-    """A new stream loses nothing; one that stopped where history ends now is told so."""
+    """A new stream loses nothing; a stream whose offset expired fails."""
     storage = local_filesystem_storage(tmp_path / "expiring")
     repository = Repository.create(storage, spec_version=spec_version)
     write_rows(repository, batch([1, 2]), **NEW)

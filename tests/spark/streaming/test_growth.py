@@ -33,7 +33,7 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 def cells(*days: int) -> list[tuple[int, float]]:
-    return [(one, lat) for one in days for lat in LATS]
+    return [(number, lat) for number in days for lat in LATS]
 
 
 def test_rows_of_missing_values_are_rows(repository: Repository) -> None:
@@ -51,11 +51,11 @@ def test_rows_of_missing_values_are_rows(repository: Repository) -> None:
 
 
 def test_a_chunk_that_is_filled_later(repository: Repository) -> None:
-    """The rows that it had before are not told again, in as many commits as it takes."""
+    """Its old rows are not read again, in however many commits it is filled."""
     write_rows(repository, batch([1]), dims=["time", "lat"], chunks={"time": 4, "lat": 2})
-    for one in range(2, 7):
-        write_rows(repository, batch([one]), append_dim="time")
-        assert places(last(repository)) == cells(one)
+    for number in range(2, 7):
+        write_rows(repository, batch([number]), append_dim="time")
+        assert places(last(repository)) == cells(number)
     (chunk, *_) = last(repository, layout="chunks", variables="v")
     assert (chunk["chunk"], chunk["shape"]) == ([1, 0], [2, 2])
 
@@ -201,10 +201,9 @@ def test_commits_of_other_groups_and_of_attributes_give_nothing(repository: Repo
 def test_a_copy_is_equal(repository: Repository) -> None:
     """Batches appended one after the other make the group again, whatever chunks they filled."""
     write_rows(repository, floats(1), group="source", **NEW)
-    for one in range(2, 9):
-        write_rows(
-            repository, floats(one, missing=one in {3, 6, 7}), group="source", append_dim="time"
-        )
+    for number in range(2, 9):
+        table = floats(number, missing=number in {3, 6, 7})
+        write_rows(repository, table, group="source", append_dim="time")
     follower = follow(repository, group="source", maxCommitsPerTrigger=1)
     target = follower.tip()
     place = follower.initial()
@@ -218,7 +217,7 @@ def test_a_copy_is_equal(repository: Repository) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_commits_do(repository: Repository, seed: int) -> None:
-    """Every row that is new or has another value is told, and of mere appends nothing else."""
+    """New and changed rows are read; an append adds only new rows."""
     random = np.random.default_rng(seed)
     chunks = {"v": random.integers(1, 5, 2), "w": random.integers(1, 5, 2)}
     model = {name: np.full((2, 3), np.nan, "f4") for name in chunks}

@@ -27,7 +27,7 @@ JOB = JobId("stream", 4)
 
 
 class Moment:
-    """When somebody else does something: right before a certain request."""
+    """Another writer acts right before a certain request."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self._action = action
@@ -49,7 +49,7 @@ class Moment:
 
 
 class MeanwhileStorage(ForwardingStorage):
-    """The same objects, and a moment when somebody else changes them."""
+    """The same objects, changed by another writer at one moment."""
 
     def __init__(self, inner: Storage, moment: Moment) -> None:
         super().__init__(inner)
@@ -78,7 +78,7 @@ def append_chunks(repository: Repository) -> Callable[[], Written]:
 def test_the_same_commit_at_any_moment(
     append: Callable[[Repository], Callable[[], Written]],
 ) -> None:
-    """Whoever comes second finds it; nothing is refused, and nothing is there twice."""
+    """The second writer finds the commit; nothing is refused or written twice."""
     for number in count(1):
         storage = in_memory_storage()
         config = RepositoryConfig(inline_chunk_threshold_bytes=0)

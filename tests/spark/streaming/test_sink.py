@@ -66,7 +66,7 @@ def test_a_cell_that_comes_twice(repository: Repository) -> None:
 
 
 def test_columns_that_do_not_fit(repository: Repository, folder: Path) -> None:
-    """All that is wrong is told at once, before anything is written."""
+    """All problems are reported at once, before anything is written."""
     write_rows(repository, batch([1]), **NEW)
     before = sorted(folder.rglob("*"))
     schema = pa.schema(
@@ -138,10 +138,10 @@ def test_every_type_of_a_new_group(repository: Repository) -> None:
     assert (first["station"], first["date"]) == ("b", datetime.fromisoformat("2020-02-01"))
     assert (first["seen"], second["seen"]) == (seen, None)
     assert first["at"] == datetime.fromisoformat("2020-07-01")
-    assert [one["ok"] for one in (first, second)] == [True, False]
-    assert [one["name"] for one in (first, second)] == ["ö", ""]
-    assert [one["small"] for one in (first, second)] == [-127, 127]
-    assert [one["big"] for one in (first, second)] == [2**62, -(2**62)]
+    assert [row["ok"] for row in (first, second)] == [True, False]
+    assert [row["name"] for row in (first, second)] == ["ö", ""]
+    assert [row["small"] for row in (first, second)] == [-127, 127]
+    assert [row["big"] for row in (first, second)] == [2**62, -(2**62)]
 
 
 def test_append_goes_on_in_a_chunk(repository: Repository) -> None:
@@ -160,7 +160,7 @@ def test_append_refuses_labels(repository: Repository, days: list[int], problem:
 
 
 def test_append_of_integers_needs_all_cells(repository: Repository) -> None:
-    """Where a variable cannot say that something is missing, nothing is made up."""
+    """A variable without a missing value needs every cell."""
     write_rows(repository, batch([1]), **NEW)
     with pytest.raises(InvalidInputError, match=r"'n' has no _FillValue.* 2 rows for 3 cells"):
         write_rows(repository, batch([2], LATS[:2]), append_dim="time")
@@ -209,9 +209,9 @@ def test_overwriting_replaces_the_group(repository: Repository) -> None:
 
 
 def test_two_tasks_with_rows_of_one_chunk(repository: Repository) -> None:
-    """They are put aside, and meet in the process that commits."""
+    """They are staged, and the process that commits writes them."""
     job = start(repository, coords=COORDS, **NEW)
-    parts = [job.write_unrouted([batch([one])]) for one in (1, 2)]
+    parts = [job.write_unrouted([batch([number])]) for number in (1, 2)]
     assert not any(part.blocks for part in parts)
     job.commit(parts, None)
     xr.testing.assert_equal(found(repository), expected([1, 2]))
@@ -233,7 +233,7 @@ def test_rows_of_chunks_in_any_tasks(repository: Repository, seed: int) -> None:
     # Some chunks whole, in the first task, and the rest anywhere.
     chunks = [(row["time"].day // 2, row["lat"] // 20) for row in new.to_pylist()]
     kept = {chunk for chunk in chunks if random.random() < 0.5}
-    tasks = np.array([0 if one in kept else random.integers(3) for one in chunks])
+    tasks = np.array([0 if chunk in kept else random.integers(3) for chunk in chunks])
     order = random.permutation(len(new))
     answers = []
     for together in (True, False):
@@ -268,7 +268,7 @@ def test_rows_of_chunks_in_any_tasks(repository: Repository, seed: int) -> None:
 def test_cells_that_two_tasks_have(repository: Repository, tasks: list[pa.RecordBatch]) -> None:
     """Neither wins, whichever way each of them went."""
     job = start(repository, coords=COORDS, **NEW)
-    parts = [job.write_unrouted([one]) for one in tasks]
+    parts = [job.write_unrouted([task]) for task in tasks]
     with pytest.raises(InvalidInputError, match=r"come more than once, such as .*time"):
         job.commit(parts, None)
     assert num_commits(repository) == 0
@@ -280,7 +280,7 @@ def test_more_rows_aside_than_one_process_takes(
     """They are counted before they are fetched; whole chunks do not count."""
     monkeypatch.setattr("icefloe.spark.writing.staged_rows._MAX_BYTES", 50)
     job = start(repository, coords=COORDS, **NEW)
-    parts = [job.write_unrouted([batch([one])]) for one in (1, 2)]
+    parts = [job.write_unrouted([batch([number])]) for number in (1, 2)]
     with pytest.raises(InvalidInputError, match=r"144 bytes.*icefloe\.spark\.write"):
         job.commit(parts, None)
     assert num_commits(repository) == 0
@@ -312,7 +312,7 @@ def test_others_commit_the_same_chunks(repository: Repository) -> None:
     part = job.write_unrouted([batch([1])])
     session = repository.writable_session("main")
     zarr.open_array(session.store, path="v", mode="r+")[0, 0] = -1
-    session.commit("somebody else")
+    session.commit("another writer")
     with pytest.raises(RebaseFailedError):
         job.commit([part], JobId("late"))
     assert found(repository)["v"][0, 0] == -1
@@ -330,7 +330,7 @@ def test_others_commit_elsewhere(repository: Repository) -> None:
 
 
 def test_rows_put_aside_find_their_place_at_the_tip(repository: Repository) -> None:
-    """A micro-batch comes after what somebody else appended before it."""
+    """A micro-batch goes behind rows that another writer appended before it."""
     write_rows(repository, batch([1]), **NEW)
     base = repository.lookup_branch("main")
     write_rows(repository, batch([2]), append_dim="time")

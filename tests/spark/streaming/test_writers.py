@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AnswerLostError(Exception):
-    """The commit landed, and nobody heard of it."""
+    """The commit succeeded, and its response was lost."""
 
 
 def source(folder: Path, **given: Any) -> IcefloeDataSource:
@@ -115,7 +115,7 @@ def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: P
         writer = here.streamWriter(columns(), overwrite=False)
         put = elsewhere(writer).write(iter([batch([one])]))
         message = elsewhere(Message(put.content, query))
-        # Made anew, as Spark does.
+        # Created again, as Spark does.
         here.streamWriter(columns(), overwrite=False).commit([message, None], number)
     assert num_commits(repository) == 3
     xr.testing.assert_equal(found(repository), expected([1, 2, 3]))

@@ -57,12 +57,12 @@ ENCODING: dict[str, Any] = {
 
 
 def table(first: int, stop: int, **columns: Any) -> pa.Table:
-    """Make the rows of some days, as somebody has them who has Spark."""
+    """Return the rows of some days, as Spark has them."""
     dataset = archive(first, stop)
     times = [time for time in dataset["time"].values.astype("M8[us]").tolist() for _ in LATS]
     bounds = [pair for pair in dataset["time_bnds"].values.astype("M8[us]").tolist() for _ in LATS]
     edges = [pair for pair in dataset["edges"].values.T.tolist() for _ in LATS]
-    numbers = [one for one in dataset["orbit"].values.tolist() for _ in LATS]
+    numbers = [number for number in dataset["orbit"].values.tolist() for _ in LATS]
     made = {
         "time": pa.array(times, pa.timestamp("us")),
         "lat": pa.array(LATS * (stop - first)),

@@ -57,7 +57,7 @@ def at(*parts: int) -> datetime:
 )
 def test_what_fits(dtype: str, attributes: dict[str, Any], values: list[Any]) -> None:
     back = written(dtype, attributes, values)
-    assert back == [pytest.approx(one) if isinstance(one, float) else one for one in values]
+    assert back == [pytest.approx(value) if isinstance(value, float) else value for value in values]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_missing_times(calendar: str, stored: list[int | None]) -> None:
         "x", np.dtype("f8"), {"units": "days since 0001-01-01", "calendar": calendar}
     )
     back = coding.decode(np.array(stored, "f8"), nan_as_null=True)
-    assert [one is None for one in back.to_pylist()] == [one is None for one in stored]
+    assert [value is None for value in back.to_pylist()] == [value is None for value in stored]
 
 
 CALENDARS = [("noleap", "i8", "days"), ("360_day", "f8", "hours"), ("julian", "i4", "hours")]

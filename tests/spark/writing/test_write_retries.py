@@ -70,7 +70,7 @@ def race(
 def test_processes_that_append_at_once(empty: Repository, tmp_path: Path) -> None:
     """Every write of every process lands, behind those that came before it."""
     unsorted(empty)
-    sets = [[[10 * one, 10 * one + 1], [10 * one + 2]] for one in range(1, 5)]
+    sets = [[[10 * number, 10 * number + 1], [10 * number + 2]] for number in range(1, 5)]
     reports = race(tmp_path / "repository", sets)
     assert [report for report in reports if not report[2]] == []
     history = list(empty.ancestry(branch="main"))
@@ -82,7 +82,7 @@ def test_processes_that_append_at_once(empty: Repository, tmp_path: Path) -> Non
 
 def test_processes_that_append_in_order_at_once(empty: Repository, tmp_path: Path) -> None:
     """What others overtook is refused, with the reason; what was reported is there, no more."""
-    sets = [[[one], [one + 4], [one + 8]] for one in range(1, 5)]
+    sets = [[[number], [number + 4], [number + 8]] for number in range(1, 5)]
     reports = race(tmp_path / "repository", sets, **NEW)
     landed = sorted(label for labels, _, is_new in reports if is_new for label in labels)
     assert require_events(empty) == landed
@@ -116,7 +116,7 @@ def test_rows_that_overlap_what_others_appended(empty: Repository) -> None:
 
 
 def test_a_group_that_others_created(empty: Repository) -> None:
-    """Whoever creates second appends, if it said along what, and is told otherwise."""
+    """The second to create the group appends if it has an append_dim, and fails otherwise."""
 
     def create() -> object:
         return write_table(empty, event_rows([1]), **NEW)
@@ -146,7 +146,7 @@ def test_the_other_is_the_same_write(empty: Repository) -> None:
 
 
 @pytest.mark.parametrize("way", ["tasks", "aside"])
-def test_the_same_write_lands_while_this_one_looks_for_it(
+def test_the_same_write_commits_during_the_search(
     empty: Repository, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """It has looked in vain, and then the rows are there: that is its commit, not an error."""
@@ -154,14 +154,14 @@ def test_the_same_write_lands_while_this_one_looks_for_it(
     options = WriteOptions.parse({"append_dim": "event", "transaction_id": "seven"})
     waiting = [event_rows([7])]
 
-    def look_and_be_overtaken(*asked: Any) -> Any:
+    def find_after_other_commit(*asked: Any) -> Any:
         found = find_committed(*asked)
         if waiting:
             write_table(empty, waiting.pop(), append_dim="event", transaction_id="seven")
         return found
 
     module = "writing.write_retries" if way == "tasks" else "writing.staged_commit"
-    monkeypatch.setattr(f"icefloe.spark.{module}.find_committed", look_and_be_overtaken)
+    monkeypatch.setattr(f"icefloe.spark.{module}.find_committed", find_after_other_commit)
     if way == "tasks":
         made = write_table(empty, event_rows([7]), append_dim="event", transaction_id="seven")
     else:
@@ -178,13 +178,13 @@ def test_the_same_write_lands_while_this_one_looks_for_it(
 def test_what_is_overwritten_must_not_have_changed(
     empty: Repository, region: dict[str, Any] | None
 ) -> None:
-    """Whoever overwrites has not seen what others wrote: it is told, and theirs stays."""
+    """An overwrite that has not seen a concurrent commit fails, and that commit stays."""
     unsorted(empty)
 
     def change() -> None:
         session = empty.writable_session("main")
         zarr.open_array(session.store, path="v", mode="r+")[1, 0] = -1
-        session.commit("somebody else")
+        session.commit("another writer")
 
     with pytest.raises(RebaseFailedError):
         write_table(empty, event_rows([1]), change, overwrite=True, replace_where=region)
@@ -205,7 +205,7 @@ def test_somebody_is_always_faster(empty: Repository, monkeypatch: pytest.Monkey
 
 
 def test_tasks_that_wrote_chunks_at_once(empty: Repository, tmp_path: Path) -> None:
-    """With ``coords`` the rows are gone when somebody else is faster: the error says what to do."""
+    """With ``coords`` a conflict cannot be retried: the error says what to do."""
     pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
@@ -224,7 +224,7 @@ def test_tasks_that_wrote_chunks_at_once(empty: Repository, tmp_path: Path) -> N
 
 
 def test_on_spark(spark: Any, empty: Repository, tmp_path: Path) -> None:
-    """Rows that Spark writes while somebody appends land behind theirs."""
+    """Rows go behind those that another writer appends meanwhile."""
     unsorted(empty)
     place, theirs = str(tmp_path / "repository"), event_rows([9]).to_batches()[0]
 
