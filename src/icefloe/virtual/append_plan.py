@@ -19,9 +19,9 @@ from icefloe.virtual.stored_group import (
     NO_PAYLOADS,
     align_with_stored,
     fetch_stored,
-    group_path,
-    node_path,
+    join_path,
     open_stored,
+    resolve_group,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def compare_with_group(
     dataset: VirtualDataset, session: Session, *, dim: str, group: str = "/"
 ) -> Iterator[Disagreement]:
     """Find differences between a dataset and a group, other than its steps along ``dim``."""
-    base = group_path(session, group)
+    base = resolve_group(session, group)
     aligned = align_with_stored(session, base, dataset, dim)
     return compare(
         fetch_stored(session, base, aligned), aligned, dims=frozenset({dim}), stored=True
@@ -84,7 +84,7 @@ def find_append_problems(
     datasets
         Parsed files that agree with each other.
     """
-    base = group_path(session, group)
+    base = resolve_group(session, group)
     session.transaction.require_node(base)
     stored: VirtualDataset | None = None
     for dataset in datasets:
@@ -112,7 +112,7 @@ def find_append_problems(
 
 def is_descending(session: Session, *, dim: str, group: str = "/") -> bool:
     """Whether the stored coordinate of a dimension descends; False if there is none."""
-    path = node_path(group_path(session, group), dim)
+    path = join_path(resolve_group(session, group), dim)
     if session.transaction.get_node(path) is None:
         return False
     array = open_stored(session, path)
@@ -198,7 +198,7 @@ def find_changed_steps(
         last = placement.start + placement.present - 1
         axis = array.dimension_names.index(placement.dim)
         if isinstance(array, VirtualArray):
-            there = fetch_refs_at(session, node_path(base, path), array, placement)
+            there = fetch_refs_at(session, join_path(base, path), array, placement)
             new = select_refs(array.refs, axis, 0, count_present_chunks(array, placement))
             coords = new.coords.astype(np.int64)
             coords[:, axis] += placement.start // _chunk_length(array, axis)
@@ -207,8 +207,8 @@ def find_changed_steps(
         else:
             mine = stored.arrays[path]
             if isinstance(mine, LoadedArray) and are_equal(
-                mine.values[steps(axis, placement.start, last + 1)],
-                array.values[steps(axis, 0, placement.present)],
+                mine.values[slice_steps(axis, placement.start, last + 1)],
+                array.values[slice_steps(axis, 0, placement.present)],
             ):
                 continue
         text = (
@@ -252,7 +252,7 @@ def count_present_chunks(array: VirtualArray, placement: Placement) -> int:
     return -(-placement.present // _chunk_length(array, axis))
 
 
-def steps(axis: int, start: int, stop: int) -> tuple[slice, ...]:
+def slice_steps(axis: int, start: int, stop: int) -> tuple[slice, ...]:
     """Return the index of steps along an axis."""
     return (*(slice(None),) * axis, slice(start, stop))
 
@@ -359,7 +359,7 @@ def _find_stored_refs(
         first, payloads = array.refs.coords[0], array.refs.payloads
         code = int(payloads.location[0])
         location = payloads.locations[code] if code >= 0 else ""
-        for part in session.transaction.fetch_chunk_refs(node_path(base, path)):
+        for part in session.transaction.fetch_chunk_refs(join_path(base, path)):
             there = part.payloads
             rows = np.flatnonzero(
                 (there.offset == payloads.offset[0])

@@ -103,7 +103,7 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     reference = _REFERENCE.fullmatch(found["reference"]) if found else None
     if found is None or unit is None or kind is None or reference is None:
         return None
-    epoch = _epoch_ns(reference, kind)
+    epoch = _compute_epoch_ns(reference, kind)
     return None if epoch is None else TimeUnits(unit, found["reference"], kind, epoch)
 
 
@@ -161,7 +161,7 @@ def _are_calendars_compatible(values: NDArray[Any], given: TimeUnits, target: Ti
     return earliest >= _REFORM_NS and target.epoch_ns >= _REFORM_NS
 
 
-def _epoch_ns(found: re.Match[str], calendar: str) -> int | None:
+def _compute_epoch_ns(found: re.Match[str], calendar: str) -> int | None:
     year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
     if not 1 <= month <= 12 or not 1 <= day <= 31:
         return None
@@ -172,11 +172,11 @@ def _epoch_ns(found: re.Match[str], calendar: str) -> int | None:
         zone = int(found["zone_hour"]) * 3600 + int(found["zone_minute"] or 0) * 60
         seconds -= zone if found["sign"] == "+" else -zone
     nanoseconds = int(fraction[:9].ljust(9, "0")) if fraction else 0
-    days = _days(year, month, day, calendar)
+    days = _count_days(year, month, day, calendar)
     return (days * 86400 + seconds) * 1_000_000_000 + nanoseconds
 
 
-def _days(year: int, month: int, day: int, calendar: str) -> int:
+def _count_days(year: int, month: int, day: int, calendar: str) -> int:
     """Return the days since an arbitrary day of the calendar."""
     if calendar == "360_day":
         return year * 360 + (month - 1) * 30 + day
@@ -195,4 +195,4 @@ def _days(year: int, month: int, day: int, calendar: str) -> int:
     return julian if calendar == "julian" or is_before_reform else gregorian
 
 
-_REFORM_NS: Final = _days(1582, 10, 15, "standard") * _NANOSECONDS["days"]
+_REFORM_NS: Final = _count_days(1582, 10, 15, "standard") * _NANOSECONDS["days"]

@@ -232,14 +232,16 @@ def _convert_times(
             continue
         bounds = _find_bounds(parts[0], path)
         paths = [path] if bounds is None else [path, bounds]
-        times = [np.concatenate([_values(part, p).reshape(-1) for p in paths]) for part in parts]
+        times = [
+            np.concatenate([_require_values(part, p).reshape(-1) for p in paths]) for part in parts
+        ]
         common = reconcile_units(list(zip(times, known, strict=True)))
         if common is None:
             continue  # reported by find_disagreements
         target, _ = common
         for each in paths:
             values = [
-                convert_times(_values(part, each), given, target)
+                convert_times(_require_values(part, each), given, target)
                 for part, given in zip(parts, known, strict=True)
             ]
             has_units = "units" in parts[0].arrays[each].attributes
@@ -250,7 +252,7 @@ def _convert_times(
     return result
 
 
-def _values(part: VirtualDataset, path: str) -> NDArray[Any]:
+def _require_values(part: VirtualDataset, path: str) -> NDArray[Any]:
     array = part.arrays[path]
     if not isinstance(array, LoadedArray):
         raise InvalidInputError(

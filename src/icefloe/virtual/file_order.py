@@ -41,8 +41,8 @@ def check_units(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement
     first = parts[0].arrays[path].attributes
     for part in parts[1:]:
         attributes = part.arrays[path].attributes
-        if _calendar(attributes) != _calendar(first):
-            calendar = f"has calendar {_calendar(attributes)!r}, but {_calendar(first)!r}"
+        if _get_calendar(attributes) != _get_calendar(first):
+            calendar = f"has calendar {_get_calendar(attributes)!r}, but {_get_calendar(first)!r}"
             text = f"{calendar} in {parts[0].shown}"
         elif attributes.get("units") != first.get("units"):
             units = f"has units {attributes.get('units')!r}, which cannot be converted to"
@@ -74,7 +74,7 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
                 kind=ErrorKind.NOT_ALLOWED,
             )
         # Files of one step each have no direction, and their given order is arbitrary here.
-        descends = any(len(coordinate) > 1 for coordinate in values) and _direction(values) < 0
+        descends = any(len(coordinate) > 1 for coordinate in values) and _find_direction(values) < 0
         starts, indices = np.unique(
             np.array([coordinate[0] for coordinate in values]), return_inverse=True
         )
@@ -160,7 +160,7 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
     if values[0].dtype.kind not in "iuf":
         yield from _check_labels(parts, values, path)
         return
-    sign = _direction(values)
+    sign = _find_direction(values)
     for part, coordinate in zip(parts, values, strict=True):
         if len(coordinate) > 1 and not (np.diff(coordinate) * sign > 0).all():
             text = "is not sorted, or has duplicates, within the file"
@@ -191,7 +191,7 @@ def _check_labels(
             seen[label] = part.shown
 
 
-def _direction(values: list[NDArray[Any]]) -> int:
+def _find_direction(values: list[NDArray[Any]]) -> int:
     """Return 1 if a coordinate ascends, -1 if it descends."""
     for coordinate in values:
         if len(coordinate) > 1:
@@ -206,5 +206,5 @@ def _nest(grid: NDArray[np.int64], datasets: list[VirtualDataset]) -> Any:
     return [_nest(row, datasets) for row in grid]
 
 
-def _calendar(attributes: dict[str, Any]) -> str:
+def _get_calendar(attributes: dict[str, Any]) -> str:
     return str(attributes.get("calendar", "standard"))

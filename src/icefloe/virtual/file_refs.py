@@ -84,7 +84,9 @@ def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPa
             return payloads
 
 
-def chunk_indices(starts: NDArray[np.int64], chunk_shape: Sequence[int]) -> NDArray[np.uint32]:
+def compute_chunk_indices(
+    starts: NDArray[np.int64], chunk_shape: Sequence[int]
+) -> NDArray[np.uint32]:
     """Convert the first element of each chunk to the chunk's index in the grid."""
     if not len(chunk_shape):
         return np.zeros((len(starts), 0), np.uint32)

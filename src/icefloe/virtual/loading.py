@@ -41,7 +41,7 @@ def load_values(
         if isinstance(array, VirtualArray)
         and request.is_loadable(path, array.dimension_names, compute_size_bytes(array))
     ]
-    paths += request.bounds_to_load(arrays, list(arrays))
+    paths += request.find_bounds_to_load(arrays, list(arrays))
     for path in dict.fromkeys(paths):
         array = arrays[path]
         if not isinstance(array, VirtualArray):

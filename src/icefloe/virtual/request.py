@@ -61,7 +61,9 @@ class ParseRequest:
         # Scalars describe other arrays (a grid mapping, a reference time) in a few bytes.
         return not dims or list(dims) == [path.rpartition("/")[2]]
 
-    def bounds_to_load(self, arrays: Mapping[str, AnyArray], paths: Iterable[str]) -> list[str]:
+    def find_bounds_to_load(
+        self, arrays: Mapping[str, AnyArray], paths: Iterable[str]
+    ) -> list[str]:
         """Return the bounds of the coordinates among ``paths``, which are loaded with them.
 
         Bounds have no units of their own: they are converted together with their coordinate.

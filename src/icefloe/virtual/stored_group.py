@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 NO_PAYLOADS: Final = ChunkPayloads.of([])
 
 
-def group_path(session: Session, group: str) -> Path:
+def resolve_group(session: Session, group: str) -> Path:
     """Return the path of a group, given with or without slashes around it."""
     return session.path(f"/{group.strip('/')}")
 
 
-def node_path(base: Path, path: str) -> Path:
+def join_path(base: Path, path: str) -> Path:
     """Return the path of a node of a dataset below its group."""
     for name in path.split("/") if path else ():
         base = base.child(name)
@@ -71,7 +71,7 @@ def align_with_stored(
     """Split contiguous arrays into chunks of the stored length along a dimension."""
     arrays = dict(dataset.arrays)
     for path, array in dataset.arrays.items():
-        node = session.transaction.get_node(node_path(base, path))
+        node = session.transaction.get_node(join_path(base, path))
         if isinstance(array, VirtualArray) and dim in array.dimension_names and node is not None:
             grid = json.loads(node.user_data).get("chunk_grid", {})
             axis = array.dimension_names.index(dim)

@@ -27,15 +27,15 @@ from icefloe.virtual.append_plan import (
     find_changed_steps,
     plan_placements,
     select_refs,
-    steps,
+    slice_steps,
 )
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.stored_group import (
     align_with_stored,
     fetch_stored,
-    group_path,
-    node_path,
+    join_path,
     open_stored,
+    resolve_group,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def write(
         If a location is refused, or the repository cannot store an array.
     """
     _require_writable(session)
-    base = group_path(session, group)
+    base = resolve_group(session, group)
     below = sorted(node.path.value for node in session.transaction.iter_nodes_below(base))
     node = session.transaction.get_node(base)
     if below or (node is not None and node.is_array):
@@ -91,9 +91,9 @@ def write(
             if session.transaction.get_node(above) is None:
                 session.transaction.set_metadata(above, _encode_group({}))
         for path, attributes in dataset.groups.items():
-            session.transaction.set_metadata(node_path(base, path), _encode_group(attributes))
+            session.transaction.set_metadata(join_path(base, path), _encode_group(attributes))
         for path, array in dataset.arrays.items():
-            where = node_path(base, path)
+            where = join_path(base, path)
             session.transaction.set_metadata(where, _encode(array.metadata))
             if isinstance(array, VirtualArray):
                 session.transaction.set_payloads(where, array.refs.coords, array.refs.payloads)
@@ -153,7 +153,7 @@ def append(
             f"{dataset.shown}: no variable has the dimension {dim!r} to append along",
             kind=ErrorKind.FILES_DISAGREE,
         )
-    base = group_path(session, group)
+    base = resolve_group(session, group)
     session.transaction.require_node(base)
     dataset = align_with_stored(session, base, dataset, dim)
     if validate_containers:
@@ -174,7 +174,7 @@ def append(
     with session.transaction.rollback_on_error():
         for path, placement in placements.items():
             if placement.added or path in replaced:
-                where, array = node_path(base, path), dataset.arrays[path]
+                where, array = join_path(base, path), dataset.arrays[path]
                 _extend(session, where, array, placement, replace=path in replaced)
     return max(placement.added for placement in placements.values())
 
@@ -192,8 +192,8 @@ def _extend(
             session.transaction.set_metadata(path, _encode(document))
         skipped = 0 if replace else placement.present
         if skipped < placement.length:
-            values = array.values[steps(axis, skipped, placement.length)]
-            _set_values(session, path, values, steps(axis, placement.start + skipped, end))
+            values = array.values[slice_steps(axis, skipped, placement.length)]
+            _set_values(session, path, values, slice_steps(axis, placement.start + skipped, end))
         return
     refs = array.refs
     if replace and placement.present:

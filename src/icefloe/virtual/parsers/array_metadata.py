@@ -25,13 +25,13 @@ _MAX_TEMPLATES = 4096
 _templates: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
-def array_template(
+def get_array_template(
     dtype: np.dtype[Any], codecs: Sequence[dict[str, Any]], fill_value: Any, ndim: int
 ) -> dict[str, Any]:
     """Return metadata for arrays of a data type, with numcodecs codecs in encoding order.
 
-    `array_metadata` fills in shape, chunks, dimension names and attributes. Raises what zarr or
-    numcodecs raise for unknown types and codecs.
+    `build_array_metadata` adds shape, chunks, dimension names and attributes. Raises the errors of
+    zarr and numcodecs for unknown types and codecs.
     """
     key = dtype.str, repr(codecs), repr(fill_value), ndim
     template = _templates.get(key)
@@ -43,7 +43,7 @@ def array_template(
     return template
 
 
-def array_metadata(
+def build_array_metadata(
     template: dict[str, Any],
     *,
     shape: Sequence[int],

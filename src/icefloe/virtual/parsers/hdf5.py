@@ -17,12 +17,12 @@ from virtualizarr.parsers.hdf.filters import codecs_from_dataset
 from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, NodeNotFoundError
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
-from icefloe.virtual.file_refs import FileRefBuilder, chunk_indices
+from icefloe.virtual.file_refs import FileRefBuilder, compute_chunk_indices
 from icefloe.virtual.parse_errors import format_error, unsupported_error
 from icefloe.virtual.parsers.array_metadata import (
-    array_metadata,
-    array_template,
+    build_array_metadata,
     encode_fill_value,
+    get_array_template,
 )
 from icefloe.virtual.sources import not_found_error
 
@@ -115,7 +115,7 @@ class _Walk:
         self._arrays: dict[str, AnyArray] = {}
         self._netcdf_dims: dict[int, str] | None = None
 
-    def _unsupported(self, path: str, what: str, instead: str = "") -> InvalidInputError:
+    def _unsupported_error(self, path: str, what: str, instead: str = "") -> InvalidInputError:
         return unsupported_error(self._request.url, path, what, instead)
 
     def parse(self) -> VirtualDataset:
@@ -160,7 +160,7 @@ class _Walk:
                 if array is not None:
                     self._arrays[below] = array
                     datasets[below] = found
-        for below in self._request.bounds_to_load(self._arrays, datasets):
+        for below in self._request.find_bounds_to_load(self._arrays, datasets):
             found = datasets[below]
             values = _read_values(found, found.shape, found.dtype)
             self._arrays[below] = LoadedArray.of(self._arrays[below].metadata, values)
@@ -174,7 +174,7 @@ class _Walk:
             if label is not None and label.startswith(_NO_VARIABLE):
                 return None
         if dataset.get_space().get_simple_extent_type() == h5s.NULL:
-            raise self._unsupported(path, "it has no shape and no values")
+            raise self._unsupported_error(path, "it has no shape and no values")
         dtype, shape = dataset.dtype, dataset.shape
         create = dataset.get_create_plist()
         layout = create.get_layout()
@@ -184,17 +184,19 @@ class _Walk:
         is_loadable = self._request.is_loadable(path, dims, size_bytes)
         if h5t.check_string_dtype(dtype) is not None and dtype.kind == "O":
             if not is_loadable:
-                raise self._unsupported(
+                raise self._unsupported_error(
                     path,
                     "variable-length strings are in a heap of the file and cannot be referenced",
                     f"copy their values with loadable_variables=[{path!r}, …], or ",
                 )
             return self._load_strings(dataset, attributes, dims)
         if dtype.kind in "OV" or dtype.names is not None:
-            raise self._unsupported(path, f"values of type {_format_type(dtype)} cannot be stored")
+            raise self._unsupported_error(
+                path, f"values of type {_format_type(dtype)} cannot be stored"
+            )
         chunk_shape = create.get_chunk() if layout == h5d.CHUNKED else shape
         template = self._build_template(dataset, create, dtype, path, len(shape))
-        metadata = array_metadata(
+        metadata = build_array_metadata(
             template,
             shape=shape,
             chunk_shape=chunk_shape,
@@ -223,9 +225,9 @@ class _Walk:
                 codecs = self._convert_filters(dataset, path, code, name)
                 break
         try:
-            return array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
+            return get_array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
         except Exception as error:
-            raise self._unsupported(
+            raise self._unsupported_error(
                 path,
                 f"zarr cannot represent its data type or codecs ({_format_type(dtype)}): {error}",
             ) from error
@@ -237,7 +239,7 @@ class _Walk:
             return [codec.get_config() for codec in codecs_from_dataset(h5py.Dataset(dataset))]
         except Exception as error:
             hint = "install hdf5plugin and imagecodecs, or " if code > _LAST_BUILTIN_FILTER else ""
-            raise self._unsupported(
+            raise self._unsupported_error(
                 path,
                 f"HDF5 filter {code} ({name.decode(errors='replace')}) has no codec here",
                 hint,
@@ -247,7 +249,7 @@ class _Walk:
         self, dataset: Any, create: Any, layout: int, chunk_shape: Sequence[int], path: str
     ) -> ArrayManifest:
         if layout == h5d.VIRTUAL or create.get_external_count():
-            raise self._unsupported(path, "its values are in other files")
+            raise self._unsupported_error(path, "its values are in other files")
         ndim = len(chunk_shape)
         if layout != h5d.CHUNKED:
             offset = dataset.get_offset()
@@ -259,10 +261,10 @@ class _Walk:
         if dataset.get_num_chunks():
             dataset.chunk_iter(found.append)
         if any(info.filter_mask for info in found):
-            raise self._unsupported(path, "some of its chunks skip filters")
+            raise self._unsupported_error(path, "some of its chunks skip filters")
         starts = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, ndim)
         return self._refs.build(
-            chunk_indices(starts, chunk_shape),
+            compute_chunk_indices(starts, chunk_shape),
             [info.byte_offset for info in found],
             [info.size for info in found],
         )
@@ -272,8 +274,8 @@ class _Walk:
     ) -> AnyArray:
         found = h5py.Dataset(dataset).asstr()[...]
         attributes.pop("_FillValue", None)  # unused by readers, and not valid JSON for zarr
-        metadata = array_metadata(
-            array_template(np.dtype("i1"), [], 0, len(dims)),
+        metadata = build_array_metadata(
+            get_array_template(np.dtype("i1"), [], 0, len(dims)),
             shape=dataset.shape,
             chunk_shape=dataset.shape,
             dimension_names=dims,

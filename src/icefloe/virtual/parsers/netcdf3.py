@@ -18,9 +18,9 @@ from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder
 from icefloe.virtual.parse_errors import format_error
 from icefloe.virtual.parsers.array_metadata import (
-    array_metadata,
-    array_template,
+    build_array_metadata,
     encode_fill_value,
+    get_array_template,
 )
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class _Header:
                 coords = np.zeros((1, len(shape)), np.uint32)
             size = int(np.prod(chunk, dtype=np.int64)) * variable.dtype.itemsize
             refs = builder.build(coords, offsets, np.full(len(offsets), size))
-            metadata = array_metadata(
-                array_template(variable.dtype, [], None, len(shape)),
+            metadata = build_array_metadata(
+                get_array_template(variable.dtype, [], None, len(shape)),
                 shape=shape,
                 chunk_shape=chunk,
                 dimension_names=[dims[dim][0] for dim in variable.dims],

@@ -19,9 +19,9 @@ from icefloe.errors import (
 )
 from icefloe.virtual.parse_errors import format_error, unsupported_error
 from icefloe.virtual.parsers.array_metadata import (
-    array_metadata,
-    array_template,
+    build_array_metadata,
     encode_fill_value,
+    get_array_template,
     normalize_chunk_keys,
 )
 
@@ -163,7 +163,7 @@ def _convert_v2_array(
         if dtype.kind in "SUV":
             fill_value = None
         try:
-            template = array_template(dtype, codecs, fill_value, len(shape))
+            template = get_array_template(dtype, codecs, fill_value, len(shape))
         except IcefloeError:
             raise
         except Exception as error:
@@ -172,7 +172,7 @@ def _convert_v2_array(
                 request.url, path, f"zarr cannot represent {dtype} with {names}: {error}"
             ) from error
         attributes = _with_missing_value(attributes, fill_value, dtype)
-    metadata = array_metadata(
+    metadata = build_array_metadata(
         template, shape=shape, chunk_shape=chunks, dimension_names=dims, attributes=attributes
     )
     if zarray.get("order", "C") == "F" and len(shape) > 1:
@@ -199,7 +199,7 @@ def _build_string_template(
         raise unsupported_error(
             request.url, path, "object arrays other than strings cannot be stored"
         )
-    template = array_template(np.dtype("i1"), codecs[1:], 0, ndim)
+    template = get_array_template(np.dtype("i1"), codecs[1:], 0, ndim)
     compressors = [codec for codec in template["codecs"] if codec["name"] != "bytes"]
     return {
         **template,
