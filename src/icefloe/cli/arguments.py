@@ -31,8 +31,7 @@ Ref = Annotated[
     str, typer.Option("--ref", "-r", metavar="NAME", help="Branch, tag or snapshot id.")
 ]
 Group = Annotated[
-    str,
-    typer.Option("--group", "-g", metavar="PATH", help="Path of the dataset's group."),
+    str, typer.Option("--group", "-g", metavar="PATH", help="Path of the dataset's group.")
 ]
 Containers = Annotated[
     list[str] | None,

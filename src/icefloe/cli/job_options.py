@@ -47,11 +47,7 @@ class JobOptions:
     branch: Annotated[
         str,
         typer.Option(
-            "--branch",
-            "-b",
-            metavar="NAME",
-            rich_help_panel=_COMMIT,
-            help="Branch to commit to.",
+            "--branch", "-b", metavar="NAME", rich_help_panel=_COMMIT, help="Branch to commit to."
         ),
     ] = "main"
     task_bytes: Annotated[

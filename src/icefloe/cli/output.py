@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -18,8 +18,6 @@ from icefloe.inspection import stream_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from rich.console import RenderableType
 
 
 def print_rows(headers: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

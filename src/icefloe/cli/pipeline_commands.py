@@ -95,10 +95,7 @@ _Table = Annotated[
 _Dims = Annotated[
     list[str],
     typer.Option(
-        "--dim",
-        "-d",
-        metavar="NAME",
-        help="Dimension along which to combine files; repeatable.",
+        "--dim", "-d", metavar="NAME", help="Dimension along which to combine files; repeatable."
     ),
 ]
 _Dim = Annotated[
@@ -130,12 +127,10 @@ _Chunks = Annotated[
     ),
 ]
 _Shards = Annotated[
-    Any,
-    typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Shard lengths."),
+    Any, typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Shard lengths.")
 ]
 _Codecs = Annotated[
-    Any,
-    typer.Option("--codecs", parser=read_json, metavar="JSON", help="Zarr codecs, as JSON."),
+    Any, typer.Option("--codecs", parser=read_json, metavar="JSON", help="Zarr codecs, as JSON.")
 ]
 _DType = Annotated[str | None, typer.Option("--dtype", help="Data type, such as float32.")]
 _DTypes = Annotated[
@@ -314,8 +309,7 @@ def append(
 def rechunk(
     repository: RepositoryPlace,
     arrays: Annotated[
-        list[str],
-        typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups."),
+        list[str], typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups.")
     ],
     *,
     chunks: _Chunks = None,
@@ -532,8 +526,7 @@ def compute(
         typer.Option("--input", "-i", metavar="[NAME=]PATH", help="Input array; repeatable."),
     ],
     outputs: Annotated[
-        list[str],
-        typer.Option("--output", "-o", metavar="PATH", help="New array; repeatable."),
+        list[str], typer.Option("--output", "-o", metavar="PATH", help="New array; repeatable.")
     ],
     dtype: _DType = None,
     halo: Annotated[

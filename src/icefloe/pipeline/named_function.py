@@ -18,12 +18,8 @@ def load_function(name: str) -> Callable[..., Any]:
     """Import a function by name, from the current directory or the installed packages.
 
     A module of the current directory is pickled by value, because executors do not have that
-    directory; its imports must be installed there.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such module or function.
+    directory; its imports must be installed there. Raises `InvalidInputError` if there is no such
+    module or function.
     """
     module_name, separator, function_name = name.partition(":")
     if not module_name or not separator or not function_name:

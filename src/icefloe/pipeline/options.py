@@ -104,12 +104,8 @@ def merge_options(
 ) -> JobOptions:
     """Return the options of a job, given as values or as keywords.
 
-    Raises
-    ------
-    TypeError
-        If a keyword is unknown.
-    InvalidInputError
-        If a keyword is a field of a value that is given too.
+    Raises `TypeError` if a keyword is unknown, and `InvalidInputError` if it is a field of a value
+    that is given too.
     """
     known = {field.name for field in (*fields(RunOptions), *fields(CommitOptions))}
     unknown = sorted(keywords.keys() - known)

@@ -14,15 +14,15 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from icefloe.conflicts import BasicConflictSolver, VersionSelection
+from icefloe.conflicts import BasicConflictSolver, ConflictSolver, VersionSelection
 from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
-from icefloe.session import Session, contents
-from icefloe.session.commit_policy import NO_POLICY
-from icefloe.session.exactly_once import JobId, commit_once, find_committed
-from icefloe.session.parallel_write import ForkPoint, scratch_fork, task_changes
+from icefloe.session import ForkSession, Session, contents
+from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
+from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
+from icefloe.session.parallel_write import ChangeSet, ForkPoint, scratch_fork, task_changes
 from icefloe.spark.engine.packing import enable_packing
-from icefloe.spark.engine.tasks import format_error, parallelism, run_tasks
+from icefloe.spark.engine.tasks import Outcome, format_error, parallelism, run_tasks
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -31,15 +31,9 @@ if TYPE_CHECKING:
     import zarr
     from pyspark.sql import SparkSession
 
-    from icefloe.conflicts import ConflictSolver
     from icefloe.model.ids import SnapshotId
     from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
-    from icefloe.session import ForkSession
-    from icefloe.session.commit_policy import CommitPolicy
-    from icefloe.session.exactly_once import Committed
-    from icefloe.session.parallel_write import ChangeSet
-    from icefloe.spark.engine.tasks import Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,14 +69,8 @@ _REMEDY_FOR_SPARK: Final = (
 class WorkUnit:
     """The smallest part of a job that can fail by itself; a task runs several in sequence.
 
-    Parameters
-    ----------
-    label
-        Names the part in failures, as an array and a box.
-    size_bytes
-        The memory that it needs.
-    value
-        The argument of the work function; pickles, and holds no secrets.
+    ``label`` names it in failures, ``size_bytes`` is the memory that it needs. ``value``, the
+    argument of the work function, pickles and holds no secrets.
     """
 
     label: str
@@ -129,18 +117,9 @@ class _TaskResult(NamedTuple):
 
 @dataclass(slots=True)
 class JobRun:
-    """A running job.
+    """A running job: ``session`` is the one of the commit, ``identity`` makes it idempotent.
 
-    Parameters
-    ----------
-    spark
-        A classic or Spark Connect session; None runs all tasks in this process.
-    repository
-        Opened with packing of small chunks.
-    session
-        The session of the commit.
-    identity
-        Makes the commit idempotent; None without a transaction id.
+    All tasks run in this process if ``spark`` is None. ``repository`` packs small chunks.
     """
 
     name: str
@@ -241,19 +220,9 @@ class JobRun:
     ) -> list[Failure]:
         """Write units on executors and merge the changes; return the sources that were left out.
 
-        Parameters
-        ----------
-        into
-            Forked for the executors; their changes are merged into it.
-        units
-            No two of them write the same chunk.
-        work
-            Writes one unit; pickles, with what it reads from.
-
-        Raises
-        ------
-        JobFailedError
-            With all units that failed.
+        ``into`` is forked for the executors, and their changes are merged into it. No two units
+        write the same chunk. ``work`` writes one unit; it pickles, with what it reads from. Raises
+        `JobFailedError` with all units that failed.
         """
         tasks = self.group_units(units)
         if not tasks:

@@ -24,7 +24,7 @@ from icefloe.pipeline.arrays.boxes import (
 )
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.nodes import create_array
-from icefloe.pipeline.run import WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
     from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.arrays.stored_types import ValueTransform
-    from icefloe.pipeline.run import JobRun, TaskWriter
     from icefloe.session import Session
 
 _STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
@@ -46,17 +45,11 @@ _MIN_STAGED_BYTES: Final = 128_000_000
 
 @dataclass(frozen=True, slots=True)
 class ArrayCopy:
-    """The copy of an array into other chunks.
+    """The copy of an array into other chunks; ``plan`` is None if the array is empty.
 
-    Parameters
-    ----------
-    plan
-        None if the array is empty.
-    axis, start, pad
-        The target position: from step ``start`` along ``axis``. Boxes are laid out as if the source
-        had ``pad`` more steps in front, so that they align with target chunks.
-    transforms
-        Applied to values between reading and writing.
+    The copy goes to the target from step ``start`` along ``axis``. Boxes are laid out as if the
+    source had ``pad`` more steps in front, so that they align with target chunks. ``transforms``
+    apply to values between reading and writing.
     """
 
     source: ArrayDocument

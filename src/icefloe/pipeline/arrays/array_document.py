@@ -175,21 +175,10 @@ class ArrayDocument:
         shards: ChunkSpec | bool | None = None,  # noqa: FBT001 - False means unsharded
         codecs: Sequence[Any] | None = None,
     ) -> ArrayDocument:
-        """Return the metadata with other chunks, shards or codecs.
+        """Return the metadata with other chunks, shards or codecs; unchanged where None.
 
-        Parameters
-        ----------
-        chunks
-            The new chunk shape; unchanged if None.
-        shards
-            The new shard shape, False for no sharding; unchanged if None.
-        codecs
-            The codecs of a chunk, as Zarr objects or their metadata.
-
-        Raises
-        ------
-        InvalidInputError
-            If the shapes do not fit the array or each other.
+        ``shards`` is False for no sharding; ``codecs`` are Zarr objects or their metadata. Raises
+        `InvalidInputError` if the shapes do not fit the array or each other.
         """
         inner = (
             self.chunks if chunks is None else self._resolve_lengths("chunks", chunks, self.chunks)

@@ -28,16 +28,9 @@ MAX_BOXES: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """How to copy an array into other chunks.
+    """How to copy an array: the box shapes of two passes, and the chunk shape between them.
 
-    Parameters
-    ----------
-    read
-        The box shape of the first pass.
-    stage
-        The intermediate chunk shape; None with one pass.
-    write
-        The box shape of the second pass; equals ``read`` with one pass.
+    With one pass ``stage`` is None, and ``write`` equals ``read``.
     """
 
     shape: Shape
@@ -67,19 +60,9 @@ def plan_copy(
 ) -> CopyPlan:
     """Plan the copy of an array from ``source`` chunks into ``target`` chunks.
 
-    Parameters
-    ----------
-    item_bytes
-        The in-memory size of an item.
-    max_bytes
-        The memory limit of a box.
-    min_boxes
-        The desired number of boxes, if the chunks allow it.
-
-    Raises
-    ------
-    InvalidInputError
-        If a single chunk exceeds ``max_bytes``, or there are too many boxes.
+    A box takes up to ``max_bytes`` of memory; there are at least ``min_boxes`` if the chunks allow
+    it. Raises `InvalidInputError` if a single chunk exceeds ``max_bytes``, or there are too many
+    boxes.
     """
     full = tuple(max(1, size) for size in shape)
     limits = _Limits(full, item_bytes, max_bytes, min_boxes)

@@ -45,19 +45,10 @@ def coarse_dtype(dtype: np.dtype[Any], method: str) -> np.dtype[Any]:
 def coarsen(
     values: NDArray[Any], factors: Sequence[int], method: str, *, missing: Any = None
 ) -> NDArray[Any]:
-    """Aggregate the items of each window.
+    """Aggregate the items of each window; windows are whole, except at the far edges.
 
-    Parameters
-    ----------
-    values
-        Whole windows, except at the far edges.
-    factors
-        The window length along each dimension.
-    method
-        ``mean`` (rounded for integers), ``sum``, ``min``, ``max``, ``mode`` (the smallest of
-        equally frequent items) or ``nearest`` (the first item).
-    missing
-        The missing value, besides NaN and NaT.
+    ``mean`` is rounded for integers, ``mode`` is the smallest of equally frequent items, and
+    ``nearest`` the first item. ``missing`` is the missing value, besides NaN and NaT.
     """
     dtype = coarse_dtype(values.dtype, method)
     if method == "nearest":

@@ -25,17 +25,10 @@ BOUNDARIES: Final = ("none", "wrap", "reflect", "symmetric", "nearest", "edge", 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """The halo along one dimension.
+    """The halo along one dimension: numbers of items before and after a block.
 
-    Parameters
-    ----------
-    before, after
-        Numbers of items.
-    boundary
-        A mode of ``numpy.pad`` (``nearest`` is its ``edge``), or ``none`` to clip the halo at the
-        array edge.
-    constant
-        The value for ``constant``.
+    ``boundary`` is a mode of ``numpy.pad`` (``nearest`` is its ``edge``), or ``none`` to clip the
+    halo at the array edge. ``constant`` is the value for ``constant``.
     """
 
     before: int = 0

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.model.path import Path
 from icefloe.pipeline.arrays.array_document import ArrayDocument
-from icefloe.session import contents
+from icefloe.session import Session, contents
 
 if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
-    from icefloe.session import Session
 
 
 def parse_path(path: str) -> Path:

@@ -45,10 +45,7 @@ def read_missing_numbers(
 ) -> list[Any]:
     """Return the missing values, converted to the type they are read as.
 
-    Parameters
-    ----------
-    stored, packed
-        The data types that numbers are stored and read as; integers may differ in signedness.
+    Numbers are stored and read as ``stored`` and ``packed``; integers may differ in signedness.
     """
     found: list[Any] = []
     for name in MISSING:

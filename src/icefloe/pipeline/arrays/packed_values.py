@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.array_document import CODECS
+from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.number_attributes import read_missing_numbers, read_numbers
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.errors import InvalidInputError
-    from icefloe.pipeline.arrays.array_document import ArrayDocument
 
 _PACKING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _ENCODING: Final = ("dtype", "scale_factor", "add_offset", "_FillValue")
@@ -33,17 +32,10 @@ _FLOAT32_STEPS: Final = 2.0**23
 
 @dataclass(frozen=True, slots=True)
 class ValueDecoder:
-    """Conversion of packed numbers to values: ``number * scale + offset``.
+    """Conversion of packed numbers to values: ``number * scale + offset``, NaN for ``missing``.
 
-    Parameters
-    ----------
-    missing
-        Numbers that become NaN.
-    packed
-        The data type that numbers are read as: classic NetCDF stores unsigned integers as signed
-        ones, with the attribute ``_Unsigned``.
-    dtype
-        The data type of values.
+    Numbers are read as ``packed``: classic NetCDF stores unsigned integers as signed ones, with the
+    attribute ``_Unsigned``. ``dtype`` is the data type of values.
     """
 
     scale: float
@@ -67,12 +59,7 @@ class ValueDecoder:
 class ValueEncoder:
     """Conversion of values to packed numbers: ``round((value - offset) / scale)``.
 
-    Parameters
-    ----------
-    dtype
-        The integer data type of numbers.
-    missing
-        The number that NaN becomes.
+    ``dtype`` is the integer data type of numbers, ``missing`` the number that NaN becomes.
     """
 
     dtype: str

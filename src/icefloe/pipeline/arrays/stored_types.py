@@ -6,22 +6,19 @@ values as written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.array_document import CODECS
+from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.packed_values import ValueEncoder, unpack_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
-    from icefloe.pipeline.arrays.array_document import ArrayDocument
 
 ValueTransform: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 ConvertedArray: TypeAlias = "tuple[ArrayDocument, tuple[ValueTransform, ...]]"
@@ -32,18 +29,9 @@ _NAMING: Final = ("bounds", "climatology", "coordinates", "grid_mapping")
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """The requested data types and packing.
+    """The requested data types and packing, by variable name; ``dtype`` is that of all others.
 
-    Parameters
-    ----------
-    unpack
-        Whether packed numbers are stored as values.
-    dtypes
-        Data types by variable name.
-    dtype
-        The data type of all other data variables.
-    encoders
-        Packing by variable name.
+    With ``unpack``, packed numbers are stored as values.
     """
 
     unpack: bool

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError
 from icefloe.pipeline.argument_errors import invalid_setting
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
-from icefloe.spark.engine.progress import run_with_progress
+from icefloe.spark.engine.progress import Progress, run_with_progress
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.options import RunOptions
     from icefloe.session import Session
-    from icefloe.spark.engine.progress import Progress
     from icefloe.spark.reading.rows import RowsPlan
 
 _RAISED: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
@@ -52,12 +51,8 @@ def export_rows(
 ) -> Plan | Report:
     """Write a group as rows to a local directory, or with Spark to any URL that Spark can write to.
 
-    Parameters
-    ----------
-    select
-        Arguments of `icefloe.spark.read`.
-    partition_by
-        Columns whose values become directories.
+    ``select`` has arguments of `icefloe.spark.read`; values of ``partition_by`` columns become
+    directories.
     """
     if not isinstance(target, str):
         raise invalid_setting("Parquet files need a directory, or a URL that Spark can write to")

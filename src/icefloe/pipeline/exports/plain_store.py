@@ -20,14 +20,12 @@ from zarr.storage import LocalStore
 
 from icefloe.errors import ObjectNotFoundError
 from icefloe.model.byte_range import Bounded, ByteRange, From, Last
-from icefloe.storage import storage_from_url
+from icefloe.storage import Storage, storage_from_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from zarr.core.buffer import Buffer, BufferPrototype
-
-    from icefloe.storage import Storage
 
 
 def open_plain_store(target: str | Store) -> Store:

@@ -35,9 +35,9 @@ from icefloe.pipeline.files.static_arrays import (
 )
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.storage.backoff import backoff_delay_s
-from icefloe.virtual.agreement import raise_disagreements
+from icefloe.virtual.agreement import Disagreement, raise_disagreements
 from icefloe.virtual.append_plan import find_append_problems, is_descending
 from icefloe.virtual.arrays import LoadedArray, find_coordinate
 from icefloe.virtual.combining import combine, require_dims
@@ -52,9 +52,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.options import JobOptions
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
-    from icefloe.session import Session
     from icefloe.session.commit_policy import CommitPolicy
-    from icefloe.virtual.agreement import Disagreement
     from icefloe.virtual.dataset import VirtualDataset
 
 OnError: TypeAlias = Literal["raise", "skip"]
@@ -135,17 +133,7 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """A job on files.
-
-    Parameters
-    ----------
-    name
-        The kind of job; ``append`` if the files are appended.
-    sources
-        See `find_sources`.
-    copies
-        Whether values are copied, so that files need not share chunks and codecs.
-    """
+    """A job on files; with ``copies`` their values are copied, so they need not share chunks."""
 
     name: str
     spark: SparkSession | None
@@ -164,15 +152,9 @@ class FileJob:
     ) -> Plan | Report:
         """Run the job, and commit once.
 
-        Parameters
-        ----------
-        write
-            Writes combined files to the session of a run; called again for a new run after a
-            lost append, or without files that it reported as damaged.
-        find_mismatches
-            Finds why a file cannot be appended to the group.
-        last_step
-            Describes ``write`` in the plan.
+        ``write`` writes combined files to the session of a run, again for a new run after a lost
+        append, or without files that it reported as damaged. ``find_mismatches`` finds why a file
+        cannot be appended to the group. ``last_step`` describes ``write`` in the plan.
         """
         run = self._start()
         staged: list[ParsedFile] = []

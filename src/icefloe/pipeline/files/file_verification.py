@@ -32,30 +32,14 @@ if TYPE_CHECKING:
 def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
-    """Read whole files on executors; return those that cannot be read.
-
-    Parameters
-    ----------
-    tasks
-        The URLs of files.
-    options
-        The options that they were parsed with.
-    """
+    """Read whole files on executors, parsed with ``options``; return those that cannot be read."""
     run_stage = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
     return [failure for outcome in run_stage for failure in outcome.result or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFiles:
-    """Worker task: read every chunk of some files.
-
-    Parameters
-    ----------
-    fork
-        To read through; never committed.
-    options
-        Passed to `parse`.
-    """
+    """Worker task: read every chunk of some files through a fork that is never committed."""
 
     fork: ForkSession
     options: dict[str, Any]

@@ -18,10 +18,10 @@ from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.staged_refs import file_number, load_staged
+from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, file_number, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
-from icefloe.pipeline.run import REMEDY, group_by_size
-from icefloe.session import contents
+from icefloe.pipeline.run import REMEDY, JobRun, group_by_size
+from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.parallel_write import adopt_manifests, write_manifest, write_transaction_log
 from icefloe.virtual.arrays import VirtualArray
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.pipeline.files.file_job import CombinedFiles
-    from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs
-    from icefloe.pipeline.run import JobRun
-    from icefloe.session import Session
     from icefloe.session.connection import Connection
     from icefloe.session.parallel_write import Adopted, AdoptedManifest
 
@@ -141,16 +138,10 @@ def take_markers(
 
 @dataclass(frozen=True, slots=True)
 class FilePlacement:
-    """The position of one file's chunks.
+    """The position of one file's chunks: the first chunk in each array.
 
-    Parameters
-    ----------
-    staged, position
-        The object with its references, and the position of the file in it.
-    documents
-        The parsed metadata of arrays whose chunks may have to be split.
-    starts
-        The first chunk in each array.
+    ``staged`` is the object with its references, and ``position`` that of the file in it.
+    ``documents`` is the parsed metadata of arrays whose chunks may have to be split.
     """
 
     staged: StagedRefs
@@ -179,12 +170,8 @@ class BuiltManifest(NamedTuple):
 class BuildManifests:
     """Worker task: write the references of some files to manifests.
 
-    Parameters
-    ----------
-    targets
-        Arrays by their paths in the dataset.
-    max_refs
-        References of an array per manifest.
+    ``targets`` are arrays by their paths in the dataset; ``max_refs`` limits the references of an
+    array per manifest.
     """
 
     connection: Connection

@@ -17,10 +17,10 @@ import numpy as np
 
 from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_document import ArrayDocument
-from icefloe.pipeline.arrays.boxes import box_bytes, format_shape, largest_divisor, plan_copy
+from icefloe.pipeline.arrays.boxes import Box, box_bytes, format_shape, largest_divisor, plan_copy
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.staged_refs import load_staged
-from icefloe.pipeline.run import WorkUnit
+from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
 from icefloe.session import ForkSession, contents
 from icefloe.store.open_array import open_array
 from icefloe.virtual.arrays import VirtualArray
@@ -29,10 +29,7 @@ from icefloe.virtual.contiguous import align_chunk_lengths
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from icefloe.pipeline.arrays.boxes import Box
     from icefloe.pipeline.files.file_job import CombinedFiles
-    from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs
-    from icefloe.pipeline.run import JobRun, TaskWriter
 
 _CODECS: Final = (
     {"name": "bytes", "configuration": {"endian": "little"}},
@@ -68,12 +65,8 @@ def copy_mismatched(
 ) -> None:
     """Copy the values of arrays with mismatched chunks into a session.
 
-    Parameters
-    ----------
-    scratch
-        Has the arrays, empty, in ``group``.
-    places
-        The first chunk of each file in each array.
+    ``scratch`` has the arrays, empty, in ``group``; ``places`` has the first chunk of each file in
+    each array.
     """
     units = [
         unit

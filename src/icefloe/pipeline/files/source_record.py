@@ -16,14 +16,13 @@ import zstandard
 
 from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.session.exactly_once import METADATA_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from icefloe.repository import Repository
-    from icefloe.session import Session
 
 ATTRIBUTE: Final = "_nc_icefloe_sources"
 """Of the group. xarray hides attributes that begin with ``_nc``."""

@@ -30,7 +30,7 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
 from icefloe.spark.engine.tasks import format_error
-from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import Sources
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from icefloe.session.connection import Connection
-    from icefloe.virtual.arrays import AnyArray
     from icefloe.virtual.dataset import VirtualDataset
 
 _MARKED_BYTES: Final = 2**48
@@ -58,20 +57,11 @@ class StagedRefs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """A parsed file whose references are staged.
+    """A parsed file: its dataset without references, which are staged.
 
-    Parameters
-    ----------
-    dataset
-        Without references.
-    staged
-        The object with the references, and the position of the file in it.
-    num_refs
-        The number of references.
-    mismatched
-        Metadata of arrays as the file has them, where ``dataset`` presents other chunks.
-    digests
-        Digests of the values of static arrays.
+    ``staged`` is the object with the references, and the position of the file in it. ``mismatched``
+    has the metadata of arrays as the file has them, where ``dataset`` presents other chunks;
+    ``digests`` are those of the values of static arrays.
     """
 
     dataset: VirtualDataset
@@ -123,17 +113,7 @@ class FileInterner:
 
 @dataclass(frozen=True, slots=True)
 class ParseFiles:
-    """Worker task: parse files and stage their references.
-
-    Parameters
-    ----------
-    connection
-        To the repository, with access to the files.
-    options
-        Passed to `parse`.
-    dims
-        The dimensions along which files are combined.
-    """
+    """Worker task: parse files, to be combined along ``dims``, and stage their references."""
 
     connection: Connection
     options: Mapping[str, Any]

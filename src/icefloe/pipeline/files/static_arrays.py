@@ -18,7 +18,7 @@ import numpy as np
 from icefloe.errors import IcefloeError
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.store.open_array import open_array
 from icefloe.virtual.agreement import Disagreement
 from icefloe.virtual.arrays import LoadedArray, VirtualArray, find_coordinate
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.pipeline.files.staged_refs import ParsedFile
-    from icefloe.session import Session
     from icefloe.virtual.dataset import VirtualDataset
     from icefloe.virtual.sources import OpenSource, Sources
 

@@ -11,7 +11,7 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
-from icefloe.pipeline.options import merge_options
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.session import contents
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline.files.file_job import OnError
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.chunk_payload import ChunkKind, ChunkPayload
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
@@ -19,9 +19,9 @@ from icefloe.pipeline.argument_errors import invalid_setting
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, WorkUnit
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import Plan, Report, format_bytes
+from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, TaskWriter, WorkUnit
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import CommitPolicy
 from icefloe.session.manifest_merging import MergeManifests, MergePlan
@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.snapshot import Snapshot
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
 
 _CHUNKS: Final = "chunks/"

@@ -8,7 +8,7 @@ dimensions that the input lacks, so that NumPy broadcasting applies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -19,28 +19,20 @@ import zarr
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_copy import plan_boxes
-from icefloe.pipeline.arrays.array_document import ArrayDocument, item_bytes_of
-from icefloe.pipeline.arrays.boxes import boxes, format_shape
+from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec, Shape, item_bytes_of
+from icefloe.pipeline.arrays.boxes import Box, boxes, format_shape
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_array, require_free
-from icefloe.pipeline.arrays.packed_values import find_decoder
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import JobRun, WorkUnit
+from icefloe.pipeline.arrays.packed_values import ValueDecoder, find_decoder
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import Plan, Report, format_bytes
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
-    from icefloe.pipeline.arrays.array_document import ChunkSpec, Shape
-    from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.arrays.packed_values import ValueDecoder
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
 
 _PROBE_ITEMS: Final = 4

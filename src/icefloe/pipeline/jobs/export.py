@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
@@ -22,31 +22,25 @@ from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array, invalid_setting
-from icefloe.pipeline.arrays.array_copy import plan_array_copy, stage_document
-from icefloe.pipeline.arrays.boxes import box_bytes, format_box, format_shape
+from icefloe.pipeline.arrays.array_copy import ArrayCopy, plan_array_copy, stage_document
+from icefloe.pipeline.arrays.boxes import Box, box_bytes, format_box, format_shape
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.exports.parquet_export import export_rows
 from icefloe.pipeline.exports.plain_store import open_plain_store
-from icefloe.pipeline.options import merge_options
+from icefloe.pipeline.options import RunKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import FailedUnits, JobRun, WorkUnit, run_units
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from pyspark.sql import SparkSession
     from zarr.abc.store import Store
 
-    from icefloe.pipeline.arrays.array_copy import ArrayCopy
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec
-    from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.options import RunKeywords, RunOptions
     from icefloe.repository import Repository
-    from icefloe.session import Session
 
 _FORMATS: Final = ("zarr", "parquet")
 _Layout: TypeAlias = "tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None]"
@@ -75,16 +69,8 @@ class _Chunks:
 class _Work:
     """The planned work.
 
-    Parameters
-    ----------
-    documents
-        Metadata by key, in writing order: the root is last.
-    first, last
-        The units of the first of two passes, and all others.
-    folder
-        The target directory of stages.
-    arrays
-        The target paths of arrays.
+    ``documents`` is metadata by key, in writing order: the root is last. ``first`` has the units of
+    the first of two passes, ``last`` all others. ``folder`` is the target directory of stages.
     """
 
     documents: dict[str, bytes] = field(default_factory=dict)

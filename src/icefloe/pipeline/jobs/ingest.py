@@ -7,48 +7,38 @@ refers to. Its arrays are then copied as `rechunk` copies arrays: each source ch
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from icefloe.pipeline.argument_errors import invalid_argument, invalid_array
-from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
-from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
+from icefloe.pipeline.arrays.array_copy import ArrayCopy, copy_arrays, plan_array_copy
+from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument, ChunkSpec
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, read_arrays
 from icefloe.pipeline.arrays.number_attributes import MISSING
 from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
 from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
-from icefloe.pipeline.files.file_job import FileJob, FileOptions
+from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions, OnError, Order
 from icefloe.pipeline.files.file_verification import find_unreadable_files
 from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import JobFailedError
-from icefloe.session import contents
-from icefloe.session.commit_policy import NO_POLICY
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import JobFailedError, Plan, Report
+from icefloe.session import Session, contents
+from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
-from icefloe.virtual.arrays import VirtualArray
+from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import write as write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from pyspark.sql import SparkSession
 
-    from icefloe.pipeline.arrays.array_copy import ArrayCopy
-    from icefloe.pipeline.arrays.array_document import ChunkSpec
     from icefloe.pipeline.arrays.stored_types import ConvertedArray, ValueTransform
-    from icefloe.pipeline.files.file_job import CombinedFiles, OnError, Order
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
-    from icefloe.session import Session
-    from icefloe.session.commit_policy import CommitPolicy
-    from icefloe.virtual.arrays import AnyArray
 
 _CONVERTED: Final = "_nc_icefloe_converted"
 """Attribute of a group: its arrays with another data type than their files, or packed."""

@@ -16,11 +16,11 @@ from icefloe.pipeline.arrays.chunk_bytes import (
     try_fetch_chunks,
 )
 from icefloe.pipeline.arrays.nodes import parse_path, select_arrays
-from icefloe.pipeline.files.file_job import require_one_of
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import JobFailedError, format_bytes
-from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun
-from icefloe.session import contents
+from icefloe.pipeline.files.file_job import OnError, require_one_of
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
+from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, TaskWriter, WorkUnit
+from icefloe.session import Session, contents
 from icefloe.spark.engine.tasks import format_error
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.manifest import ChunkPayloads
-    from icefloe.pipeline.files.file_job import OnError
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import TaskWriter, WorkUnit
     from icefloe.repository import Repository
-    from icefloe.session import Session
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ chunks of the original; each further level is computed from the previous one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -17,7 +17,7 @@ import numpy as np
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
 from icefloe.pipeline.arrays.array_copy import plan_boxes
-from icefloe.pipeline.arrays.boxes import boxes, format_box, format_shape
+from icefloe.pipeline.arrays.boxes import Box, boxes, format_box, format_shape
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
 from icefloe.pipeline.arrays.nodes import (
     create_array,
@@ -27,23 +27,17 @@ from icefloe.pipeline.arrays.nodes import (
     require_free,
     share_array,
 )
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import format_bytes
-from icefloe.pipeline.run import JobRun, WorkUnit
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import Plan, Report, format_bytes
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
-    from icefloe.pipeline.arrays.boxes import Box
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
-    from icefloe.pipeline.run import TaskWriter
     from icefloe.repository import Repository
 
 _LAYOUTS: Final = ("plain", "ome")
@@ -54,17 +48,7 @@ _COPIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """The parameters of a pyramid.
-
-    Parameters
-    ----------
-    folder
-        The path of its group.
-    windows
-        Downsampling factors by dimension.
-    count
-        The number of levels besides the original.
-    """
+    """The parameters of a pyramid: its group, factors by dimension, and levels to compute."""
 
     folder: str
     windows: Mapping[str, int]
@@ -80,17 +64,7 @@ class _Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One array at one level.
-
-    Parameters
-    ----------
-    source
-        The array at the previous level.
-    factors
-        The window along each dimension.
-    missing
-        The missing value, or None.
-    """
+    """One array at one level; ``source`` is the array at the previous level."""
 
     source: ArrayDocument
     target: ArrayDocument

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.conflicts import Conflict, ConflictType
 from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.array_copy import copy_arrays, plan_array_copy
+from icefloe.pipeline.arrays.array_copy import ArrayCopy, copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.boxes import box_bytes
 from icefloe.pipeline.arrays.nodes import (
     copy_group,
@@ -18,22 +18,17 @@ from icefloe.pipeline.arrays.nodes import (
     require_free,
     share_array,
 )
-from icefloe.pipeline.options import merge_options
-from icefloe.pipeline.report import format_bytes
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.pipeline.report import Plan, Report, format_bytes
 from icefloe.pipeline.run import JobRun, WorkUnit
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from icefloe.model.tree import Tree
-    from icefloe.pipeline.arrays.array_copy import ArrayCopy
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
-    from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
 
 

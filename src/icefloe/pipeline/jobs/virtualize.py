@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.file_job import FileJob, FileOptions
+from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions, OnError, Order
 from icefloe.pipeline.files.manifest_building import (
     REFS_PER_MANIFEST,
     build_manifests,
     require_refs_per_manifest,
 )
-from icefloe.pipeline.options import merge_options
+from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.virtual.append_plan import compare_with_group
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import write as write_dataset
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from icefloe.pipeline.files.file_job import CombinedFiles, OnError, Order
-    from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
