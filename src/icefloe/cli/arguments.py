@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Any
 
 import typer
-
-WHERE_IT_RUNS: Final = "Where it runs"
-"""Help panel of the Spark options."""
 
 
 def read_json(text: str) -> Any:
@@ -18,6 +16,9 @@ def read_json(text: str) -> Any:
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not JSON: {error}") from error
 
+
+json_option = partial(typer.Option, parser=read_json, metavar="JSON")
+spark_option = partial(typer.Option, rich_help_panel="Where it runs")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RepositoryPlace = Annotated[
@@ -43,19 +44,10 @@ Containers = Annotated[
 ]
 Master = Annotated[
     str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        rich_help_panel=WHERE_IT_RUNS,
-        help="Spark cluster, as spark://host:7077; by default all local cores.",
+    spark_option(
+        metavar="URL", help="Spark cluster, as spark://host:7077; by default all local cores."
     ),
 ]
 Remote = Annotated[
-    str | None,
-    typer.Option(
-        "--remote",
-        metavar="URL",
-        rich_help_panel=WHERE_IT_RUNS,
-        help="Spark Connect server, as sc://host:15002.",
-    ),
+    str | None, spark_option(metavar="URL", help="Spark Connect server, as sc://host:15002.")
 ]

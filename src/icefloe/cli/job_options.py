@@ -9,26 +9,25 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from icefloe.cli.arguments import WHERE_IT_RUNS, AsJson, Master, Remote
+from icefloe.cli.arguments import AsJson, Master, Remote, spark_option
 from icefloe.cli.job_runner import Engine, run_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline import Plan, Report
+    from icefloe.repository import Repository
     from icefloe.spark.engine.progress import Progress
 
 commands = typer.Typer(rich_markup_mode="rich")
 
-_PANEL: Final = "Jobs on Spark"
-_COMMIT: Final = "The commit"
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -40,49 +39,33 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
+_commit_option = partial(typer.Option, rich_help_panel="The commit")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
     """How a job runs and commits; Typer reads the annotations."""
 
     branch: Annotated[
-        str,
-        typer.Option(
-            "--branch", "-b", metavar="NAME", rich_help_panel=_COMMIT, help="Branch to commit to."
-        ),
+        str, _commit_option("--branch", "-b", metavar="NAME", help="Branch to commit to.")
     ] = "main"
     task_bytes: Annotated[
-        Any,
-        typer.Option(
-            "--task-bytes",
-            parser=parse_size,
-            metavar="SIZE",
-            rich_help_panel=WHERE_IT_RUNS,
-            help="Memory limit of a task.",
-        ),
+        Any, spark_option(parser=parse_size, metavar="SIZE", help="Memory limit of a task.")
     ] = "256MB"
     max_chunks: Annotated[
         int,
-        typer.Option(
-            "--max-chunks",
-            min=1,
-            rich_help_panel=WHERE_IT_RUNS,
-            help="Maximum number of chunks: this process holds a reference to each.",
+        spark_option(
+            min=1, help="Maximum number of chunks: this process holds a reference to each."
         ),
     ] = 10_000_000
     transaction_id: Annotated[
         str | None,
-        typer.Option(
-            "--transaction-id",
-            metavar="ID",
-            rich_help_panel=_COMMIT,
-            help="Makes the job idempotent: a job with a committed id does nothing.",
+        _commit_option(
+            metavar="ID", help="Makes the job idempotent: a job with a committed id does nothing."
         ),
     ] = None
     message: Annotated[
-        str | None,
-        typer.Option(
-            "--message", "-m", metavar="TEXT", rich_help_panel=_COMMIT, help="Commit message."
-        ),
+        str | None, _commit_option("--message", "-m", metavar="TEXT", help="Commit message.")
     ] = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and write nothing.")
@@ -92,15 +75,19 @@ class JobOptions:
     remote: Remote = None
     spark: Annotated[
         bool,
-        typer.Option(
-            "--spark/--no-spark",
-            rich_help_panel=WHERE_IT_RUNS,
-            help="Run on Spark, or in this process, which is faster for small jobs.",
-        ),
+        spark_option(help="Run on Spark, or in this process, which is faster for small jobs."),
     ] = True
 
-    def run(self, job: Callable[..., Plan | Report], *arguments: Any, **options: Any) -> None:
-        """Run a job of `icefloe.pipeline` that commits, and print its report."""
+    def open(
+        self, place: str, containers: Sequence[str] | None = None, **options: Any
+    ) -> Repository:
+        """Open the repository of a job; a dry run writes nothing to it."""
+        from icefloe.pipeline import open_repository  # noqa: PLC0415 - brings zarr along
+
+        return open_repository(place, containers=containers or (), dry_run=self.dry_run, **options)
+
+    def run(self, job: str, *arguments: Any, **options: Any) -> None:
+        """Run a function of `icefloe.pipeline` that commits, and print its report."""
         from icefloe.pipeline import CommitOptions  # noqa: PLC0415 - brings zarr along
 
         commit = CommitOptions(
@@ -108,17 +95,18 @@ class JobOptions:
         )
         self.run_export(job, *arguments, commit_options=commit, **options)
 
-    def run_export(
-        self, job: Callable[..., Plan | Report], *arguments: Any, **options: Any
-    ) -> None:
+    def run_export(self, job: str, *arguments: Any, **options: Any) -> None:
         """Run a job that makes no commit, and print its report."""
-        from icefloe.pipeline import RunOptions  # noqa: PLC0415 - brings zarr along
+        from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
 
         task_bytes = parse_size(str(self.task_bytes))
 
         def start(spark: SparkSession | None, progress: Progress) -> Plan | Report:
-            run = RunOptions(task_bytes=task_bytes, dry_run=self.dry_run, progress=progress)
-            return job(spark, *arguments, run_options=run, **options)
+            run = pipeline.RunOptions(
+                task_bytes=task_bytes, dry_run=self.dry_run, progress=progress
+            )
+            function: Callable[..., Plan | Report] = getattr(pipeline, job)
+            return function(spark, *arguments, run_options=run, **options)
 
         run_job(Engine(self.master, self.remote, self.spark), start, as_json=self.as_json)
 
@@ -148,6 +136,6 @@ def job_command(
         parameters = [*own, *shared]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return commands.command(epilog=epilog, rich_help_panel=_PANEL)(command)
+        return commands.command(epilog=epilog, rich_help_panel="Jobs on Spark")(command)
 
     return register

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icefloe.cli.arguments import Containers, Group, Ref, RepositoryPlace, read_json
+from icefloe.cli.arguments import Containers, Group, Ref, RepositoryPlace, json_option
 from icefloe.cli.job_options import JobOptions, commands, job_command
 
 if TYPE_CHECKING:
@@ -17,43 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["commands"]
 
 
-class OnError(StrEnum):
-    """Handling of bad sources."""
-
-    RAISE = "raise"
-    SKIP = "skip"
-
-
-class Order(StrEnum):
-    """Order of files."""
-
-    GIVEN = "given"
-    COORDINATES = "coordinates"
-
-
-class Format(StrEnum):
-    """Export formats."""
-
-    ZARR = "zarr"
-    PARQUET = "parquet"
-
-
-class Method(StrEnum):
-    """Aggregation methods."""
-
-    MEAN = "mean"
-    SUM = "sum"
-    MIN = "min"
-    MAX = "max"
-    MODE = "mode"
-    NEAREST = "nearest"
-
-
-class Layout(StrEnum):
-    """Layouts of levels."""
-
-    PLAIN = "plain"
-    OME = "ome"
+# The values are the names in lower case.
+OnError = StrEnum("OnError", ["RAISE", "SKIP"])
+Order = StrEnum("Order", ["GIVEN", "COORDINATES"])
+Format = StrEnum("Format", ["ZARR", "PARQUET"])
+Method = StrEnum("Method", ["MEAN", "SUM", "MIN", "MAX", "MODE", "NEAREST"])
+Layout = StrEnum("Layout", ["PLAIN", "OME"])
 
 
 def _parse_lengths(text: str) -> Any:
@@ -77,6 +47,8 @@ def _parse_types(text: str) -> Any:
     return {name.strip(): dtype.strip() for name, _, dtype in pairs}
 
 
+_lengths_option = partial(typer.Option, parser=_parse_lengths, metavar="DIM=N,…")
+
 _Sources = Annotated[
     list[str] | None,
     typer.Argument(
@@ -87,9 +59,7 @@ _Sources = Annotated[
 _Table = Annotated[
     str | None,
     typer.Option(
-        "--table",
-        metavar="FILE",
-        help="Parquet or CSV file that lists sources in a column named url or path.",
+        metavar="FILE", help="Parquet or CSV file that lists sources in a column named url or path."
     ),
 ]
 _Dims = Annotated[
@@ -102,41 +72,25 @@ _Dim = Annotated[
     str, typer.Option("--dim", "-d", metavar="NAME", help="Dimension to append along.")
 ]
 _OrderOption = Annotated[
-    Order | None,
-    typer.Option("--order", help="Order of files: by coordinates if present, or as given."),
+    Order | None, typer.Option(help="Order of files: by coordinates if present, or as given.")
 ]
-_OnErrorOption = Annotated[
-    OnError, typer.Option("--on-error", help="Fail and list all bad files, or skip them.")
-]
+_OnErrorOption = Annotated[OnError, typer.Option(help="Fail and list all bad files, or skip them.")]
 _Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", metavar="NAME", help="Variable to leave out; repeatable."),
+    list[str] | None, typer.Option(metavar="NAME", help="Variable to leave out; repeatable.")
 ]
 _Create = Annotated[bool, typer.Option("--create", help="Create a missing repository.")]
 _SpecVersion = Annotated[
-    int | None,
-    typer.Option("--spec-version", min=1, max=2, help="With --create: spec version, 1 or 2."),
+    int | None, typer.Option(min=1, max=2, help="With --create: spec version, 1 or 2.")
 ]
 _Chunks = Annotated[
-    Any,
-    typer.Option(
-        "--chunks",
-        parser=_parse_lengths,
-        metavar="DIM=N,…",
-        help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.",
-    ),
+    Any, _lengths_option(help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.")
 ]
-_Shards = Annotated[
-    Any, typer.Option("--shards", parser=_parse_lengths, metavar="DIM=N,…", help="Shard lengths.")
-]
-_Codecs = Annotated[
-    Any, typer.Option("--codecs", parser=read_json, metavar="JSON", help="Zarr codecs, as JSON.")
-]
-_DType = Annotated[str | None, typer.Option("--dtype", help="Data type, such as float32.")]
+_Shards = Annotated[Any, _lengths_option(help="Shard lengths.")]
+_Codecs = Annotated[Any, json_option(help="Zarr codecs, as JSON.")]
+_DType = Annotated[str | None, typer.Option(help="Data type, such as float32.")]
 _DTypes = Annotated[
     Any,
     typer.Option(
-        "--dtype",
         parser=_parse_types,
         metavar="[NAME=]TYPE,…",
         help="Data type: float32, or by variable t2m=float32,rain=float64.",
@@ -166,26 +120,16 @@ def virtualize(
     job: JobOptions,
 ) -> None:
     """Create a virtual dataset from many files, without copying chunks."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
     files = _list_sources(sources, table)
-    opened = _open_or_create(
-        repository,
-        files,
-        create=create,
-        spec_version=spec_version,
-        dry_run=job.dry_run,
-        containers=containers or (),
-        referred=files,
-    )
+    new: dict[str, Any] = {"create": create, "spec_version": spec_version}
     job.run(
-        pipeline.virtualize,
-        opened,
+        "virtualize",
+        _open_or_create(job, repository, files, containers=containers, referred=files, **new),
         files,
         dims=dims,
         group=group,
-        order=_value(order),
-        on_error=_value(on_error),
+        order=order and order.value,
+        on_error=on_error.value,
         parse_options=_parse_options(drop),
     )
 
@@ -211,11 +155,8 @@ def ingest(
     dtype: _DTypes = None,
     pack: Annotated[
         Any,
-        typer.Option(
-            "--pack",
-            parser=read_json,
-            metavar="JSON",
-            help='Store packed numbers: {"t2m": {"dtype": "int16", "scale_factor": 0.01}}.',
+        json_option(
+            help='Store packed numbers: {"t2m": {"dtype": "int16", "scale_factor": 0.01}}.'
         ),
     ] = None,
     order: _OrderOption = None,
@@ -226,20 +167,11 @@ def ingest(
     job: JobOptions,
 ) -> None:
     """Copy many files into the repository as one dataset, in chosen chunks."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
     files = _list_sources(sources, table)
-    opened = _open_or_create(
-        repository,
-        files,
-        create=create,
-        spec_version=spec_version,
-        dry_run=job.dry_run,
-        sources=files,
-    )
+    new: dict[str, Any] = {"create": create, "spec_version": spec_version}
     job.run(
-        pipeline.ingest,
-        opened,
+        "ingest",
+        _open_or_create(job, repository, files, sources=files, **new),
         files,
         dims=dims,
         group=group,
@@ -249,8 +181,8 @@ def ingest(
         unpack=unpack,
         dtype=dtype,
         pack=pack,
-        order=_value(order),
-        on_error=_value(on_error),
+        order=order and order.value,
+        on_error=on_error.value,
         parse_options=_parse_options(drop),
     )
 
@@ -279,24 +211,21 @@ def append(
     job: JobOptions,
 ) -> None:
     """Append files along a dimension; files already in the group are skipped."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.jobs.append import holds_virtual_chunks  # noqa: PLC0415
 
     files = _list_sources(sources, table)
-    open_with = partial(
-        pipeline.open_repository, repository, containers=containers or (), dry_run=job.dry_run
-    )
     if virtual is None:
-        virtual = holds_virtual_chunks(open_with(), group, dim, branch=job.branch)
-    opened = open_with(referred=files) if virtual else open_with(sources=files)
+        opened = job.open(repository, containers)
+        virtual = holds_virtual_chunks(opened, group, dim, branch=job.branch)
+    read = {"referred" if virtual else "sources": files}
     job.run(
-        pipeline.append,
-        opened,
+        "append",
+        job.open(repository, containers, **read),
         files,
         dim=dim,
         group=group,
         virtual=virtual,
-        on_error=_value(on_error),
+        on_error=on_error.value,
         parse_options=_parse_options(drop),
     )
 
@@ -317,19 +246,15 @@ def rechunk(
     codecs: _Codecs = None,
     dtype: _DType = None,
     target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="PATH", help="Path of the result; by default in place."),
+        str | None, typer.Option(metavar="PATH", help="Path of the result; by default in place.")
     ] = None,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
     """Rechunk arrays."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
     job.run(
-        pipeline.rechunk,
-        opened,
+        "rechunk",
+        job.open(repository, containers),
         arrays[0] if len(arrays) == 1 else arrays,
         chunks,
         shards=shards,
@@ -352,22 +277,16 @@ def materialize(
     ] = None,
     *,
     prefix: Annotated[
-        str | None,
-        typer.Option(
-            "--prefix", metavar="URL", help="Only chunks whose location starts with this."
-        ),
+        str | None, typer.Option(metavar="URL", help="Only chunks whose location starts with this.")
     ] = None,
     containers: Containers = None,
     on_error: _OnErrorOption = OnError.RAISE,
     job: JobOptions,
 ) -> None:
     """Copy virtual chunks into the repository, so that it no longer needs the files."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
     job.run(
-        pipeline.materialize,
-        opened,
+        "materialize",
+        job.open(repository, containers),
         arrays or "/",
         prefix=prefix,
         max_chunks=job.max_chunks,
@@ -381,17 +300,12 @@ def compact(
     *,
     min_live: Annotated[
         float,
-        typer.Option(
-            "--min-live", min=0, max=1, help="Rewrite packs with a smaller fraction of live bytes."
-        ),
+        typer.Option(min=0, max=1, help="Rewrite packs with a smaller fraction of live bytes."),
     ] = 0.5,
     job: JobOptions,
 ) -> None:
     """Pack small objects, merge small manifests and rewrite sparse packs."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
-    opened = pipeline.open_repository(repository)
-    job.run(pipeline.compact, opened, min_live=min_live, max_chunks=job.max_chunks)
+    job.run("compact", job.open(repository), min_live=min_live, max_chunks=job.max_chunks)
 
 
 @job_command(
@@ -406,33 +320,23 @@ def pyramid(
     *,
     factors: Annotated[
         Any,
-        typer.Option(
-            "--factors",
-            parser=_parse_lengths,
-            metavar="DIM=N,…",
-            help="Downsampling factors; a single number applies to the last two dimensions.",
+        _lengths_option(
+            help="Downsampling factors; a single number applies to the last two dimensions."
         ),
     ] = "2",
     levels: Annotated[
         int | None,
-        typer.Option(
-            "--levels", min=1, help="Number of levels; by default until one chunk holds an array."
-        ),
+        typer.Option(min=1, help="Number of levels; by default until one chunk holds an array."),
     ] = None,
-    method: Annotated[Method, typer.Option("--method", help="Aggregation method.")] = Method.MEAN,
-    layout: Annotated[
-        Layout, typer.Option("--layout", help="Layout for xarray, or OME.")
-    ] = Layout.PLAIN,
+    method: Annotated[Method, typer.Option(help="Aggregation method.")] = Method.MEAN,
+    layout: Annotated[Layout, typer.Option(help="Layout for xarray, or OME.")] = Layout.PLAIN,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
     """Downsample arrays to several levels, for zoomable maps."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
-
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
     job.run(
-        pipeline.pyramid,
-        opened,
+        "pyramid",
+        job.open(repository, containers),
         source,
         target,
         factors=factors if isinstance(factors, dict) else factors[0],
@@ -464,36 +368,23 @@ def export(
     chunks: _Chunks = None,
     shards: _Shards = None,
     codecs: _Codecs = None,
-    sel: Annotated[
-        Any,
-        typer.Option(
-            "--sel", parser=read_json, metavar="JSON", help="Selection by label (Parquet)."
-        ),
-    ] = None,
-    isel: Annotated[
-        Any,
-        typer.Option(
-            "--isel", parser=read_json, metavar="JSON", help="Selection by index (Parquet)."
-        ),
-    ] = None,
+    sel: Annotated[Any, json_option(help="Selection by label (Parquet).")] = None,
+    isel: Annotated[Any, json_option(help="Selection by index (Parquet).")] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(
-            "--partition-by", metavar="COLUMN", help="Partition column (Parquet); repeatable."
-        ),
+        typer.Option(metavar="COLUMN", help="Partition column (Parquet); repeatable."),
     ] = None,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
     """Export a snapshot to a Zarr store, or as rows to Parquet."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
 
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
+    opened = job.open(repository, containers)
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
     job.run_export(
-        pipeline.export,
+        "export",
         opened,
         target,
         format=format.value,
@@ -530,16 +421,10 @@ def compute(
     ],
     dtype: _DType = None,
     halo: Annotated[
-        Any,
-        typer.Option(
-            "--halo",
-            parser=_parse_lengths,
-            metavar="DIM=N,…",
-            help="Number of neighbouring items that a block gets.",
-        ),
+        Any, _lengths_option(help="Number of neighbouring items that a block gets.")
     ] = None,
     boundary: Annotated[
-        str, typer.Option("--boundary", help="Halo at the edges: none, reflect, nearest, wrap, …")
+        str, typer.Option(help="Halo at the edges: none, reflect, nearest, wrap, …")
     ] = "none",
     decode: Annotated[
         bool,
@@ -547,25 +432,22 @@ def compute(
             "--decode/--stored", help="Pass values as xarray decodes them, or stored numbers."
         ),
     ] = True,
-    probe: Annotated[
-        bool, typer.Option("--probe/--no-probe", help="Call the function on a small block first.")
-    ] = True,
+    probe: Annotated[bool, typer.Option(help="Call the function on a small block first.")] = True,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
     """Compute arrays with a Python function of blocks of other arrays."""
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
+    from icefloe.pipeline import Output  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.named_function import load_function  # noqa: PLC0415
 
     called = load_function(function)
-    opened = pipeline.open_repository(repository, containers=containers or (), dry_run=job.dry_run)
     named = [item.rpartition("=") for item in inputs]
     job.run(
-        pipeline.compute,
-        opened,
+        "compute",
+        job.open(repository, containers),
         called,
         {name or path.rpartition("/")[2]: path for name, _, path in named},
-        {path: None if dtype is None else pipeline.Output(dtype) for path in outputs},
+        {path: None if dtype is None else Output(dtype) for path in outputs},
         halo=halo if halo is None or isinstance(halo, dict) else halo[0],
         boundary=boundary,
         decode=decode,
@@ -574,16 +456,15 @@ def compute(
 
 
 def _open_or_create(
-    place: str, files: list[str], *, create: bool, dry_run: bool, **how: Any
+    job: JobOptions, place: str, files: list[str], *, create: bool, **how: Any
 ) -> Repository:
-    from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
     from icefloe.pipeline.files.source_files import find_sources  # noqa: PLC0415
 
-    open_with = partial(pipeline.open_repository, place, create=create, **how)
-    if create and not dry_run:
+    if create and not job.dry_run:
         # A pattern without matches fails before the repository is created and Spark is started.
-        find_sources(files, open_with(dry_run=True).readonly_session("main"))
-    return open_with(dry_run=dry_run)
+        planned = replace(job, dry_run=True).open(place, create=True, **how)
+        find_sources(files, planned.readonly_session("main"))
+    return job.open(place, create=create, **how)
 
 
 def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:
@@ -592,10 +473,6 @@ def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:
     if (table is None) == (not sources):
         raise typer.BadParameter("give sources or --table")
     return read_source_table(table) if table is not None else list(sources or ())
-
-
-def _value(choice: StrEnum | None) -> Any:
-    return None if choice is None else choice.value
 
 
 def _parse_options(drop: list[str] | None) -> dict[str, Any] | None:

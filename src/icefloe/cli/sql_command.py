@@ -16,7 +16,7 @@ from icefloe.cli.arguments import (
     Ref,
     Remote,
     RepositoryPlace,
-    read_json,
+    json_option,
 )
 from icefloe.cli.job_runner import Engine, show_progress
 from icefloe.cli.output import escape_unsafe, make_table, print_json, print_out
@@ -45,11 +45,8 @@ def sql(
     ] = None,
     sel: Annotated[
         Any,
-        typer.Option(
-            "--sel",
-            parser=read_json,
-            metavar="JSON",
-            help='Labels to read, faster than WHERE; ranges as {"lat": {"start": 40, "stop": 60}}.',
+        json_option(
+            help='Labels to read, faster than WHERE; ranges as {"lat": {"start": 40, "stop": 60}}.'
         ),
     ] = None,
     limit: Annotated[
