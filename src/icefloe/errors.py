@@ -170,6 +170,10 @@ class IcefloeError(Exception):
     message: str
     kind: ErrorKind
 
+    def __init_subclass__(cls, *, kind: ErrorKind | None = None) -> None:
+        if kind is not None:
+            cls.default_kind = kind
+
     def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -193,13 +197,12 @@ IcechunkError = IcefloeError
 """The name of the same class in Icechunk."""
 
 
-class ConflictError(IcefloeError):
+class ConflictError(IcefloeError, kind=ErrorKind.COMMIT_CONFLICT):
     """Another writer changed the same thing first.
 
     ``expected_parent`` and ``actual_parent`` are the expected and the actual tip of a branch.
     """
 
-    default_kind = ErrorKind.COMMIT_CONFLICT
     expected_parent: str | None
     actual_parent: str | None
 
@@ -221,13 +224,12 @@ class ConflictError(IcefloeError):
         self.actual_parent = actual_parent
 
 
-class RebaseFailedError(ConflictError):
+class RebaseFailedError(ConflictError, kind=ErrorKind.REBASE_FAILED):
     """Changes conflict with a new commit of the branch; nothing was changed.
 
     ``snapshot`` is the id of that commit, ``conflicts`` has all conflicts.
     """
 
-    default_kind = ErrorKind.REBASE_FAILED
     snapshot: str
     conflicts: list[Any]
 
@@ -249,61 +251,44 @@ class RebaseFailedError(ConflictError):
         super().__init__(message, kind=kind)
 
 
-class NotFoundError(IcefloeError, KeyError):
+class NotFoundError(IcefloeError, KeyError, kind=ErrorKind.KEY_NOT_FOUND):
     """The named node, chunk, ref, snapshot or repository does not exist."""
 
-    default_kind = ErrorKind.KEY_NOT_FOUND
 
-
-class NodeNotFoundError(NotFoundError):
+class NodeNotFoundError(NotFoundError, kind=ErrorKind.NODE_NOT_FOUND):
     """There is no group, array or chunk at this path."""
 
-    default_kind = ErrorKind.NODE_NOT_FOUND
 
-
-class SnapshotNotFoundError(NotFoundError):
+class SnapshotNotFoundError(NotFoundError, kind=ErrorKind.SNAPSHOT_NOT_FOUND):
     """There is no snapshot with this id, or none at this time."""
 
-    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
 
-
-class RefNotFoundError(NotFoundError):
+class RefNotFoundError(NotFoundError, kind=ErrorKind.REF_NOT_FOUND):
     """There is no branch or tag with this name."""
 
-    default_kind = ErrorKind.REF_NOT_FOUND
 
-
-class RepositoryNotFoundError(NotFoundError):
+class RepositoryNotFoundError(NotFoundError, kind=ErrorKind.REPOSITORY_NOT_FOUND):
     """There is no repository at this location."""
 
-    default_kind = ErrorKind.REPOSITORY_NOT_FOUND
 
-
-class AlreadyExistsError(IcefloeError):
+class AlreadyExistsError(IcefloeError, kind=ErrorKind.NODE_ALREADY_EXISTS):
     """The named node, ref or repository already exists."""
 
-    default_kind = ErrorKind.NODE_ALREADY_EXISTS
 
-
-class ReadOnlyError(IcefloeError):
+class ReadOnlyError(IcefloeError, kind=ErrorKind.READ_ONLY_STORAGE):
     """The session, store, storage or repository is read-only."""
 
-    default_kind = ErrorKind.READ_ONLY_STORAGE
 
-
-class InvalidInputError(IcefloeError, ValueError):
+class InvalidInputError(IcefloeError, ValueError, kind=ErrorKind.INVALID_KEY):
     """An argument is wrong; nothing was written."""
 
-    default_kind = ErrorKind.INVALID_KEY
 
-
-class FilesDisagreeError(InvalidInputError):
+class FilesDisagreeError(InvalidInputError, kind=ErrorKind.FILES_DISAGREE):
     """Files do not match each other or the repository; nothing was written.
 
     ``disagreements`` has an entry for each difference.
     """
 
-    default_kind = ErrorKind.FILES_DISAGREE
     disagreements: list[Any]
 
     def __init__(
@@ -313,52 +298,38 @@ class FilesDisagreeError(InvalidInputError):
         self.disagreements = list(disagreements)
 
 
-class SessionStateError(IcefloeError):
+class SessionStateError(IcefloeError, kind=ErrorKind.NOT_ALLOWED):
     """The state of the session or repository does not allow the call."""
 
-    default_kind = ErrorKind.NOT_ALLOWED
 
-
-class StorageError(IcefloeError):
+class StorageError(IcefloeError, kind=ErrorKind.STORAGE_OTHER):
     """The storage failed or refused a request."""
 
-    default_kind = ErrorKind.STORAGE_OTHER
 
-
-class ObjectNotFoundError(StorageError):
+class ObjectNotFoundError(StorageError, kind=ErrorKind.OBJECT_NOT_FOUND):
     """There is no object at this key."""
 
-    default_kind = ErrorKind.OBJECT_NOT_FOUND
 
-
-class PermissionDeniedError(StorageError):
+class PermissionDeniedError(StorageError, kind=ErrorKind.PERMISSION_DENIED):
     """The credentials do not allow the request.
 
     Without permission to list, S3 also answers this for an absent object.
     """
 
-    default_kind = ErrorKind.PERMISSION_DENIED
 
-
-class PreconditionFailedError(StorageError):
+class PreconditionFailedError(StorageError, kind=ErrorKind.PRECONDITION_FAILED):
     """The condition of a conditional request did not hold; the request had no effect."""
 
-    default_kind = ErrorKind.PRECONDITION_FAILED
 
-
-class OutcomeUnknownError(StorageError):
+class OutcomeUnknownError(StorageError, kind=ErrorKind.OUTCOME_UNKNOWN):
     """A write may or may not have landed; do not clean up what it refers to."""
 
-    default_kind = ErrorKind.OUTCOME_UNKNOWN
 
-
-class FormatError(IcefloeError):
+class FormatError(IcefloeError, kind=ErrorKind.DESERIALIZATION):
     """A file is damaged or not in the format.
 
     ``file``, a key, path or URL, is prepended to the message; ``reason`` is the message without it.
     """
-
-    default_kind = ErrorKind.DESERIALIZATION
 
     def __init__(
         self, message: str, kind: ErrorKind | None = None, *, file: str | None = None
