@@ -276,7 +276,7 @@ class _RepoFileMarker(_Marker):
         self._live.add(reachable)
         self._live.add((everything - dropped) | self._young, required=False)
         if self._dry_run:
-            _, self._info = retention.collect_snapshots(dropped, everything)(self._info)
+            _, self._info = retention.collect_snapshots(self._info, dropped, everything)
         else:
             self._info = self._refs.collect_snapshots(dropped, known=everything)
         self._count_in()

@@ -1,6 +1,6 @@
 """Changes of a generation v2 repository, as pure functions from one state to the next.
 
-A `Change` takes the current `RepoInfo`, raises if its precondition fails, and returns the entry for
+A change takes the current `RepoInfo`, raises if its precondition fails, and returns the entry for
 the ops log with the new state. `record` adds the entry to the log. `icefloe.refs.repo_file` applies
 changes, and applies them again after a conflict.
 """
@@ -10,32 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError
-from icefloe.model.repo_info import (
-    CREATE_TAG,
-    DELETE_TAG,
-    FEATURE_FLAGS,
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    CommitAmended,
-    ConfigChanged,
-    FeatureFlag,
-    FeatureFlagChanged,
-    MetadataChanged,
-    NewCommit,
-    NewDetachedSnapshot,
-    OpsLogEntry,
-    RepoAvailability,
-    RepoInfo,
-    RepoStatus,
-    RepoStatusChanged,
-    TagCreated,
-    TagDeleted,
-    UpdateType,
-)
+from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.model import repo_info as model
+from icefloe.model.repo_info import OpsLogEntry, RepoAvailability, RepoInfo, RepoStatus, UpdateType
 from icefloe.refs import problems
 from icefloe.refs.names import require_text
 
@@ -44,9 +23,11 @@ if TYPE_CHECKING:
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
+    from icefloe.model.repo_info import FeatureFlag
     from icefloe.model.snapshot import SnapshotInfo
 
-Change: TypeAlias = Callable[[RepoInfo], tuple[UpdateType, RepoInfo]]
+Changed: TypeAlias = tuple[UpdateType, RepoInfo]
+Change: TypeAlias = Callable[[RepoInfo], Changed]
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -89,176 +70,125 @@ def require_tip(info: RepoInfo, branch: str, parent: SnapshotId) -> None:
         raise problems.conflict(branch, parent, tip)
 
 
-def commit(branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Change:
+def commit(info: RepoInfo, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Changed:
     """Move a branch from ``parent`` to a new snapshot."""
-    problems.require_parent(snapshot, parent)
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        require_tip(info, branch, parent)
-        return NewCommit(branch, snapshot.id), replace(
-            _with_snapshot(info, snapshot), branches={**info.branches, branch: snapshot.id}
-        )
-
-    return change
+    require_tip(info, branch, parent)
+    return model.NewCommit(branch, snapshot.id), _with_tip(info, branch, snapshot)
 
 
-def amend(branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> Change:
+def amend(info: RepoInfo, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> Changed:
     """Replace ``previous``, the tip of a branch, by a snapshot.
 
     Parent and pruned logs are those of ``previous`` when the change is applied, not when the
     snapshot was written: expiration may have changed them in between.
     """
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        require_tip(info, branch, previous)
-        before = find_snapshot(info, previous)
-        if before.parent_id is None:
-            raise problems.first_commit()
-        amended = replace(
-            snapshot,
-            parent_id=before.parent_id,
-            pruned_ancestor_tx_logs=before.pruned_ancestor_tx_logs,
+    require_tip(info, branch, previous)
+    before = find_snapshot(info, previous)
+    if before.parent_id is None:
+        raise SessionStateError(
+            "the first snapshot of a repository cannot be amended: make a new commit instead",
+            kind=ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
-        # The amended snapshot stays listed until it is collected: it may have readers and children.
-        return CommitAmended(branch, previous, snapshot.id), replace(
-            _with_snapshot(info, amended), branches={**info.branches, branch: snapshot.id}
-        )
-
-    return change
+    logs = before.pruned_ancestor_tx_logs
+    amended = replace(snapshot, parent_id=before.parent_id, pruned_ancestor_tx_logs=logs)
+    # The amended snapshot stays listed until it is collected: it may have readers and children.
+    return model.CommitAmended(branch, previous, snapshot.id), _with_tip(info, branch, amended)
 
 
-def add_snapshot(snapshot: SnapshotInfo) -> Change:
+def add_snapshot(info: RepoInfo, snapshot: SnapshotInfo, parent: SnapshotId) -> Changed:
     """Record a snapshot that no branch points at."""
-    parent = snapshot.parent_id
-    if parent is None:
-        raise problems.no_parent(snapshot)
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        find_snapshot(info, parent)
-        return NewDetachedSnapshot(snapshot.id), _with_snapshot(info, snapshot)
-
-    return change
+    find_snapshot(info, parent)
+    return model.NewDetachedSnapshot(snapshot.id), _with_snapshot(info, snapshot)
 
 
-def create_branch(branch: str, snapshot_id: SnapshotId) -> Change:
+def create_branch(info: RepoInfo, branch: str, snapshot_id: SnapshotId) -> Changed:
     """Create a branch."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        if branch in info.branches:
-            raise problems.branch_exists(branch)
-        find_snapshot(info, snapshot_id)
-        return BranchCreated(branch), replace(info, branches={**info.branches, branch: snapshot_id})
-
-    return change
+    if branch in info.branches:
+        raise problems.branch_exists(branch)
+    find_snapshot(info, snapshot_id)
+    return model.BranchCreated(branch), replace(
+        info, branches={**info.branches, branch: snapshot_id}
+    )
 
 
-def reset_branch(branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None) -> Change:
+def reset_branch(
+    info: RepoInfo, branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None
+) -> Changed:
     """Point a branch at another snapshot; if given, ``expected`` must be its tip."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        tip = find_branch(info, branch)
-        if expected is not None and tip != expected:
-            raise problems.branch_moved(branch, expected, tip)
-        find_snapshot(info, snapshot_id)
-        return BranchReset(branch, tip), replace(
-            info, branches={**info.branches, branch: snapshot_id}
-        )
-
-    return change
+    tip = find_branch(info, branch)
+    if expected is not None and tip != expected:
+        raise problems.branch_moved(branch, expected, tip)
+    find_snapshot(info, snapshot_id)
+    return model.BranchReset(branch, tip), replace(
+        info, branches={**info.branches, branch: snapshot_id}
+    )
 
 
-def delete_branch(branch: str) -> Change:
-    """Delete a branch other than main."""
-    problems.require_not_main(branch)
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        tip = find_branch(info, branch)
-        return BranchDeleted(branch, tip), replace(info, branches=_without(info.branches, branch))
-
-    return change
+def delete_branch(info: RepoInfo, branch: str) -> Changed:
+    """Delete a branch."""
+    tip = find_branch(info, branch)
+    return model.BranchDeleted(branch, tip), replace(info, branches=_without(info.branches, branch))
 
 
-def create_tag(tag: str, snapshot_id: SnapshotId) -> Change:
+def create_tag(info: RepoInfo, tag: str, snapshot_id: SnapshotId) -> Changed:
     """Create a tag; the name of a deleted tag cannot be reused."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        _require_enabled(info, CREATE_TAG)
-        if tag in info.tags:
-            raise problems.tag_exists(tag)
-        if tag in info.deleted_tags:
-            raise problems.tag_was_deleted(tag)
-        find_snapshot(info, snapshot_id)
-        return TagCreated(tag), replace(info, tags={**info.tags, tag: snapshot_id})
-
-    return change
+    _require_enabled(info, model.CREATE_TAG)
+    if tag in info.tags:
+        raise problems.tag_exists(tag)
+    if tag in info.deleted_tags:
+        raise problems.tag_was_deleted(tag)
+    find_snapshot(info, snapshot_id)
+    return model.TagCreated(tag), replace(info, tags={**info.tags, tag: snapshot_id})
 
 
-def delete_tag(tag: str) -> Change:
+def delete_tag(info: RepoInfo, tag: str) -> Changed:
     """Delete a tag."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        _require_enabled(info, DELETE_TAG)
-        return TagDeleted(tag, find_tag(info, tag)), replace(
-            info, tags=_without(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
-        )
-
-    return change
+    _require_enabled(info, model.DELETE_TAG)
+    return model.TagDeleted(tag, find_tag(info, tag)), replace(
+        info, tags=_without(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
+    )
 
 
-def set_config(config: RepositoryConfig, expected: RepositoryConfig | None) -> Change:
+def set_config(
+    info: RepoInfo, config: RepositoryConfig, expected: RepositoryConfig | None
+) -> Changed:
     """Replace the configuration if it still equals ``expected``."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        if info.config != expected:
-            raise problems.config_changed()
-        return ConfigChanged(), replace(info, config=config)
-
-    return change
+    if info.config != expected:
+        raise problems.config_changed()
+    return model.ConfigChanged(), replace(info, config=config)
 
 
-def set_metadata(metadata: Mapping[str, Any]) -> Change:
-    """Replace the metadata of the repository."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        return MetadataChanged(), replace(info, metadata=dict(metadata))
-
-    return change
-
-
-def update_metadata(metadata: Mapping[str, Any]) -> Change:
-    """Set some metadata keys and keep the others."""
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        return MetadataChanged(), replace(info, metadata={**info.metadata, **metadata})
-
-    return change
-
-
-def set_feature_flag(name: str, setting: bool | None) -> Change:  # noqa: FBT001 - three values
-    """Set a feature flag, or restore its default with None."""
-    flags = {flag.name: flag for flag in FEATURE_FLAGS}
+def find_feature_flag(name: str, setting: object) -> FeatureFlag:
+    """Return the feature flag to set; raise if there is none, or the setting is invalid."""
+    flags = {flag.name: flag for flag in model.FEATURE_FLAGS}
     if name not in flags:
-        raise problems.no_such_feature_flag(name, flags)
-    if setting is not None and not isinstance(setting, bool):
-        raise problems.invalid_feature_flag_setting(name, setting)
-    flag_id = flags[name].id
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        enabled = info.enabled_feature_flags - {flag_id}
-        disabled = info.disabled_feature_flags - {flag_id}
-        if setting is True:
-            enabled |= {flag_id}
-        elif setting is False:
-            disabled |= {flag_id}
-        return FeatureFlagChanged(flag_id, setting), replace(
-            info, enabled_feature_flags=enabled, disabled_feature_flags=disabled
+        raise InvalidInputError(
+            f"there is no feature flag {name!r}; there are: {', '.join(flags)}",
+            kind=ErrorKind.INVALID_FEATURE_FLAG,
         )
+    if setting is not None and not isinstance(setting, bool):
+        raise InvalidInputError(
+            f"the feature flag {name} must be True, False or None (its default), not {setting!r}",
+            kind=ErrorKind.INVALID_FEATURE_FLAG,
+        )
+    return flags[name]
 
-    return change
+
+def set_feature_flag(info: RepoInfo, flag: FeatureFlag, setting: bool | None) -> Changed:  # noqa: FBT001 - three values
+    """Set a feature flag, or restore its default with None."""
+    enabled = info.enabled_feature_flags - {flag.id}
+    disabled = info.disabled_feature_flags - {flag.id}
+    if setting is True:
+        enabled |= {flag.id}
+    elif setting is False:
+        disabled |= {flag.id}
+    return model.FeatureFlagChanged(flag.id, setting), replace(
+        info, enabled_feature_flags=enabled, disabled_feature_flags=disabled
+    )
 
 
-def set_status(status: RepoStatus) -> Change:
-    """Set the status of the repository: the one change that every status allows."""
+def require_status(status: RepoStatus) -> None:
+    """Raise if a status cannot be set."""
     if not isinstance(status, RepoStatus):
         raise InvalidInputError(
             f"the status must be a RepoStatus, not {status!r}", kind=ErrorKind.STORAGE_CONFIG
@@ -268,11 +198,6 @@ def set_status(status: RepoStatus) -> Change:
         raise InvalidInputError(
             "the status offline is not supported yet: use read only", kind=ErrorKind.UNIMPLEMENTED
         )
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        return RepoStatusChanged(status), replace(info, status=status)
-
-    return change
 
 
 def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
@@ -303,7 +228,11 @@ def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
 
 def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
     if not info.feature_flag(flag).enabled:
-        raise problems.feature_disabled(flag.name)
+        raise SessionStateError(
+            f"the feature flag {flag.name} of the repository is off; "
+            f"set_feature_flag({flag.name!r}, True) enables it",
+            kind=ErrorKind.FEATURE_FLAG_DISABLED,
+        )
 
 
 def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:
@@ -312,6 +241,11 @@ def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:
             f"snapshot {snapshot.id} already exists", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
         )
     return replace(info, snapshots=(*info.snapshots, snapshot))
+
+
+def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotInfo) -> RepoInfo:
+    branches = {**info.branches, branch: snapshot.id}
+    return replace(_with_snapshot(info, snapshot), branches=branches)
 
 
 def _without(refs: Mapping[str, SnapshotId], name: str) -> dict[str, SnapshotId]:

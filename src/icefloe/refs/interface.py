@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from icefloe.errors import ErrorKind, FormatError
 from icefloe.refs.history import collect_reachable
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.retention import ExpirationPolicy
+    from icefloe.storage.interface import Storage
 
 
 class SnapshotSource(Protocol):
@@ -39,6 +41,7 @@ class Refs(ABC):
     """
 
     spec_version: int
+    _storage: Storage
 
     @abstractmethod
     def pin(self) -> Refs:
@@ -87,25 +90,25 @@ class Refs(ABC):
     def fetch_config(self) -> RepositoryConfig | None:
         """Fetch the persisted configuration, or None."""
 
-    @abstractmethod
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Yield the ops log, newest entry first; version 2 only."""
+        raise self._needs_version_2("the ops log")
 
-    @abstractmethod
     def fetch_metadata(self) -> Mapping[str, Any]:
         """Fetch the metadata of the repository; version 2 only."""
+        raise self._needs_version_2("metadata of the repository")
 
-    @abstractmethod
     def fetch_status(self) -> RepoStatus:
         """Fetch the status of the repository; version 2 only."""
+        raise self._needs_version_2("a status")
 
     @abstractmethod
     def require_online(self) -> None:
         """Raise `ReadOnlyError` if the status of the repository forbids changes."""
 
-    @abstractmethod
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         """Fetch all known feature flags, ordered by id; version 2 only."""
+        raise self._needs_version_2("feature flags")
 
     @abstractmethod
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
@@ -122,13 +125,13 @@ class Refs(ABC):
         state read here, and reads again only after a conflict.
         """
 
-    @abstractmethod
-    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
+    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
         """Replace the tip of a branch by a snapshot whose files are all written; version 2 only.
 
         The recorded parent and pruned logs are those of ``previous``. Raises `ConflictError` if the
         tip is not ``previous``, and `SessionStateError` if that is the first snapshot.
         """
+        raise self._needs_version_2("amending a commit")
 
     @abstractmethod
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
@@ -168,21 +171,29 @@ class Refs(ABC):
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         """Replace the persisted configuration if it still equals ``expected``."""
 
-    @abstractmethod
-    def save_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Replace the metadata of the repository; version 2 only."""
+        raise self._needs_version_2("metadata of the repository")
 
-    @abstractmethod
-    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Set some metadata keys and return all metadata; version 2 only.
 
         Concurrent updates of different keys are all kept.
         """
+        raise self._needs_version_2("metadata of the repository")
 
-    @abstractmethod
-    def save_status(self, status: RepoStatus) -> None:
+    def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
         """Set the status of the repository, whatever it is now; version 2 only."""
+        raise self._needs_version_2("a status")
 
-    @abstractmethod
-    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
         """Enable or disable a feature, or restore its default with None; version 2 only."""
+        raise self._needs_version_2("feature flags")
+
+    def _needs_version_2(self, what: str) -> FormatError:
+        return FormatError(
+            f"{what} needs a repository of version 2, and {self._storage.url} has version 1: "
+            "upgrade it with icefloe.upgrade_icechunk_repository, or create a repository with "
+            "spec_version=2",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,  # as Icechunk 2.3.0
+        )

@@ -32,15 +32,8 @@ if TYPE_CHECKING:
 class OpenedRefs:
     """The refs of a repository, with the state that opening read.
 
-    Parameters
-    ----------
-    refs
-        Reads from the storage each time.
-    config
-        The persisted configuration at opening, or None.
-    at_opening
-        Reads from the state at opening: everything in generation v2; the tip of main and the
-        configuration in v1, where other reads go to the storage.
+    ``refs`` reads from the storage each time. ``at_opening`` reads from the state at opening:
+    everything in generation v2; the tip of main and the configuration in v1.
     """
 
     refs: Refs

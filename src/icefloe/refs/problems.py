@@ -12,7 +12,6 @@ from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
     ErrorKind,
-    FormatError,
     InvalidInputError,
     RefNotFoundError,
     RepositoryNotFoundError,
@@ -36,24 +35,13 @@ _MAX_NAMES = 10
 def no_repository(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
         f"there is no repository at {url}: neither '{REPO}' nor '{branch_key(MAIN)}' exists; "
-        "check that the URL is the root of the repository",
-        kind=ErrorKind.REPOSITORY_NOT_FOUND,
+        "check that the URL is the root of the repository"
     )
 
 
 def repository_gone(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no '{REPO}' at {url}: the repository was deleted or moved since it was opened",
-        kind=ErrorKind.REPOSITORY_NOT_FOUND,
-    )
-
-
-def needs_version_2(what: str, url: str) -> FormatError:
-    return FormatError(
-        f"{what} needs a repository of version 2, and {url} has version 1: upgrade it with "
-        "icefloe.upgrade_icechunk_repository, or create a repository with spec_version=2",
-        # The kind that Icechunk 2.3.0 uses for all of these.
-        kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        f"there is no '{REPO}' at {url}: the repository was deleted or moved since it was opened"
     )
 
 
@@ -66,8 +54,7 @@ def branch_exists(branch: str) -> AlreadyExistsError:
 
 def no_such_snapshot(snapshot_id: SnapshotId, where: str) -> SnapshotNotFoundError:
     return SnapshotNotFoundError(
-        f"snapshot {snapshot_id} is not in {where}: it may have been expired and collected",
-        kind=ErrorKind.SNAPSHOT_NOT_FOUND,
+        f"snapshot {snapshot_id} is not in {where}: it may have been expired and collected"
     )
 
 
@@ -81,29 +68,22 @@ def require_parent(snapshot: SnapshotInfo, parent: SnapshotId) -> None:
         )
 
 
-def no_parent(snapshot: SnapshotInfo) -> InvalidInputError:
-    return InvalidInputError(
-        f"snapshot {snapshot.id} has no parent: only the first snapshot of a repository has none",
-        kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
-    )
-
-
 def conflict(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
-    return ConflictError(
-        f"branch {branch!r} moved: expected {expected}, found {actual}; rebase the session, or "
-        "start a new one",
-        expected_parent=str(expected),
-        actual_parent=str(actual),
-    )
+    todo = "rebase the session, or start a new one"
+    return _moved(branch, expected, actual, todo, ErrorKind.COMMIT_CONFLICT)
 
 
 def branch_moved(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
+    todo = f"check the new commits, and reset from {actual} to drop them"
+    return _moved(branch, expected, actual, todo, ErrorKind.BRANCH_UPDATE_CONFLICT)
+
+
+def _moved(
+    branch: str, expected: SnapshotId, actual: SnapshotId, todo: str, kind: ErrorKind
+) -> ConflictError:
+    message = f"branch {branch!r} moved: expected {expected}, found {actual}; {todo}"
     return ConflictError(
-        f"branch {branch!r} moved: expected {expected}, found {actual}; check the new commits, and "
-        f"reset from {actual} to drop them",
-        expected_parent=str(expected),
-        actual_parent=str(actual),
-        kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
+        message, expected_parent=str(expected), actual_parent=str(actual), kind=kind
     )
 
 
@@ -175,32 +155,3 @@ def require_not_main(branch: str) -> None:
             "the branch main cannot be deleted: every repository has one",
             kind=ErrorKind.CANNOT_DELETE_MAIN,
         )
-
-
-def first_commit() -> SessionStateError:
-    return SessionStateError(
-        "the first snapshot of a repository cannot be amended: make a new commit instead",
-        kind=ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
-    )
-
-
-def feature_disabled(name: str) -> SessionStateError:
-    return SessionStateError(
-        f"the feature flag {name} of the repository is off; set_feature_flag({name!r}, True) "
-        "enables it",
-        kind=ErrorKind.FEATURE_FLAG_DISABLED,
-    )
-
-
-def invalid_feature_flag_setting(name: str, setting: object) -> InvalidInputError:
-    return InvalidInputError(
-        f"the feature flag {name} must be True, False or None (its default), not {setting!r}",
-        kind=ErrorKind.INVALID_FEATURE_FLAG,
-    )
-
-
-def no_such_feature_flag(name: str, among: Collection[str]) -> InvalidInputError:
-    return InvalidInputError(
-        f"there is no feature flag {name!r}; there are: {', '.join(among)}",
-        kind=ErrorKind.INVALID_FEATURE_FLAG,
-    )

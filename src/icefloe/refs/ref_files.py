@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from icefloe.assets import Assets, fetch_file
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
-    FormatError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PermissionDeniedError,
@@ -47,11 +46,10 @@ from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
@@ -83,14 +81,8 @@ class StateAtOpening(NamedTuple):
 class RefFiles(Refs):
     """Reads and changes ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``.
 
-    Parameters
-    ----------
-    storage
-        The storage of the repository.
-    assets
-        The source of snapshots, which record history; None reads the storage each time.
-    at_opening
-        State that is not read again.
+    ``assets`` is the source of snapshots, which record history; None reads the storage each time.
+    ``at_opening`` is state that is not read again.
     """
 
     spec_version = 1
@@ -167,20 +159,8 @@ class RefFiles(Refs):
         except _ABSENT:
             return None
 
-    def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
-        raise self._needs_version_2("the ops log")
-
-    def fetch_metadata(self) -> Mapping[str, Any]:
-        raise self._needs_version_2("metadata of the repository")
-
-    def fetch_status(self) -> RepoStatus:
-        raise self._needs_version_2("a status")
-
     def require_online(self) -> None:
         """Do nothing: generation v1 has no status."""
-
-    def fetch_feature_flags(self) -> list[FeatureFlag]:
-        raise self._needs_version_2("feature flags")
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         self._commit(branch, parent, None, snapshot)
@@ -200,10 +180,6 @@ class RefFiles(Refs):
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
-
-    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
-        """Raise: Icechunk does not amend in generation v1 either."""
-        raise self._needs_version_2("amending a commit")
 
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
         """Do nothing: generation v1 keeps no list of snapshots."""
@@ -327,21 +303,6 @@ class RefFiles(Refs):
             self._storage.put(CONFIG, config_yaml.dumps(config), mode)
         except PreconditionFailedError as error:
             raise problems.config_changed() from error
-
-    def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
-        raise self._needs_version_2("metadata of the repository")
-
-    def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        raise self._needs_version_2("metadata of the repository")
-
-    def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
-        raise self._needs_version_2("a status")
-
-    def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
-        raise self._needs_version_2("feature flags")
-
-    def _needs_version_2(self, what: str) -> FormatError:
-        return problems.needs_version_2(what, self._storage.url)
 
     def _move_branch(
         self,

@@ -18,6 +18,7 @@ from icefloe.errors import (
     ConflictError,
     ErrorKind,
     FormatError,
+    InvalidInputError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
@@ -27,7 +28,7 @@ from icefloe.format.metadata import encode_metadata
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
-from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan
+from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan, MetadataChanged, RepoStatusChanged
 from icefloe.refs import changes, own_changes, problems, retention
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoInfo, RepoStatus, UpdateType
+    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoInfo, RepoStatus
     from icefloe.model.snapshot import SnapshotInfo
-    from icefloe.refs.changes import Change
+    from icefloe.refs.changes import Change, Changed
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Storage, Version
@@ -139,47 +140,61 @@ class RepoFile(Refs):
         return [info.feature_flag(known) for known in FEATURE_FLAGS]
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self.change(changes.commit(branch, parent, snapshot))
+        self._commit(branch, parent, snapshot)
 
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
         seen = self._fetch()
         changes.require_online(seen[0])
         changes.require_tip(seen[0], branch, parent)
+        return lambda snapshot: self._commit(branch, parent, snapshot, seen)
 
-        def finish(snapshot: SnapshotInfo) -> None:
-            self.change(changes.commit(branch, parent, snapshot), seen=seen)
-
-        return finish
+    def _commit(
+        self,
+        branch: str,
+        parent: SnapshotId,
+        snapshot: SnapshotInfo,
+        seen: tuple[RepoInfo, Version] | None = None,
+    ) -> None:
+        problems.require_parent(snapshot, parent)
+        self.change(lambda info: changes.commit(info, branch, parent, snapshot), seen=seen)
 
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self.change(changes.amend(branch, previous, snapshot))
+        self.change(lambda info: changes.amend(info, branch, previous, snapshot))
 
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        self.change(changes.add_snapshot(snapshot))
+        parent = snapshot.parent_id
+        if parent is None:
+            raise InvalidInputError(
+                f"snapshot {snapshot.id} has no parent: only the first snapshot of a repository "
+                "has none",
+                kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
+        self.change(lambda info: changes.add_snapshot(info, snapshot, parent))
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(branch, self.spec_version, new=True)
-        self.change(changes.create_branch(branch, snapshot_id))
+        self.change(lambda info: changes.create_branch(info, branch, snapshot_id))
 
     def reset_branch(
         self, branch: str, snapshot_id: SnapshotId, *, expected: SnapshotId | None = None
     ) -> None:
-        self.change(changes.reset_branch(branch, snapshot_id, expected))
+        self.change(lambda info: changes.reset_branch(info, branch, snapshot_id, expected))
 
     def delete_branch(self, branch: str) -> None:
-        self.change(changes.delete_branch(branch))
+        problems.require_not_main(branch)
+        self.change(lambda info: changes.delete_branch(info, branch))
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(tag, self.spec_version, new=True)
-        self.change(changes.create_tag(tag, snapshot_id))
+        self.change(lambda info: changes.create_tag(info, tag, snapshot_id))
 
     def delete_tag(self, tag: str) -> None:
-        self.change(changes.delete_tag(tag))
+        self.change(lambda info: changes.delete_tag(info, tag))
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         released: frozenset[SnapshotId] = frozenset()
 
-        def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
+        def change(info: RepoInfo) -> Changed:
             nonlocal released
             released, expired = retention.plan_expiration(info, policy)
             return ExpirationRan(), expired
@@ -191,23 +206,31 @@ class RepoFile(Refs):
         self, dropped: AbstractSet[SnapshotId], *, known: AbstractSet[SnapshotId]
     ) -> RepoInfo:
         """Remove unreachable snapshots from the list; see `retention.collect_snapshots`."""
-        return self.change(retention.collect_snapshots(dropped, known))
+        return self.change(lambda info: retention.collect_snapshots(info, dropped, known))
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
-        self.change(changes.set_config(config, expected))
+        self.change(lambda info: changes.set_config(info, config, expected))
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:
-        self.change(changes.set_metadata(encode_metadata(metadata, self.spec_version)))
+        encoded = encode_metadata(metadata, self.spec_version)
+        self.change(lambda info: (MetadataChanged(), replace(info, metadata=dict(encoded))))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         encoded = encode_metadata(metadata, self.spec_version)
-        return self.change(changes.update_metadata(encoded)).metadata
+        return self.change(
+            lambda info: (MetadataChanged(), replace(info, metadata={**info.metadata, **encoded}))
+        ).metadata
 
     def save_status(self, status: RepoStatus) -> None:
-        self.change(changes.set_status(status), in_any_status=True)
+        changes.require_status(status)
+        self.change(
+            lambda info: (RepoStatusChanged(status), replace(info, status=status)),
+            in_any_status=True,
+        )
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
-        self.change(changes.set_feature_flag(name, setting))
+        flag = changes.find_feature_flag(name, setting)
+        self.change(lambda info: changes.set_feature_flag(info, flag, setting))
 
     def change(
         self,

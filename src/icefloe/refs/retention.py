@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import RepoInfo, UpdateType
+    from icefloe.model.repo_info import RepoInfo
     from icefloe.model.snapshot import SnapshotInfo
-    from icefloe.refs.changes import Change
+    from icefloe.refs.changes import Changed
 
     Infos = Mapping[SnapshotId, SnapshotInfo]
 
@@ -46,17 +46,10 @@ class ExpirationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RefFilesExpiration:
-    """Plan of an expiration in generation v1.
+    """Plan of an expiration in generation v1: new parents, and branches and tags to delete.
 
-    Parameters
-    ----------
-    released
-        The expired snapshots, as Icechunk counts them: tips stay in place, and so do snapshots in
-        the history of other branches and tags.
-    new_parents
-        The new parent of each snapshot that gets one.
-    branches, tags
-        The refs to delete.
+    ``released`` are the expired snapshots, as Icechunk counts them: tips stay in place, and so do
+    snapshots in the history of other branches and tags.
     """
 
     released: frozenset[SnapshotId]
@@ -77,8 +70,7 @@ def plan_ref_files_expiration(
     snapshot. ``infos`` must hold the whole history of all branches and tags.
     """
     current = dict(infos)
-    deleted_branches = _find_expired_branches(branches, infos, policy)
-    deleted_tags = _find_expired_tags(tags, infos, policy)
+    deleted_branches, deleted_tags = _find_expired(branches, tags, infos, policy)
     released: set[SnapshotId] = set()
     new_parents = {}
     for refs, deleted in (tags, deleted_tags), (branches, deleted_branches):
@@ -114,8 +106,7 @@ def plan_expiration(
     if not policy.delete_expired_tags:
         protected |= set(info.tags.values())
     released = {snapshot.id for snapshot in info.snapshots if policy.expires(snapshot)} - protected
-    deleted_tags = _find_expired_tags(info.tags, infos, policy)
-    deleted_branches = _find_expired_branches(info.branches, infos, policy)
+    deleted_branches, deleted_tags = _find_expired(info.branches, info.tags, infos, policy)
     return frozenset(released), replace(
         info,
         snapshots=_drop_snapshots(infos, released, lambda ancestor: ancestor.parent_id is None),
@@ -125,41 +116,25 @@ def plan_expiration(
     )
 
 
-def collect_snapshots(dropped: AbstractSet[SnapshotId], known: AbstractSet[SnapshotId]) -> Change:
-    """Remove unreachable snapshots from the list.
+def collect_snapshots(
+    info: RepoInfo, dropped: AbstractSet[SnapshotId], known: AbstractSet[SnapshotId]
+) -> Changed:
+    """Remove unreachable snapshots from the list; missing ones are ignored.
 
     Children of dropped snapshots get the nearest remaining ancestor as parent, and record the
-    transaction logs in between.
-
-    Parameters
-    ----------
-    dropped
-        The snapshots to drop; missing ones are ignored.
-    known
-        All snapshots that existed when ``dropped`` was decided.
-
-    Raises
-    ------
-    ConflictError
-        Of kind ``REPO_INFO_UPDATED`` if a dropped snapshot is in use by now: decide again.
+    transaction logs in between. ``known`` are all snapshots that existed when ``dropped`` was
+    decided: `ConflictError` of kind ``REPO_INFO_UPDATED`` if a dropped one is in use by now.
     """
-
-    def change(info: RepoInfo) -> tuple[UpdateType, RepoInfo]:
-        targets = {*info.branches.values(), *info.tags.values()}
-        new_parents = {
-            snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in known
-        }
-        if in_use := dropped & (targets | new_parents):
-            raise ConflictError(
-                f"snapshots to collect are in use again: {', '.join(map(str, sorted(in_use)))}",
-                kind=ErrorKind.REPO_INFO_UPDATED,
-            )
-        infos = {snapshot.id: snapshot for snapshot in info.snapshots}
-        return GCRan(), replace(
-            info, snapshots=_drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped)
+    targets = {*info.branches.values(), *info.tags.values()}
+    new_parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in known}
+    if in_use := dropped & (targets | new_parents):
+        raise ConflictError(
+            f"snapshots to collect are in use again: {', '.join(map(str, sorted(in_use)))}",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
-
-    return change
+    infos = {snapshot.id: snapshot for snapshot in info.snapshots}
+    snapshots = _drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped)
+    return GCRan(), replace(info, snapshots=snapshots)
 
 
 def find_reachable(info: RepoInfo) -> set[SnapshotId]:
@@ -199,22 +174,22 @@ def _replace_parent(
     return replace(info, parent_id=parent, pruned_ancestor_tx_logs=pruned)
 
 
-def _find_expired_branches(
-    branches: Mapping[str, SnapshotId], infos: Infos, policy: ExpirationPolicy
-) -> tuple[str, ...]:
-    if not policy.delete_expired_branches:
-        return ()
-    return tuple(
-        name for name in sorted(branches) if name != MAIN and policy.expires(infos[branches[name]])
+def _find_expired(
+    branches: Mapping[str, SnapshotId],
+    tags: Mapping[str, SnapshotId],
+    infos: Infos,
+    policy: ExpirationPolicy,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the branches and tags to delete."""
+
+    def expired(refs: Mapping[str, SnapshotId]) -> tuple[str, ...]:
+        return tuple(name for name in sorted(refs) if policy.expires(infos[refs[name]]))
+
+    others = {name: tip for name, tip in branches.items() if name != MAIN}
+    return (
+        expired(others) if policy.delete_expired_branches else (),
+        expired(tags) if policy.delete_expired_tags else (),
     )
-
-
-def _find_expired_tags(
-    tags: Mapping[str, SnapshotId], infos: Infos, policy: ExpirationPolicy
-) -> tuple[str, ...]:
-    if not policy.delete_expired_tags:
-        return ()
-    return tuple(name for name in sorted(tags) if policy.expires(infos[tags[name]]))
 
 
 def _without(refs: Mapping[str, SnapshotId], names: tuple[str, ...]) -> dict[str, SnapshotId]:
