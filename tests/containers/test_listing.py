@@ -151,7 +151,7 @@ def test_bad_queries() -> None:
         list(session.virtual_refs(array_path="absent"))
     with pytest.raises(InvalidInputError, match="cold"):
         list(session.virtual_refs(container="absent"))
-    with pytest.raises(InvalidInputError, match="no regular expression"):
+    with pytest.raises(InvalidInputError, match="not a regular expression"):
         list(session.virtual_refs(regex="("))
 
 

@@ -149,8 +149,8 @@ def test_everything_else_needs_the_users_word(store: AnyObjectStoreConfig, home:
     assert listed.authorization in message
 
 
-def test_the_refusal_tells_where_the_container_leads() -> None:
-    """Whoever is asked for trust sees whom to trust."""
+def test_an_unauthorized_error_shows_the_target() -> None:
+    """The error shows what the user would trust."""
     for store, prefix, target, told in (
         (s3_store(endpoint_url="https://evil.example"), "s3://b/", None, "https://evil.example"),
         (gcs_store(), "models", "gs://real/", "gs://real/ on Gcs"),
@@ -159,9 +159,9 @@ def test_the_refusal_tells_where_the_container_leads() -> None:
             local_filesystem_store("/etc"),
             "models",
             "file:///etc/",
-            "this machine below file:///etc",
+            "local files below file:///etc",
         ),
-        (local_filesystem_store("/etc"), "file:///etc/", None, "files of this machine"),
+        (local_filesystem_store("/etc"), "file:///etc/", None, "local files"),
     ):
         container = VirtualChunkContainer(prefix, store, target_prefix=target)
         location = f"{container.url_prefix}passwd"

@@ -1,4 +1,4 @@
-"""Virtual chunk containers: which locations may be read, with which credentials, and their bytes.
+"""Virtual chunk containers: authorization, resolving locations and fetching.
 
-Also the input and the listing of virtual references, and what a repository depends on.
+Also the input and listing of virtual references, and the external files a repository depends on.
 """

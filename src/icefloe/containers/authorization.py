@@ -1,10 +1,9 @@
-"""What the user allowed: which containers may be read, and with which credentials.
+"""Which containers may be read, and with which credentials.
 
-A repository that came from somebody else could point at any file and any server that its reader
-can reach. So nothing is read from a container that the user did not name when opening the
-repository, whatever credentials are at hand. The one exception is the seed's (`002`, Credentials):
-who opens a repository on a remote platform with credentials for that platform may read what lies
-on the same endpoint with the same credentials. Pure, no I/O.
+An untrusted repository could point at any file and any server that its reader can access. So
+nothing is read from a container that the user did not authorize when opening the repository,
+whatever credentials are available. The one exception: a repository opened with credentials for a
+remote platform may read from the same endpoint with the same credentials. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -33,26 +32,24 @@ class AsRepository:
 
 
 Access: TypeAlias = AnyCredential | AsRepository | None
-"""What a container is read with; None where the user opened it without saying how."""
+"""How a container is read; None if the user authorized it without credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerAccess:
-    """A container, and whether virtual chunks in it can be read as the repository is open now.
+    """A container, and whether its virtual chunks can be read by this repository object.
 
     Attributes
     ----------
-    container
-        The container.
     is_default
-        Whether it is there only because the configuration says nothing about containers.
+        Whether it exists only because the configuration has no containers.
     is_authorized
-        Whether chunks are read from it: the user authorised it, or it is on the repository's own
+        Whether chunks are read from it: the user authorized it, or it is on the repository's own
         platform.
     uses_repository_credentials
-        Whether the repository's own credentials are used, because the user gave no others.
+        Whether it is read with the repository's own credentials, because the user gave no others.
     authorization
-        What to pass as ``authorize_virtual_chunk_access`` to read from it, as text.
+        Text of the ``authorize_virtual_chunk_access`` argument that authorizes it.
     """
 
     container: VirtualChunkContainer
@@ -74,26 +71,24 @@ _CREDENTIALS: Final[Mapping[type, tuple[type, str]]] = {
         "Credentials.LocalFileSystemAccess()",
     ),
 }
-"""What opens each kind of store, and how that is written."""
+"""The credential type of each kind of store, and an example."""
 
 
 def resolve_access(
     table: ContainerTable, credentials: Mapping[str, AnyCredential | None]
 ) -> dict[str, AnyCredential | None]:
-    """Tell the credentials of each container that the user opened, by its URL prefix.
+    """Return the credentials of each authorized container, by its URL prefix.
 
-    Raises
-    ------
-    InvalidInputError
-        Where a key names no container, two name the same, or a credential does not fit the store.
+    Raises `InvalidInputError` if a key names no container, two keys name the same, or a credential
+    does not match the store.
     """
     authorized: dict[str, AnyCredential | None] = {}
     for key, credential in credentials.items():
         known = table.find_by_name(key)
         if known is None:
             raise InvalidInputError(
-                f"authorize_virtual_chunk_access names {key!r}, which is the URL prefix or name of "
-                f"no virtual chunk container; there are: {table.format_known()}",
+                f"authorize_virtual_chunk_access: no virtual chunk container has the URL prefix "
+                f"or name {key!r}; there are: {table.format_known()}",
                 kind=ErrorKind.INVALID_CREDENTIALS,
             )
         container = known.container
@@ -102,11 +97,11 @@ def resolve_access(
                 f"authorize_virtual_chunk_access names the container {known.shown} twice",
                 kind=ErrorKind.INVALID_CREDENTIALS,
             )
-        wanted, example = _CREDENTIALS[type(container.store)]
-        if credential is not None and not isinstance(credential, wanted):
+        expected, example = _CREDENTIALS[type(container.store)]
+        if credential is not None and not isinstance(credential, expected):
             raise InvalidInputError(
-                f"the credential for {known.shown} is {_kind_of(credential)}, and its store, "
-                f"{type(container.store).__name__}, needs another, as {example}",
+                f"the credential for {known.shown} is {_format_type(credential)}, but its store, "
+                f"{type(container.store).__name__}, needs one such as {example}",
                 kind=ErrorKind.INVALID_CREDENTIALS,
             )
         authorized[container.url_prefix] = credential
@@ -114,28 +109,27 @@ def resolve_access(
 
 
 def unauthorized_error(file: VirtualFile) -> InvalidInputError:
-    """Say that the container of a file was not opened, and how it is."""
+    """Return the error for a file in a container that is not authorized."""
     container = file.known.container
     return InvalidInputError(
-        f"{file.shown}: a virtual chunk in the container {file.known.shown}, which leads to "
-        f"{_leads_to(container)}, and which the repository was not opened to read from; if you "
-        "trust it, open the repository with "
-        f"authorize_virtual_chunk_access={format_authorization(container)}",
+        f"{file.shown}: the virtual chunk container {file.known.shown}, which points to "
+        f"{_format_target(container)}, is not authorized; if you trust it, open the repository "
+        f"with authorize_virtual_chunk_access={format_authorization(container)}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
     )
 
 
 def format_authorization(container: VirtualChunkContainer) -> str:
-    """Write what authorises a container, as a user would."""
+    """Return the Python expression that authorizes a container."""
     return f"{{{container.url_prefix!r}: {_example(container.store)}}}"
 
 
 def warn_about_untyped_access(credentials: Mapping[str, AnyCredential | None] | None) -> None:
-    """Warn, as Icechunk does, where a container is opened without saying with what."""
+    """Warn, as Icechunk does, if a container is authorized without credentials."""
     for key in (key for key, credential in (credentials or {}).items() if credential is None):
         warnings.warn(
             f"None in authorize_virtual_chunk_access, for the container {redact_url(key)!r}, is "
-            "deprecated: it may take credentials from your environment; say what is meant, as "
+            "deprecated: it may use credentials from your environment; pass one of "
             "Credentials.S3(S3Credentials.FromEnv()), Credentials.S3(S3Credentials.Anonymous()), "
             "Credentials.LocalFileSystemAccess() or Credentials.HttpAccess()",
             DeprecationWarning,
@@ -144,15 +138,15 @@ def warn_about_untyped_access(credentials: Mapping[str, AnyCredential | None] | 
 
 
 def _frames_of_this_package() -> int:
-    """Count frames up to the caller's code, at whose line the warning belongs."""
+    """Count the stack frames up to the caller's code, which the warning points at."""
     package, count = str(Path(__file__).parents[1]), 1
-    frame = sys._getframe(1)  # noqa: SLF001 - what the module warnings counts, too
+    frame = sys._getframe(1)  # noqa: SLF001 - as the module warnings does
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, count = frame.f_back, count + 1
     return count
 
 
-def _leads_to(container: VirtualChunkContainer) -> str:
+def _format_target(container: VirtualChunkContainer) -> str:
     store, target = container.store, container.target_prefix
     match store:
         case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
@@ -160,7 +154,7 @@ def _leads_to(container: VirtualChunkContainer) -> str:
         case ObjectStoreConfig.Tigris(options):
             endpoint = options.endpoint_url
         case ObjectStoreConfig.LocalFileSystem():
-            return "files of this machine" + ("" if target is None else f" below {target}")
+            return "local files" + ("" if target is None else f" below {target}")
         case ObjectStoreConfig.Http():
             return redact_url(container.url_prefix if target is None else target)
         case _:
@@ -179,8 +173,8 @@ def _example(store: AnyObjectStoreConfig) -> str:
     return _CREDENTIALS[type(store)][1]
 
 
-def _kind_of(credential: object) -> str:
-    # Only the type: the repr of somebody else's object may show what it holds.
+def _format_type(credential: object) -> str:
+    # Only the type: the repr of an unknown object may contain a secret.
     if isinstance(credential, type):
         return f"the class {credential.__qualname__}, without ()"
     return f"a {type(credential).__qualname__}"

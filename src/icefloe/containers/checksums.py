@@ -1,7 +1,7 @@
-"""Whether a file is still the one that a virtual chunk was referenced in (seed `002`, Checksum).
+"""Whether the file of a virtual chunk is unchanged (Icechunk spec, "Virtual chunks").
 
-Servers are asked to check as well, which spares the transfer, but some ignore conditions, so the
-answer to every read is compared here too. Pure, no I/O.
+Servers are asked to check as well, which avoids the transfer, but some ignore conditions, so every
+response is compared here too. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from icefloe.model.chunk_payload import Checksum, ETag, LastModified
 from icefloe.storage.read_condition import ReadCondition
 
 _UNKNOWN_TIME: Final = datetime.fromtimestamp(0, UTC)
-"""What is told of files on web servers that do not say when they were changed."""
+"""Modification time of files on web servers that report none."""
 
 
 def read_condition_for(checksum: Checksum) -> ReadCondition:
-    """Tell what to ask a server to check."""
+    """Return the precondition to send to a server."""
     match checksum:
         case ETag(value) if value.startswith("W/"):
-            # A condition compares strongly, so that no weak tag ever holds: not asked for.
+            # A condition compares strongly, so a weak tag never matches.
             return ReadCondition()
         case ETag(value):
             return ReadCondition(if_match=f'"{_bare(value)}"')
@@ -30,9 +30,9 @@ def read_condition_for(checksum: Checksum) -> ReadCondition:
 
 
 def matches_checksum(checksum: Checksum, etag: str | None, last_modified: datetime) -> bool:
-    """Whether a file is as it was; an unknown time of change does not contradict.
+    """Return whether a file is unchanged; an unknown modification time matches.
 
-    The time is compared in whole seconds, which is what a reference stores.
+    Times are compared in whole seconds, the resolution of a reference.
     """
     match checksum:
         case ETag(value):
@@ -44,26 +44,28 @@ def matches_checksum(checksum: Checksum, etag: str | None, last_modified: dateti
 def modified_error(
     shown: str, checksum: Checksum, etag: str | None, last_modified: datetime | None
 ) -> StorageError:
-    """Say that a file is not the one that was referenced."""
+    """Return the error for a file that changed since it was referenced."""
     match checksum:
         case ETag(value):
             expected = f"its ETag was {_bare(value)!r}"
             found = "unknown" if etag is None else repr(_bare(etag))
         case LastModified(seconds):
-            expected = f"it was last modified by {_shown(datetime.fromtimestamp(seconds, UTC))}"
-            found = "unknown" if last_modified is None else _shown(last_modified)
+            expected = (
+                f"it was last modified by {_format_time(datetime.fromtimestamp(seconds, UTC))}"
+            )
+            found = "unknown" if last_modified is None else _format_time(last_modified)
     return StorageError(
         f"{shown}: the file of a virtual chunk has changed since the chunk was referenced: "
-        f"{expected}, and is now {found}; reference it again, or bring the file back",
+        f"{expected}, and is now {found}; update the reference, or restore the file",
         kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
 
 def _bare(etag: str) -> str:
-    """Take off the quotes and the mark of weakness, which not everybody writes down."""
+    """Strip the quotes and the weakness mark, which are optional in practice."""
     etag = etag.removeprefix("W/")
     return etag[1:-1] if len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
 
 
-def _shown(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return "unknown" if time == _UNKNOWN_TIME else f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,7 +1,7 @@
-"""Which container holds a location: the one with the longest matching prefix (seed `002`).
+"""Which container holds a location: the one with the longest matching prefix.
 
-Pure, no I/O. What is decided here is *where* bytes would come from; `authorization` says whether
-they may.
+Pure, no I/O. This decides *where* bytes come from; `authorization` decides whether they may be
+read.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from icefloe.model.containers import AnyObjectStoreConfig
 
 _MAX_SHOWN: Final = 20
-"""More containers than this do not help whoever reads an error."""
+"""Number of containers that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """A container and what its prefix means.
+    """A container with its parsed prefixes.
 
     Attributes
     ----------
     prefix
-        What its locations begin with.
+        Common prefix of its locations.
     target
-        What the prefix stands for, where that is another place.
+        Replacement of the prefix, if the container maps it to another place.
     """
 
     container: VirtualChunkContainer
@@ -55,7 +55,7 @@ class KnownContainer:
 
     @classmethod
     def of(cls, container: VirtualChunkContainer) -> KnownContainer | None:
-        """Read the prefixes of a container; None where nothing can be read through it."""
+        """Parse the prefixes of a container; returns None if nothing can be read through it."""
         if container.problem is not None:
             return None
         target = container.target_prefix
@@ -74,15 +74,15 @@ class KnownContainer:
 
     @property
     def root(self) -> Location:
-        """Where everything in the container lies: its target, or else its prefix."""
+        """Common prefix of its files: the target, or else the prefix."""
         return self.prefix if self.target is None else self.target
 
     def holds(self, location: Location) -> bool:
-        """Whether a location lies in the container.
+        """Return whether a location is in the container.
 
-        Compared part by part, as the parts are what is fetched: with the whole text an encoded
-        slash in a host could pass for the end of it. And in whole segments: who opens
-        ``s3://bucket/a`` does not mean ``s3://bucket/all-the-rest``.
+        Compares the parsed components, which are what is fetched: in the whole text, an encoded
+        slash in a host could pass for its end. Compares whole segments: ``s3://bucket/a`` does not
+        hold ``s3://bucket/all-the-rest``.
         """
         prefix = self.prefix
         if location.scheme != prefix.scheme:
@@ -95,13 +95,13 @@ class KnownContainer:
         )
 
     def place_of(self, location: Location, url: str) -> Location:
-        """Tell where the file of a location lies; ``url`` is how it was said, for errors."""
+        """Return the address of a location's file; ``url`` is the original text, for errors."""
         place = location
         if self.target is not None:
             place = _below(self.target, self._rest(location))
             require_object(place, url)
         if not self.root.path and not is_bucket(place.authority):
-            raise malformed_error(url, "what stands for the bucket cannot be the name of one")
+            raise malformed_error(url, "its bucket is not a valid bucket name")
         return place
 
     def _rest(self, location: Location) -> str:
@@ -111,7 +111,7 @@ class KnownContainer:
 
     @property
     def shown(self) -> str:
-        """The container for people."""
+        """Prefix and name, for messages."""
         prefix = redact_url(self.container.url_prefix)
         return prefix if self.container.name is None else f"{prefix} ({self.container.name})"
 
@@ -125,12 +125,12 @@ def _below(place: Location, rest: str) -> Location:
 
 @dataclass(frozen=True, slots=True)
 class VirtualFile:
-    """A file that virtual chunks lie in, and the container that it is in.
+    """A file that contains virtual chunks, and its container.
 
     Attributes
     ----------
     location
-        Where it is fetched from.
+        Address to fetch from.
     """
 
     known: KnownContainer
@@ -139,39 +139,39 @@ class VirtualFile:
 
 
 class ContainerTable:
-    """The containers of a repository, to be looked up by location.
+    """The containers of a repository, looked up by location.
 
-    Parameters
-    ----------
-    containers
-        Those that break the rules of containers are left out: nothing is read through them.
+    Invalid containers are left out: nothing is read through them.
     """
 
     def __init__(self, containers: Iterable[VirtualChunkContainer]) -> None:
-        # Of two with one prefix, which only a careless writer can have made, one is left out.
-        ordered = sorted(containers, key=lambda one: one.url_prefix, reverse=True)
-        read = (KnownContainer.of(container) for container in ordered)
-        known = list({one.prefix.text: one for one in read if one is not None}.values())
-        # Compared as they are matched, decoded: of two prefixes of one location the longer one is
-        # then always the more specific. Equal lengths are ordered so that no run differs.
-        known.sort(key=lambda one: (-len(one.prefix.text), one.container.url_prefix))
-        self.known: Final = tuple(known)
-        names = Counter(one.container.name for one in known)
-        # A name that a careless writer gave twice stands for neither, rather than for any.
+        # Of two with the same prefix, which is invalid, one is left out.
+        ordered = sorted(containers, key=lambda container: container.url_prefix, reverse=True)
+        parsed = (KnownContainer.of(container) for container in ordered)
+        by_prefix = {known.prefix.text: known for known in parsed if known is not None}
+        # Longest decoded prefix first, which is the most specific; then a deterministic order.
+        self.known: Final = tuple(
+            sorted(
+                by_prefix.values(),
+                key=lambda known: (-len(known.prefix.text), known.container.url_prefix),
+            )
+        )
+        names = Counter(known.container.name for known in self.known)
+        # A duplicate name, which is invalid, refers to no container.
         self.by_name: Final = {
-            one.container.name: one
-            for one in known
-            if one.container.name is not None and names[one.container.name] == 1
+            known.container.name: known
+            for known in self.known
+            if known.container.name is not None and names[known.container.name] == 1
         }
 
     def find(self, location: str) -> VirtualFile:
-        """Find the file that a location means, and its container.
+        """Return the file and the container of a location.
 
         Raises
         ------
         InvalidInputError
-            Of kind ``INVALID_VIRTUAL_REF`` where the location is no URL of an object, and of kind
-            ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` where no container holds it.
+            Of kind ``INVALID_VIRTUAL_REF`` if the location is not the URL of an object, and of kind
+            ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
         """
         absolute = parse_location(self.expand(location))
         for known in self.known:
@@ -185,7 +185,7 @@ class ContainerTable:
         )
 
     def expand(self, location: str) -> str:
-        """Turn ``vcc://name/path`` into an absolute location; others stay as they are."""
+        """Turn ``vcc://name/path`` into an absolute location; other locations stay unchanged."""
         if not is_relative(location):
             return location
         name, path = split_relative(location)
@@ -198,30 +198,30 @@ class ContainerTable:
         return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
     def find_by_name(self, name_or_prefix: str) -> KnownContainer | None:
-        """Get a container by its name or its URL prefix, with or without ``/`` at the end."""
+        """Return a container by its name or its URL prefix, with or without a trailing ``/``."""
         by_name = self.by_name.get(name_or_prefix)
         if by_name is not None:
             return by_name
-        asked = normalize_prefix(name_or_prefix)
-        for prefix in (asked, f"{asked}/"):
-            for one in self.known:
-                if normalize_prefix(one.container.url_prefix) == prefix:
-                    return one
+        normalized = normalize_prefix(name_or_prefix)
+        for prefix in (normalized, f"{normalized}/"):
+            for known in self.known:
+                if normalize_prefix(known.container.url_prefix) == prefix:
+                    return known
         return None
 
     def format_known(self) -> str:
-        """Name the containers that there are, for messages."""
+        """List the containers, for messages."""
         shown = [known.shown for known in self.known[:_MAX_SHOWN]]
         if len(self.known) > _MAX_SHOWN:
             shown.append(f"and {len(self.known) - _MAX_SHOWN} more")
         return ", ".join(shown) or "none"
 
     def _no_container(self, what: str, location: Location | None) -> InvalidInputError:
-        wanted = _SOME_CONTAINER if location is None else _container_for(location)
+        example = _SOME_CONTAINER if location is None else _format_container(location)
         return InvalidInputError(
-            f"invalid chunk location: {what}; there are: {self.format_known()}; edit the "
-            f"repository configuration, config.set_virtual_chunk_container({wanted}), and open "
-            "the repository with it",
+            f"invalid chunk location: {what}; there are: {self.format_known()}; add one with "
+            f"config.set_virtual_chunk_container({example}), and open the repository with that "
+            "configuration",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
@@ -240,7 +240,7 @@ _STORES: Final = {
 }
 
 
-def _container_for(location: Location) -> str:
+def _format_container(location: Location) -> str:
     if location.scheme == "file":
         folder = location.path.rpartition("/")[0]
         return f"VirtualChunkContainer('file://{folder}/', local_filesystem_store({folder!r}))"
@@ -250,5 +250,5 @@ def _container_for(location: Location) -> str:
 
 
 def is_local(store: AnyObjectStoreConfig) -> bool:
-    """Whether a container holds files of this machine."""
+    """Return whether a container holds local files."""
     return isinstance(store, ObjectStoreConfig.LocalFileSystem)

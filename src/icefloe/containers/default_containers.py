@@ -1,8 +1,8 @@
-"""The containers that every repository has until its configuration names some (seed `002`).
+"""The containers of a repository whose configuration has none.
 
-They follow the repository: the default container of its own platform has its endpoint, region and
-account, so that a repository and its virtual chunks in one place need no configuration. They are
-made when a repository is opened and are never persisted. Pure, no I/O.
+The default container of the repository's own platform has its endpoint, region and account, so that
+a repository and its virtual chunks in one place need no configuration. Default containers are
+created when a repository is opened, and never persisted. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 
 def default_containers(home: Place | None) -> list[VirtualChunkContainer]:
-    """Make the default containers of a repository; each has one name and prefix, as ``s3``.
+    """Return the default containers of a repository; name and prefix are the same, as ``s3``.
 
-    Parameters
-    ----------
-    home
-        Where the repository is, None where that is no object store.
+    ``home`` is the place of the repository, None if that is not an object store.
     """
     gcs = ObjectStoreConfig.Gcs(home.config if isinstance(home, GcsPlace) else {})
     azure = ObjectStoreConfig.Azure(_azure_options(home))
@@ -36,7 +33,9 @@ def default_containers(home: Place | None) -> list[VirtualChunkContainer]:
         "az": azure,
         "tigris": ObjectStoreConfig.Tigris(_s3_options(home, "tigris")),
     }
-    if isinstance(home, S3Place) and home.scheme not in stores:  # as r2, which has no one endpoint
+    if (
+        isinstance(home, S3Place) and home.scheme not in stores
+    ):  # such as r2, whose endpoint depends on the account
         stores[home.scheme] = ObjectStoreConfig.S3Compatible(_s3_options(home, home.scheme))
     return [VirtualChunkContainer(name, store, name) for name, store in stores.items()]
 

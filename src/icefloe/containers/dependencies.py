@@ -1,7 +1,7 @@
-"""What a repository depends on: the files outside it, and the containers that they are in.
+"""The external files that a repository depends on, and their containers.
 
-Seed `002`, requirement 3: may I delete this file? Values for people and programs, and the counting
-behind them, by columns. Nothing here reads anything; `maintenance.dependents` and sessions do.
+Answers whether a file may be deleted. Values, and the vectorized counting behind them; does no I/O
+(`maintenance.dependents` and sessions do).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from icefloe.model.ids import NodeId
     from icefloe.model.manifest import ChunkPayloads
 
-# Merging costs as much as what is there: not for every few rows.
+# Merging costs time proportional to all rows, so it is done for many new rows at once.
 _MERGE_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FileDependency:
-    """A file that virtual chunks are in.
+    """A file that contains virtual chunks.
 
     Attributes
     ----------
     location
-        Where it is; one text for each file, however references name it.
+        Resolved location: the same text for the same file, however references name it.
     container
-        The URL prefix of its container, None if no container holds it.
+        URL prefix of its container, None if there is none.
     num_chunks
-        How many different ranges of it are chunks.
+        Number of distinct ranges of it that are chunks.
     num_arrays
-        How many arrays have chunks in it.
+        Number of arrays with chunks in it.
     num_bytes
-        How many bytes those ranges have together.
+        Total size of those ranges.
     """
 
     location: str
@@ -58,21 +58,19 @@ class FileDependency:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDependency:
-    """A container that virtual chunks are in.
+    """A container that contains virtual chunks.
 
     Attributes
     ----------
     url_prefix
-        Its prefix; None for files that no container holds.
-    name
-        Its name, None if it has none.
+        None for files without a container.
     is_authorized
-        Whether it can be read as the repository is open now.
+        Whether this repository object can read it.
     authorization
-        What to pass as ``authorize_virtual_chunk_access`` to read from it, as text; None where
-        there is no container.
+        Text of the ``authorize_virtual_chunk_access`` argument that authorizes it; None without a
+        container.
     num_files, num_chunks, num_arrays, num_bytes
-        What is in it, counted as in `FileDependency`.
+        Counted as in `FileDependency`.
     """
 
     url_prefix: str | None
@@ -87,16 +85,16 @@ class ContainerDependency:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Dependencies:
-    """The files outside a repository that it needs, and their containers; millions are columns.
+    """The external files that a repository needs, and their containers; columnar.
 
     A range of a file counts once, however many references it has.
 
     Attributes
     ----------
     containers
-        Those that are needed, the one with most bytes first.
+        Largest number of bytes first.
     num_arrays
-        How many arrays have virtual chunks.
+        Number of arrays with virtual chunks.
     """
 
     containers: tuple[ContainerDependency, ...]
@@ -110,33 +108,35 @@ class Dependencies:
 
     @property
     def num_files(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self._locations)
 
     @property
     def num_chunks(self) -> int:
-        """How many different ranges of files are chunks."""
+        """Number of distinct ranges of files that are chunks."""
         return int(self._chunks.sum())
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes those ranges have together."""
+        """Total size of those ranges."""
         return int(self._bytes.sum())
 
     @property
     def unauthorized(self) -> tuple[ContainerDependency, ...]:
-        """The containers that cannot be read as the repository is open now."""
+        """The containers that this repository object cannot read."""
         return tuple(
-            one for one in self.containers if one.url_prefix is not None and not one.is_authorized
+            container
+            for container in self.containers
+            if container.url_prefix is not None and not container.is_authorized
         )
 
     @property
     def num_files_without_container(self) -> int:
-        """How many files no container holds, so that nobody can read them."""
-        return sum(one.num_files for one in self.containers if one.url_prefix is None)
+        """Number of files without a container, which cannot be read."""
+        return sum(item.num_files for item in self.containers if item.url_prefix is None)
 
     def locations(self) -> list[str]:
-        """Return where the files are."""
+        """Return the locations of the files."""
         return self._locations.tolist()
 
     def files(self) -> Iterator[FileDependency]:
@@ -149,7 +149,7 @@ class Dependencies:
             yield FileDependency(location, holders[container], chunks, arrays, size)
 
     def to_arrow(self) -> Any:
-        """Return the files as an Arrow table; its columns are the fields of `FileDependency`."""
+        """Return the files as an Arrow table with the fields of `FileDependency`."""
         pa = load_pyarrow()
         codes = np.arange(len(self._locations), dtype=np.int32)
         return pa.table(
@@ -179,12 +179,10 @@ class DependentSnapshot:
 
     Attributes
     ----------
-    id, written_at, message
-        The snapshot.
     branches, tags
-        Those that point at it.
+        Branches and tags that point at it.
     arrays
-        The paths of the arrays whose chunks are in the file.
+        Paths of the arrays with chunks in the file.
     """
 
     id: str
@@ -197,15 +195,12 @@ class DependentSnapshot:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dependents:
-    """Who refers to a file, or to anything below a prefix that ends in ``/``.
+    """The snapshots that refer to a file, or to any file below a prefix that ends in ``/``.
 
     Attributes
     ----------
-    location
-        What was asked about.
     snapshots
-        The snapshots that refer to it, newest first, of all that branches and tags have in their
-        history.
+        In the history of any branch or tag, newest first.
     """
 
     location: str
@@ -213,26 +208,23 @@ class Dependents:
 
     @property
     def may_delete(self) -> bool:
-        """Whether nothing in the repository refers to it.
-
-        Sessions that are not committed yet may: nobody but they know.
-        """
+        """Whether no snapshot refers to it; uncommitted sessions may still do."""
         return not self.snapshots
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The branches that refer to it as they are now."""
-        return tuple(sorted({name for one in self.snapshots for name in one.branches}))
+        """The branches whose tip refers to it."""
+        return tuple(sorted({name for snapshot in self.snapshots for name in snapshot.branches}))
 
     @property
     def tags(self) -> tuple[str, ...]:
         """The tags that refer to it."""
-        return tuple(sorted({name for one in self.snapshots for name in one.tags}))
+        return tuple(sorted({name for snapshot in self.snapshots for name in snapshot.tags}))
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """The paths of the arrays that refer to it, in any snapshot."""
-        return tuple(sorted({path for one in self.snapshots for path in one.arrays}))
+        return tuple(sorted({path for snapshot in self.snapshots for path in snapshot.arrays}))
 
     def __repr__(self) -> str:
         return f"<Dependents of {display.dependents_summary(self)}>"
@@ -255,7 +247,7 @@ class DependencyCount:
         self._arrays: dict[NodeId, int] = {}
 
     def add(self, node_id: NodeId, payloads: ChunkPayloads) -> None:
-        """Count the virtual chunks of an array in."""
+        """Add the virtual chunks of an array."""
         part = _Ranges.of(payloads, self._arrays.get(node_id, len(self._arrays)))
         if not len(part.location):
             return
@@ -266,14 +258,14 @@ class DependencyCount:
             self._merge()
 
     def finish(self, virtual: VirtualChunks) -> Dependencies:
-        """Say what was counted, file by file and container by container."""
+        """Return the counts by file and by container."""
         self._merge()
         found = self._merged
-        placed = virtual.resolve_many(found.locations)
-        files, places = placed.places.unique()
+        resolved = virtual.resolve_many(found.locations)
+        files, places = resolved.places.unique()
         container = np.full(len(places), NO_CODE, np.int32)
-        container[files] = placed.container
-        # Two names of one file may have been counted as two files so far.
+        container[files] = resolved.container
+        # Two names of one file were counted as two files so far.
         found = _Ranges(
             files[found.location],
             places,
@@ -305,7 +297,7 @@ class DependencyCount:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Ranges of files, and which arrays have chunks in which file: two tables with one of names."""
+    """Ranges of files, and which arrays have chunks in which file; both index `locations`."""
 
     location: NDArray[np.int32]
     locations: Strings
@@ -350,7 +342,7 @@ class _Ranges:
         )
 
     def distinct(self) -> _Ranges:
-        """Leave each range, and each pair of a file and an array, once."""
+        """Keep one of each range, and of each pair of a file and an array."""
         columns = (self.length, self.offset, self.location)
         rows = _distinct_rows(columns)
         pairs = _distinct_rows((self.array, self.file))
@@ -365,7 +357,7 @@ class _Ranges:
 
 
 def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
-    """Find one row of each kind; the last column is compared first."""
+    """Return one row of each kind; the last column is the primary sort key."""
     order = None if _is_increasing(columns) else np.lexsort(columns)
     if order is None:
         return np.arange(len(columns[0]))
@@ -378,7 +370,7 @@ def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
 
 
 def _is_increasing(columns: tuple[NDArray[Any], ...]) -> bool:
-    """Whether every row is larger than the one before: nothing to sort, nothing twice."""
+    """Return whether every row is larger than the one before, so that nothing is to sort."""
     equal = np.ones(max(0, len(columns[0]) - 1), bool)
     for column in reversed(columns):
         if (equal & (column[1:] < column[:-1])).any():
@@ -408,4 +400,4 @@ def _containers(
                 num_bytes=int(sizes[is_here].sum()),
             )
         )
-    return tuple(sorted(needed, key=lambda one: (-one.num_bytes, one.url_prefix or "")))
+    return tuple(sorted(needed, key=lambda item: (-item.num_bytes, item.url_prefix or "")))

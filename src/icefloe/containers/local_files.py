@@ -1,9 +1,8 @@
-"""Virtual chunks in files of this machine, which never leave the folder of their container.
+"""Virtual chunks in local files, confined to the folder of their container.
 
-The location has no ``..`` left when it comes here (`locations`). What remains are symbolic links:
-they are followed, because archives are full of them, but the file that was in the end opened must
-lie below the container's folder. That is asked of the open file itself and not of its name, so that
-nobody can change the answer between the question and the read.
+`locations` has resolved ``..`` already. Symbolic links are followed, because archives are full of
+them, but the file that is finally opened must be below the container's folder. The open file itself
+is checked, not its name, so that the result cannot change between the check and the read.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from icefloe.model.byte_range import Bounded
     from icefloe.model.chunk_payload import Checksum
 
-# A FIFO would otherwise make open wait for a writer, forever.
+# Without O_NONBLOCK, opening a FIFO would wait for a writer forever.
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -33,7 +32,7 @@ class LocalFiles:
     Parameters
     ----------
     folder
-        Absolute; it may be a link itself, and the one file of a container that holds no more.
+        Absolute; may itself be a link, or the only file of the container.
     """
 
     is_low_latency = True
@@ -43,14 +42,14 @@ class LocalFiles:
         self._real_folder = os.path.realpath(self._folder)
 
     def fetch(self, file: VirtualFile, start: int, length: int, checksum: Checksum | None) -> bytes:
-        """Read a range of a file: open, look, read, and look again where there is a checksum."""
+        """Read a range of a file; with a checksum, the file status is checked before and after."""
         try:
             fd = os.open(file.location.path, _FLAGS)
             try:
                 return self._read(fd, file, start, length, checksum)
             finally:
                 os.close(fd)
-        except (OSError, ValueError) as error:  # a ValueError for what can be no path
+        except (OSError, ValueError) as error:  # ValueError for an invalid path
             raise StorageError(
                 f"{file.shown}: could not read the file of a virtual chunk: {error}",
                 kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
@@ -59,20 +58,20 @@ class LocalFiles:
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
     ) -> bytes:
-        """Do as `fetch`; a disk answers before a thread could be asked."""
+        """`fetch` inline: a local read is faster than a thread switch."""
         return self.fetch(file, start, length, checksum)
 
     async def fetch_many_async(
         self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
     ) -> list[bytes | memoryview | Exception]:
-        """Read several ranges of a file; where one cannot be had its error is the answer."""
-        answers: list[bytes | memoryview | Exception] = []
-        for one in ranges:
+        """Read several ranges of a file; a failed range yields its error."""
+        results: list[bytes | memoryview | Exception] = []
+        for part in ranges:
             try:
-                answers.append(self.fetch(file, one.start, one.end - one.start, checksum))
+                results.append(self.fetch(file, part.start, part.end - part.start, checksum))
             except StorageError as error:
-                answers.append(error)
-        return answers
+                results.append(error)
+        return results
 
     def _read(
         self, fd: int, file: VirtualFile, start: int, length: int, checksum: Checksum | None
@@ -81,18 +80,18 @@ class LocalFiles:
         present = os.fstat(fd)
         if not stat.S_ISREG(present.st_mode):
             raise StorageError(
-                f"{file.shown}: not a regular file, so it holds no virtual chunk",
+                f"{file.shown}: not a regular file",
                 kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
             )
         _require_unchanged(present, file, checksum)
-        # Before memory is reserved: the length is whatever the repository says.
+        # Before memory is allocated: the length is untrusted.
         if start + length > present.st_size:
-            raise too_short(file, start, length, present.st_size)
+            raise too_short_error(file, start, length, present.st_size)
         data = _read_all(fd, start, length)
         if len(data) < length:
-            raise too_short(file, start, length, start + len(data))
+            raise too_short_error(file, start, length, start + len(data))
         if checksum is not None:
-            # Somebody may have written while this read.
+            # The file may have changed during the read.
             _require_unchanged(os.fstat(fd), file, checksum)
         return data
 
@@ -100,12 +99,12 @@ class LocalFiles:
         real = _real_path(fd, file.location.path)
         if self._holds(real):
             return
-        # The folder itself may be a link that leads elsewhere by now.
+        # The folder itself may be a link that has changed.
         self._real_folder = os.path.realpath(self._folder)
         if not self._holds(real):
             raise StorageError(
                 f"{file.shown}: a symbolic link leads out of the container {file.known.shown}; "
-                "what lies there needs a container of its own",
+                "add a container for its target",
                 kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
             )
 
@@ -114,8 +113,8 @@ class LocalFiles:
         return real == folder or real.startswith(f"{folder}/")
 
 
-def too_short(file: VirtualFile, start: int, length: int, size_bytes: int) -> StorageError:
-    """Say that a file ends before the chunk does."""
+def too_short_error(file: VirtualFile, start: int, length: int, size_bytes: int) -> StorageError:
+    """Return the error for a file that ends before the chunk does."""
     return StorageError(
         f"{file.shown}: not enough data for a virtual chunk: bytes {start} to {start + length} of "
         f"a file of {size_bytes} bytes",
@@ -124,7 +123,7 @@ def too_short(file: VirtualFile, start: int, length: int, size_bytes: int) -> St
 
 
 def local_etag(present: os.stat_result) -> str:
-    """Tell the entity tag that the Rust library object_store, and so Icechunk, gives a file."""
+    """Return the entity tag that the Rust library object_store, and so Icechunk, gives a file."""
     return f"{present.st_ino:x}-{present.st_mtime_ns // 1000:x}-{present.st_size:x}"
 
 
@@ -142,8 +141,7 @@ def _real_path(fd: int, path: str) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - for every chunk
     except OSError:
-        # No /proc, as on macOS: the name is asked instead, which only somebody who can change
-        # links on this machine could make lie.
+        # No /proc, as on macOS: resolves the name, which is safe unless links change meanwhile.
         return os.path.realpath(path)
 
 

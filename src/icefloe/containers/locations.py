@@ -1,8 +1,7 @@
-"""The locations of virtual chunks, as URLs that somebody else wrote (seed `002`).
+"""Parsing of virtual chunk locations, which are untrusted URLs.
 
-A location comes from a repository, so it is not trusted: it is taken apart once, percent-encoding
-is undone once, and what remains is what containers are compared with *and* what is fetched. There
-is no second reading of a location that could disagree with the first. Pure, no I/O.
+A location is split once and percent-decoded once. The result is compared with containers *and*
+fetched, so no second interpretation can disagree with the first. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from icefloe.storage.keys import MAX_KEY_BYTES
 from icefloe.storage.urls import redact_url
 
 RELATIVE_SCHEME: Final = f"{containers.RELATIVE_SCHEME}://"
-"""``vcc://name/path`` is the path below the URL prefix of the container with that name."""
+"""``vcc://name/path`` is a path below the URL prefix of the named container."""
 
-# A query or fragment is stored with a location but is not part of the object's key, as in Icechunk.
+# A query or fragment is stored with a location but is not part of the key, as in Icechunk.
 _URL: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?:[?#].*)?",
     re.DOTALL,
@@ -38,10 +37,9 @@ class Location:
     scheme
         In lower case.
     authority
-        A bucket, container or host, with its port; empty for files of this machine, and in the
-        prefix of all buckets.
+        Bucket, container or host with port; empty for local files and in the prefix of all buckets.
     path
-        With a ``/`` at the start; empty in the prefix of all buckets.
+        Starts with ``/``; empty in the prefix of all buckets.
     """
 
     scheme: str
@@ -50,28 +48,28 @@ class Location:
 
     @property
     def text(self) -> str:
-        """The location in one piece; ambiguous where a host holds an encoded slash."""
+        """The location as one string; ambiguous if a host contains an encoded slash."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
     def key(self) -> str:
-        """The name of the object in its bucket."""
+        """Key of the object in its bucket."""
         return self.path[1:]
 
 
 def is_relative(location: str) -> bool:
-    """Whether a location names its container instead of a store."""
+    """Return whether a location names its container instead of a store."""
     return location[: len(RELATIVE_SCHEME)].lower() == RELATIVE_SCHEME
 
 
 def split_relative(location: str) -> tuple[str, str]:
-    """Take a relative location apart: the name of the container, the path below its prefix."""
+    """Split a relative location into the name of its container and the path below its prefix."""
     name, _, path = location[len(RELATIVE_SCHEME) :].partition("/")
     return name, path
 
 
 def parse_location(url: str) -> Location:
-    """Read an absolute location; raises `InvalidInputError` where it cannot name an object."""
+    """Parse an absolute location; raises `InvalidInputError` if it cannot name an object."""
     location = _parse(url)
     if not location.authority and location.scheme != "file":
         raise malformed_error(url, "it names no bucket or host")
@@ -80,14 +78,14 @@ def parse_location(url: str) -> Location:
 
 
 def require_object(location: Location, url: str) -> None:
-    """Raise `InvalidInputError` where a location, written as ``url``, cannot name an object."""
-    problem = _problem_with_path(location)
+    """Raise `InvalidInputError` if a location, written as ``url``, cannot name an object."""
+    problem = _find_path_problem(location)
     if problem is not None:
         raise malformed_error(url, problem)
 
 
 def parse_prefix(url_prefix: str) -> Location:
-    """Read the URL prefix of a container, which names a place, or all places of a scheme."""
+    """Parse the URL prefix of a container, which names a place, or all places of a scheme."""
     return _parse(containers.normalize_prefix(url_prefix))
 
 
@@ -96,32 +94,32 @@ def _parse(url: str) -> Location:
         url = f"file://{url[len('file:') :]}"
     parts = _URL.fullmatch(url)
     if parts is None:
-        raise malformed_error(url, "it has no scheme, as s3:// is one")
+        raise malformed_error(url, "it has no scheme, such as s3://")
     scheme, authority, path = parts["scheme"].lower(), parts["authority"], parts["path"]
     if scheme == "file":
         if authority.lower() not in {"", "localhost"}:
             raise malformed_error(url, "a file URL has three slashes, as in file:///data/a.nc")
-        authority, path = "", _without_dot_segments(path)
+        authority, path = "", _resolve_dot_segments(path)
     elif not authority and path:
         raise malformed_error(url, "it names no bucket or host")
     try:
         return Location(scheme, unquote(authority, errors="strict"), unquote(path, errors="strict"))
     except UnicodeDecodeError as error:
-        raise malformed_error(url, "its percent-encoding is no UTF-8") from error
+        raise malformed_error(url, "its percent-encoding is not UTF-8") from error
 
 
 def malformed_error(url: str, problem: str) -> InvalidInputError:
-    """Say what is wrong with a location."""
+    """Return the error for a malformed location."""
     return InvalidInputError(
         f"error parsing virtual ref URL {redact_url(url)!r}: {problem}",
         kind=ErrorKind.INVALID_VIRTUAL_REF,
     )
 
 
-def _without_dot_segments(path: str) -> str:
-    """Resolve ``.`` and ``..`` as URLs of files do, encoded ones and backslashes too.
+def _resolve_dot_segments(path: str) -> str:
+    """Resolve ``.`` and ``..`` as file URLs do, including encoded ones and backslashes.
 
-    Only for files: the keys of an object store are no directories, and ``..`` is refused there.
+    Only for files: keys of an object store are not directories, so ``..`` is rejected there.
     """
     kept: list[str] = []
     segments = path.replace("\\", "/").split("/")
@@ -133,21 +131,21 @@ def _without_dot_segments(path: str) -> str:
         if dots == ".." and len(kept) > 1:
             kept.pop()
         if number == len(segments) - 1:
-            kept.append("")  # what ends in a dot segment is a directory
+            kept.append("")  # a path that ends in a dot segment is a directory
     return "/".join(kept)
 
 
-def _problem_with_path(location: Location) -> str | None:
-    # Looked at after decoding: an encoded slash could have hidden a '..' from `_without_dot_…`.
+def _find_path_problem(location: Location) -> str | None:
+    # After decoding: an encoded slash could hide a '..' from `_resolve_dot_segments`.
     path = location.path
     if _UNUSABLE_CHARACTER.search(path):
-        return "it holds a control character"
+        return "it contains a control character"
     segments = path.split("/")[1:]
     if not path or segments == [""]:
         return "it names no object"
     if any(segment in {"", ".", ".."} for segment in segments):
-        return "an empty segment (//), '.' and '..' are no names of objects"
-    # Files of this machine have the limits of the machine.
+        return "it has an empty segment (//), '.' or '..'"
+    # Local files have the limits of the file system.
     if location.scheme != "file" and len(path.encode()) - 1 > MAX_KEY_BYTES:
         return f"its path has more than {MAX_KEY_BYTES} bytes"
     return None

@@ -1,7 +1,7 @@
-"""Virtual references as callers give them, made into columns: lists, numpy arrays, Arrow tables.
+"""Virtual references as given by callers (lists, numpy arrays, Arrow tables), turned into columns.
 
-Everything that can be known without the repository is checked here, before anything is stored, and
-an error names the column and the row. Nothing but lists of single references is looped over. Pure.
+Checks everything that does not need the repository, before anything is stored; an error names the
+column and the row. Only lists of single references are looped over. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 
 _BLOCK_ROWS: Final = 1 << 16
-"""Rows of a numpy array of strings that are Python strings at the same time."""
+"""Rows of a numpy string array that are converted to Python strings at once."""
 
 _SAMPLE_ROWS: Final = 4096
-"""What tells whether a list names few files again and again, or many once."""
+"""Sample that decides whether a list repeats few strings or has many distinct ones."""
 
 INDEX, LOCATION, OFFSET, LENGTH = "index", "location", "offset", "length"
 ETAG, LAST_MODIFIED = "etag", "last_modified"
@@ -48,32 +48,29 @@ ChecksumColumn: TypeAlias = "str | datetime | int | Sequence[Any] | NDArray[Any]
 
 
 class References(NamedTuple):
-    """Virtual chunks of one array: where they go, and where their bytes are."""
+    """Virtual chunks of one array: their coordinates and payloads."""
 
     coords: NDArray[np.uint32]
     payloads: ChunkPayloads
 
 
-def checksum_of(checksum: object) -> Checksum | None:
-    """Read what a file must still be: an entity tag, a time, or seconds since 1970.
+def parse_checksum(checksum: object) -> Checksum | None:
+    """Parse the checksum of a file: an entity tag, a time, or seconds since 1970.
 
-    Raises
-    ------
-    InvalidInputError
-        For anything else, and for a time without a time zone, as Icechunk refuses it: it names no
-        moment.
+    Raises `InvalidInputError` for anything else, and for a time without a time zone, as Icechunk
+    does.
     """
     match checksum:
         case None:
             return None
         case "":
-            raise _invalid("checksum: no file has an empty entity tag")
+            raise _invalid("checksum: an empty entity tag")
         case str():
             return ETag(checksum)
         case datetime(tzinfo=None):
             raise _invalid(
-                f"checksum: {checksum.isoformat()} has no time zone, so it names no moment: write "
-                "datetime(…, tzinfo=timezone.utc)"
+                f"checksum: {checksum.isoformat()} has no time zone: pass datetime(…, "
+                "tzinfo=timezone.utc)"
             )
         case datetime():
             return LastModified(int(checksum.timestamp()))
@@ -87,12 +84,14 @@ def checksum_of(checksum: object) -> Checksum | None:
     )
 
 
-def references_of_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:
-    """Make columns of single references."""
+def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:
+    """Turn single references into columns."""
     rows = len(chunks)
     found = [spec.index for spec in chunks]
     sizes = np.fromiter(map(len, found), np.int64, rows)
-    _require(sizes == len(grid), INDEX, lambda row: _other_ndim(int(sizes[row]), grid), _INDEX_KIND)
+    _require(
+        sizes == len(grid), INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND
+    )
     coords = np.array(found, np.int64).reshape(rows, len(grid))
     codes, table = _codes([spec.location for spec in chunks], LOCATION)
     payloads = ChunkPayloads.virtual(
@@ -112,10 +111,10 @@ def references_of_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...
         given = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
         seconds = np.array(times, np.float64).astype(np.int64)
         payloads = _with_times(payloads, seconds, given, "last_updated_at_checksum")
-    return _checked(coords, payloads, grid)
+    return _validate(coords, payloads, grid)
 
 
-def references_of_box(
+def parse_box(
     grid: tuple[int, ...],
     shape: Sequence[int],
     *,
@@ -125,7 +124,7 @@ def references_of_box(
     lengths: NumberColumn,
     checksum: ChecksumColumn,
 ) -> References:
-    """Make columns of a box of chunks, in C order; an empty location leaves its chunk out."""
+    """Turn a box of chunks, in C order, into columns; an empty location skips its chunk."""
     shape = _box(shape, "chunk_grid_shape", grid)
     start = _box((0,) * len(grid) if first is None else first, "arr_offset", grid)
     codes, table = _codes(locations, "locations")
@@ -133,12 +132,12 @@ def references_of_box(
     count = int(np.prod(np.array(shape, object))) if shape else 1
     if not len(codes) == len(offset) == len(length) == count:
         raise _invalid(
-            f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not fit a "
-            f"box of {_times(shape)} chunks"
+            f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not match "
+            f"a box of {_format_shape(shape)} chunks"
         )
     payloads = ChunkPayloads.virtual(codes, table, offset, length)
     payloads = _with_checksums(payloads, checksum)
-    # Only now is it known that so many chunks were given: the box alone could name any number.
+    # After the check that as many chunks are given: the box alone could have any size.
     corner = np.array(start, np.int64)
     coords = (
         np.stack(np.unravel_index(np.arange(count), shape), 1) + corner
@@ -148,18 +147,18 @@ def references_of_box(
     is_absent = (codes == NO_CODE) | (np.append(table.lengths, 0)[codes] == 0)
     if is_absent.any():
         rows = np.flatnonzero(~is_absent)
-        return _checked(coords[rows], payloads.rows(rows), grid, rows)
-    return _checked(coords, payloads, grid)
+        return _validate(coords[rows], payloads.rows(rows), grid, rows)
+    return _validate(coords, payloads, grid)
 
 
-def references_of_table(table: object, grid: tuple[int, ...]) -> References:
-    """Make columns of an Arrow table; see `IcechunkStore.set_virtual_refs_table`."""
+def parse_table(table: object, grid: tuple[int, ...]) -> References:
+    """Turn an Arrow table into columns; see `IcechunkStore.set_virtual_refs_table`."""
     found = to_arrow_table(table)
     for name in (LOCATION, OFFSET, LENGTH):
         _column(found, name)
     coords = _index_columns(found, grid)
     codes, locations = encode_strings(_column(found, LOCATION), LOCATION)
-    _require(codes != NO_CODE, LOCATION, lambda _: "null is no location")
+    _require(codes != NO_CODE, LOCATION, lambda _: "the location is null")
     payloads = ChunkPayloads.virtual(
         codes,
         locations,
@@ -171,14 +170,14 @@ def references_of_table(table: object, grid: tuple[int, ...]) -> References:
     if LAST_MODIFIED in found.column_names:
         column = _column(found, LAST_MODIFIED)
         payloads = _with_times(payloads, *_times_of(column, LAST_MODIFIED), LAST_MODIFIED)
-    return _checked(coords, payloads, grid)
+    return _validate(coords, payloads, grid)
 
 
 # -- columns
 
 
 def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
-    """Read strings in any of the forms that columns of strings have."""
+    """Encode a column of strings in any of its forms."""
     if is_arrow(values):
         return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
@@ -193,30 +192,29 @@ def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]
         ]
         return merge_codes(blocks)
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise _invalid(f"{name}: a {type(values).__qualname__} is no column of strings")
+        raise _invalid(f"{name}: a {type(values).__qualname__} is not a column of strings")
     return _codes_of_list(values, name)
 
 
 def _codes_of_list(
     values: Sequence[Any], name: str, begin: int = 0
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Give the distinct strings of a list numbers; ``begin`` is the row of its first."""
+    """Encode a list of strings; ``begin`` is the row of its first."""
     if not len(values):
         return np.zeros(0, np.int32), EMPTY
     try:
         if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
-            # Hardly any twice: as columns they are compared faster than one by one.
+            # Mostly distinct: comparing them as columns is faster.
             _require_strings(values, range(begin, begin + len(values)), name)
-            return _encoded(values, name).unique()
-        # Chunks of one file are neighbours, and to compare two strings is cheaper than to look
-        # one up.
+            return _encode(values, name).unique()
+        # Chunks of one file are adjacent, and comparing two strings is cheaper than a lookup.
         is_head = np.ones(len(values), bool)
         differs = map(ne, islice(values, 1, None), values)
         is_head[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
         rows = np.flatnonzero(is_head)
         heads = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
         codes, table = _codes_of_heads(heads, rows + begin, name)
-    except (TypeError, ValueError):  # what cannot be compared or looked up is no string
+    except (TypeError, ValueError):  # incomparable or unhashable values are not strings
         _require_strings(values, range(begin, begin + len(values)), name)
         raise
     if len(rows) == len(values):
@@ -232,10 +230,10 @@ def _codes_of_heads(
     starts = np.fromiter(firsts.values(), np.int64, len(firsts))
     distinct = list(firsts)
     _require_strings(distinct, rows[starts], name)
-    return np.searchsorted(starts, found).astype(np.int32), _encoded(distinct, name)
+    return np.searchsorted(starts, found).astype(np.int32), _encode(distinct, name)
 
 
-def _encoded(values: Sequence[str], name: str) -> Strings:
+def _encode(values: Sequence[str], name: str) -> Strings:
     try:
         return Strings.of(values)
     except InvalidInputError as error:
@@ -245,15 +243,15 @@ def _encoded(values: Sequence[str], name: str) -> Strings:
 def _require_strings(
     values: Sequence[Any], rows: Sequence[int] | NDArray[np.int64], name: str
 ) -> None:
-    # A look at the types costs next to nothing; which row it was is worth a loop only if it is.
+    # Checking the types is cheap; only an error needs the loop that finds the row.
     if not set(map(type, values)) <= {str, np.str_}:
         for row, value in zip(rows, values, strict=True):
             if not isinstance(value, str):
-                raise _at(name, int(row), f"a {type(value).__qualname__} is no string")
+                raise _row_error(name, int(row), f"a {type(value).__qualname__} is not a string")
 
 
 def _positions(values: Any, name: str) -> NDArray[np.uint64]:
-    """Read a column of unsigned 64-bit numbers."""
+    """Parse a column of unsigned 64-bit integers."""
     column = _integers(values, name)
     if column.dtype.kind == "i":
         _require(column >= 0, name, lambda row: f"{column[row]} is negative")
@@ -270,12 +268,12 @@ def _integers(values: Any, name: str) -> NDArray[Any]:
     if column.ndim != 1:
         raise _invalid(f"{name}: one column is needed, not {column.ndim} dimensions")
     if column.dtype == object or (column.dtype.kind == "f" and not isinstance(values, np.ndarray)):
-        # Python integers that numpy has no type for, at least not all in one.
+        # Python integers without a common numpy type.
         for row, value in enumerate(values):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise _at(name, row, f"{value!r} is no integer")
+                raise _row_error(name, row, f"{value!r} is not an integer")
             if not 0 <= value <= MAX_U64:
-                raise _at(name, row, f"{value} is not between 0 and {MAX_U64}")
+                raise _row_error(name, row, f"{value} is not between 0 and {MAX_U64}")
         column = np.array([int(value) for value in values], np.uint64)
     if len(column) and column.dtype.kind not in "iu":
         raise _invalid(f"{name}: integers are needed, not {column.dtype}")
@@ -287,7 +285,7 @@ def _arrow_integers(column: Any, name: str) -> NDArray[Any]:
     if not pa.types.is_integer(column.type):
         raise _invalid(f"column {name!r} holds {column.type}: integers are needed")
     if column.null_count:
-        _require(~_nulls(column), name, lambda _: "null is no number")
+        _require(~_nulls(column), name, lambda _: "the number is null")
     return np.asarray(column.to_numpy())
 
 
@@ -305,13 +303,13 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
-    """Read where the chunks go: a column of lists, or a column for each dimension."""
+    """Parse the chunk coordinates: a column of lists, or one column per dimension."""
     names = [f"{INDEX}_{axis}" for axis in range(len(grid))]
     coords = np.zeros((table.num_rows, len(grid)), np.int64)
     if INDEX not in table.column_names and all(name in table.column_names for name in names):
         extra = f"{INDEX}_{len(grid)}"
         if extra in table.column_names:
-            raise _invalid(f"the table has a column {extra!r}, but {_grid(grid)}")
+            raise _invalid(f"the table has a column {extra!r}, but {_format_grid(grid)}")
         for axis, name in enumerate(names):
             coords[:, axis] = _coordinates(_integers(_column(table, name), name), name)
         return coords
@@ -319,7 +317,8 @@ def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
         missing = next(name for name in names if name not in table.column_names)
         raise _invalid(
             f"the table has neither a column {INDEX!r} of lists nor a column {missing!r}, and "
-            f"{_grid(grid)}; its columns are: {', '.join(map(repr, table.column_names)) or 'none'}"
+            f"{_format_grid(grid)}; its columns are: "
+            f"{', '.join(map(repr, table.column_names)) or 'none'}"
         )
     lists = _column(table, INDEX)
     pa = load_pyarrow()
@@ -331,19 +330,21 @@ def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
     else:
         raise _invalid(f"column {INDEX!r} holds {kind}: lists of integers are needed")
     if lists.null_count:
-        _require(~_nulls(lists), INDEX, lambda _: "null is no chunk")
-    _require(sizes == len(grid), INDEX, lambda row: _other_ndim(int(sizes[row]), grid), _INDEX_KIND)
+        _require(~_nulls(lists), INDEX, lambda _: "the index is null")
+    _require(
+        sizes == len(grid), INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND
+    )
     values = pa.compute.list_flatten(lists)
     flat = _coordinates(_integers(values, INDEX), INDEX, max(1, len(grid)))
     return flat.reshape(coords.shape)
 
 
 def _coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[np.int64]:
-    """Make coordinates signed, so that what is too large for the format is still itself."""
+    """Convert coordinates to signed integers; raises if one exceeds the format's limit."""
     if values.dtype == np.uint64:
         bad = np.flatnonzero(values > np.uint64(MAX_U32))
         if len(bad):
-            raise _at(
+            raise _row_error(
                 name,
                 int(bad[0]) // per_row,
                 f"{values[bad[0]]} is not between 0 and {MAX_U32}",
@@ -358,7 +359,7 @@ def _box(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, 
     except (TypeError, ValueError) as error:
         raise _invalid(f"{name}={values!r}: an integer for each dimension is needed") from error
     if len(numbers) != len(grid):
-        raise _invalid(f"{name}={numbers} {_other_ndim(len(numbers), grid)}", _INDEX_KIND)
+        raise _invalid(f"{name}={numbers} {_format_ndim(len(numbers), grid)}", _INDEX_KIND)
     bad = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
     if bad is not None:
         raise _invalid(f"{name}={numbers}: {bad} is not between 0 and {MAX_U32}", _INDEX_KIND)
@@ -369,9 +370,9 @@ def _box(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, 
 
 
 def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkPayloads:
-    """Give all chunks one checksum, or each its own."""
+    """Set one checksum for all chunks, or one for each."""
     if checksum is None or isinstance(checksum, (str, datetime, int, np.integer)):
-        match checksum_of(checksum):
+        match parse_checksum(checksum):
             case ETag(value):
                 codes = constant(0, len(payloads), np.int32)
                 return replace(payloads, etag=codes, etags=Strings.of([value]))
@@ -388,26 +389,26 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
             return _with_times(payloads, *_times_of(column, name), name)
         return _with_etags(payloads, *encode_strings(column, name))
     if not isinstance(checksum, (Sequence, np.ndarray)):
-        checksum_of(checksum)  # refuses it
+        parse_checksum(checksum)  # raises
     _require_rows(len(checksum), len(payloads), name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind == "M":
-        # numpy's times are UTC by definition.
+        # numpy times are UTC.
         given = ~np.isnat(checksum)
         seconds = checksum.astype("datetime64[s]").astype(np.int64)
         return _with_times(payloads, seconds, given, name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind in "iu":
         return _with_times(payloads, checksum, np.ones(len(checksum), bool), name)
     values = [None if value == "" else value for value in checksum]
-    found = [checksum_of(value) for value in values]
-    etags = [one.value if isinstance(one, ETag) else "" for one in found]
-    times = [one.seconds if isinstance(one, LastModified) else 0 for one in found]
+    found = [parse_checksum(value) for value in values]
+    etags = [parsed.value if isinstance(parsed, ETag) else "" for parsed in found]
+    times = [parsed.seconds if isinstance(parsed, LastModified) else 0 for parsed in found]
     seconds = np.array(times, np.int64)
     payloads = _with_etags(payloads, *_codes(etags, name))
     return _with_times(payloads, seconds, seconds > 0, name)
 
 
 def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
-    """Give each chunk its entity tag; an empty one is none."""
+    """Set the entity tag of each chunk; an empty one means none."""
     lengths = np.append(table.lengths, 0)
     return replace(
         payloads, etag=np.where(lengths[codes] > 0, codes, NO_CODE).astype(np.int32), etags=table
@@ -417,7 +418,7 @@ def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: String
 def _with_times(
     payloads: ChunkPayloads, seconds: NDArray[Any], given: NDArray[np.bool_], name: str
 ) -> ChunkPayloads:
-    """Give each chunk its time; where there is an entity tag as well, that one counts."""
+    """Set the modification time of each chunk; an entity tag takes precedence."""
     fits = (seconds > 0) & (seconds <= MAX_U32)
     _require(
         fits | ~given,
@@ -427,12 +428,12 @@ def _with_times(
             f"{seconds[row]}"
         ),
     )
-    wanted = given & (payloads.etag == NO_CODE)
-    return replace(payloads, last_modified=np.where(wanted, seconds, 0).astype(np.uint32))
+    is_used = given & (payloads.etag == NO_CODE)
+    return replace(payloads, last_modified=np.where(is_used, seconds, 0).astype(np.uint32))
 
 
 def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Read seconds since 1970, and where there are any."""
+    """Parse seconds since 1970, and where they are given."""
     pa = load_pyarrow()
     kind = column.type
     if pa.types.is_null(kind):
@@ -440,8 +441,8 @@ def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
             raise _invalid(
-                f"column {name!r} holds times without a time zone, which name no moment: cast it "
-                "to timestamp('s', tz='UTC')"
+                f"column {name!r} holds times without a time zone: cast it to timestamp('s', "
+                "tz='UTC')"
             )
         column = column.cast(pa.timestamp("s", tz=kind.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(kind):
@@ -453,41 +454,41 @@ def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return np.asarray(column.fill_null(0).to_numpy()), given
 
 
-# -- what holds for all
+# -- all references
 
 
-def _checked(
+def _validate(
     coords: NDArray[np.int64],
     payloads: ChunkPayloads,
     grid: tuple[int, ...],
     rows: NDArray[np.int64] | None = None,
 ) -> References:
-    """Check what every reference must be; ``rows`` says which rows of the caller these are."""
+    """Raise `InvalidInputError` for invalid references; ``rows`` are the caller's row numbers."""
 
-    def shown(row: int) -> int:
+    def caller_row(row: int) -> int:
         return row if rows is None else int(rows[row])
 
     inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
     if not inside.all():
         row = int(np.argmin(inside))
         raise _invalid(
-            f"row {shown(row)}: chunk {coords[row].tolist()} lies outside the grid of the array, "
-            f"which has {_times(grid)} chunks",
+            f"row {caller_row(row)}: chunk {coords[row].tolist()} is outside the grid, "
+            f"which has {_format_shape(grid)} chunks",
             _INDEX_KIND,
         )
     if not payloads.length.all():
         row = int(np.argmin(payloads.length > 0))
         raise _invalid(
-            f"row {shown(row)}: chunk {coords[row].tolist()} has length 0: nothing could be "
-            "decoded from it; leave the chunk out instead",
+            f"row {caller_row(row)}: chunk {coords[row].tolist()} has length 0 and could not be "
+            "decoded; omit the chunk instead",
             ErrorKind.ZERO_LENGTH_CHUNK,
         )
     fits = payloads.length <= np.uint64(MAX_U64) - payloads.offset
     if not fits.all():
         row = int(np.argmin(fits))
         raise _invalid(
-            f"row {shown(row)}: offset {payloads.offset[row]} and length {payloads.length[row]} "
-            "end beyond what 64 bits can say"
+            f"row {caller_row(row)}: offset {payloads.offset[row]} and length "
+            f"{payloads.length[row]} exceed 64 bits"
         )
     return References(coords.astype(np.uint32), payloads)
 
@@ -497,18 +498,20 @@ def _require(
 ) -> None:
     if not holds.all():
         row = int(np.argmin(holds))
-        raise _at(name, row, problem(row), kind)
+        raise _row_error(name, row, problem(row), kind)
 
 
-def _require_rows(found: int, wanted: int, name: str) -> None:
-    if found != wanted:
-        raise _invalid(f"{name}: {found} rows do not fit {wanted} chunks")
+def _require_rows(found: int, expected: int, name: str) -> None:
+    if found != expected:
+        raise _invalid(f"{name}: {found} rows do not match {expected} chunks")
 
 
 _INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
 
 
-def _at(name: str, row: int, problem: str, kind: ErrorKind | None = None) -> InvalidInputError:
+def _row_error(
+    name: str, row: int, problem: str, kind: ErrorKind | None = None
+) -> InvalidInputError:
     return _invalid(f"{name}, row {row}: {problem}", kind)
 
 
@@ -516,13 +519,13 @@ def _invalid(message: str, kind: ErrorKind | None = None) -> InvalidInputError:
     return InvalidInputError(message, kind=kind or ErrorKind.INVALID_VIRTUAL_REF)
 
 
-def _other_ndim(found: int, grid: tuple[int, ...]) -> str:
-    return f"has {found} {'number' if found == 1 else 'numbers'}, but {_grid(grid)}"
+def _format_ndim(found: int, grid: tuple[int, ...]) -> str:
+    return f"has {found} {'number' if found == 1 else 'numbers'}, but {_format_grid(grid)}"
 
 
-def _grid(grid: tuple[int, ...]) -> str:
+def _format_grid(grid: tuple[int, ...]) -> str:
     return f"the array has {len(grid)} {'dimension' if len(grid) == 1 else 'dimensions'}"
 
 
-def _times(numbers: Sequence[int]) -> str:
+def _format_shape(numbers: Sequence[int]) -> str:
     return " x ".join(map(str, numbers)) or "one"

@@ -1,4 +1,4 @@
-"""Virtual chunks in object stores and on web servers: ranges in parallel, checked on arrival."""
+"""Virtual chunks in object stores and on web servers: concurrent ranges, verified on arrival."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from icefloe.storage.object_store import ObjectStorage
 
 _MAX_END: Final = 2**63 - 1
-"""No store has larger objects, and no client takes larger numbers."""
+"""Limit of object sizes in all stores and clients."""
 
 
 class RemoteFiles:
@@ -36,7 +36,7 @@ class RemoteFiles:
     Parameters
     ----------
     storage
-        Its settings say into how many requests a large chunk is split.
+        Its settings determine into how many requests a large chunk is split.
     """
 
     is_low_latency = False
@@ -50,26 +50,25 @@ class RemoteFiles:
     def fetch(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
     ) -> bytes | memoryview:
-        """Read a range of a file; one request, or several at once for a large range."""
+        """Read a range of a file; one request, or several concurrent ones for a large range."""
         parts = self._plan(file, start, length)
         try:
             if len(parts) == 1:
                 return self._fetch_part(file, parts[0], checksum)
-            # Joined only when all are here: a range that the file does not have must not make
-            # room for itself first.
+            # Joined when all have arrived: memory for a range past the end is never allocated.
             with ThreadPoolExecutor(len(parts)) as pool:
                 return b"".join(
                     pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
                 )
         except (StorageError, InvalidInputError) as error:
             failure = error
-            found = self._look(file) if isinstance(error, PreconditionFailedError) else None
+            found = self._head_or_none(file) if isinstance(error, PreconditionFailedError) else None
         raise _explain_error(file, checksum, failure, found) from failure
 
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
     ) -> bytes | memoryview:
-        """Do as `fetch`, while the running event loop goes on."""
+        """`fetch` without blocking the event loop."""
         parts = self._plan(file, start, length)
         try:
             if len(parts) == 1:
@@ -81,12 +80,12 @@ class RemoteFiles:
             try:
                 return b"".join(await asyncio.gather(*requests))
             finally:
-                for request in requests:  # where one failed, nobody waits for the others
+                for request in requests:  # the others, if one failed
                     request.cancel()
         except (StorageError, InvalidInputError) as error:
             failure = error
             found = (
-                await asyncio.to_thread(self._look, file)
+                await asyncio.to_thread(self._head_or_none, file)
                 if isinstance(error, PreconditionFailedError)
                 else None
             )
@@ -95,36 +94,37 @@ class RemoteFiles:
     async def fetch_many_async(
         self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
     ) -> list[bytes | memoryview | Exception]:
-        """Read several ranges of one file, as `fetch_async` reads one; neighbours share a request.
+        """Read several ranges of one file; nearby ranges share a request.
 
-        What is joined is at most as large as a request should be, so that nothing waits for much
-        more than itself. Where a range cannot be had its error is the answer for it. None of the
-        ranges may be empty.
+        Joined ranges do not exceed the ideal request size, so that no range waits for much more
+        than itself. A failed range yields its error. No range may be empty.
         """
         plan = coalesce(ranges, max_request_bytes=self._ideal_bytes)
         found = await asyncio.gather(
-            *(self._fetch_or_error(file, one, checksum) for one in plan.requests)
+            *(self._fetch_or_error(file, request, checksum) for request in plan.requests)
         )
-        # A range that reaches past the end of the file fails for its neighbours as well: those are
-        # asked for again, by themselves. Other errors would only come again.
+        # A range past the end of the file fails the ranges joined with it: those are requested
+        # again separately. Other errors would recur.
         alone = [
             number
             for number, part in enumerate(plan.slices)
             if _is_too_short(found[part.request]) and plan.requests[part.request] != ranges[number]
         ]
-        again = await asyncio.gather(
+        retried = await asyncio.gather(
             *(self._fetch_or_error(file, ranges[number], checksum) for number in alone)
         )
-        answers = [_part(found[part.request], part) for part in plan.slices]
-        for number, answer in zip(alone, again, strict=True):
-            answers[number] = answer
-        return answers
+        results = [_slice_result(found[part.request], part) for part in plan.slices]
+        for number, result in zip(alone, retried, strict=True):
+            results[number] = result
+        return results
 
     async def _fetch_or_error(
-        self, file: VirtualFile, wanted: Bounded, checksum: Checksum | None
+        self, file: VirtualFile, byte_range: Bounded, checksum: Checksum | None
     ) -> bytes | memoryview | Exception:
         try:
-            return await self.fetch_async(file, wanted.start, wanted.end - wanted.start, checksum)
+            return await self.fetch_async(
+                file, byte_range.start, byte_range.end - byte_range.start, checksum
+            )
         except (StorageError, InvalidInputError) as error:
             return error
 
@@ -158,23 +158,25 @@ class RemoteFiles:
         fetched = await self.storage.get_if_async(key, part, read_condition_for(checksum))
         return _verify_checksum(file, fetched, checksum)
 
-    def _look(self, file: VirtualFile) -> ObjectInfo | None:
+    def _head_or_none(self, file: VirtualFile) -> ObjectInfo | None:
         try:
             return self.storage.head(file.location.key)
         except StorageError:
-            return None  # only for a message, which then says less
+            return None  # only used in a message
 
 
-def _is_too_short(answer: bytes | memoryview | Exception) -> bool:
-    return isinstance(answer, StorageError) and answer.kind is ErrorKind.INVALID_OBJECT_SIZE
+def _is_too_short(result: bytes | memoryview | Exception) -> bool:
+    return isinstance(result, StorageError) and result.kind is ErrorKind.INVALID_OBJECT_SIZE
 
 
-def _part(answer: bytes | memoryview | Exception, part: Slice) -> bytes | memoryview | Exception:
-    if isinstance(answer, Exception):
-        return answer
-    if part.start == 0 and part.end == len(answer):
-        return answer
-    return memoryview(answer)[part.start : part.end]
+def _slice_result(
+    result: bytes | memoryview | Exception, part: Slice
+) -> bytes | memoryview | Exception:
+    if isinstance(result, Exception):
+        return result
+    if part.start == 0 and part.end == len(result):
+        return result
+    return memoryview(result)[part.start : part.end]
 
 
 def _verify_checksum(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
@@ -187,7 +189,7 @@ def _verify_checksum(file: VirtualFile, fetched: Fetched, checksum: Checksum) ->
 def _explain_error(
     file: VirtualFile, checksum: Checksum | None, error: Exception, found: ObjectInfo | None
 ) -> Exception:
-    """Say what an error of a storage means for a virtual chunk."""
+    """Turn an error of a storage into one about a virtual chunk."""
     match error:
         case PreconditionFailedError() if checksum is not None:
             if found is None:

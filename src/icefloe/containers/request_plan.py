@@ -1,4 +1,4 @@
-"""How the bytes of a large chunk are split into requests. Pure, no I/O."""
+"""Splitting of large chunks into requests. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from icefloe.model.byte_range import Bounded
 
 
 def plan_requests(start: int, length: int, *, ideal_bytes: int, max_requests: int) -> list[Bounded]:
-    """Split a range into parts that differ by one byte at most.
+    """Split a range into parts whose sizes differ by at most one byte.
 
-    As many as it takes for none to be larger than ``ideal_bytes``, but no more than
-    ``max_requests``; at least one.
+    As many as needed for none to exceed ``ideal_bytes``, but at most ``max_requests``.
     """
     count = max(1, min(-(-length // ideal_bytes), max_requests))
     small, larger = divmod(length, count)

@@ -1,9 +1,9 @@
-"""The storage behind each container: a bucket or a web server, reached as the container says.
+"""The storage of each container: a bucket or a web server.
 
-A container that lies where the repository itself lies (the same platform, endpoint and, on Azure,
-account) is read with the repository's credentials unless others are given (seed `002`). They never
-go anywhere else: whoever wrote the configuration of a repository must not be able to say where the
-credentials of its readers are sent. Pure, no I/O: storages connect when they are first used.
+A container on the repository's own platform (same platform, endpoint and, on Azure, account) is
+read with the repository's credentials unless others are given. Those never go anywhere else: the
+configuration of a repository must not control where the credentials of its readers are sent. Pure,
+no I/O: storages connect on first use.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _REGION: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""What stands for a region in the host names of AWS; a '/' or '#' would end the host before it."""
+"""Valid regions in AWS host names; a '/' or '#' would end the host."""
 
-_SAYS_NOTHING_ABOUT_THE_PLACE: Final = frozenset({"user_agent"})
+_IGNORED_OPTIONS: Final = frozenset({"user_agent"})
 
 _SOME_BUCKET: Final = Location("s3", "bucket", "/")
 
 
 def find_repository_place(repository: Storage) -> tuple[Place | None, StorageSettings]:
-    """Tell where a repository is, if that is an object store, and the settings for requests."""
+    """Return the place of a repository, None if not an object store, and its request settings."""
     while isinstance(repository, ForwardingStorage):
         repository = repository.inner
     if isinstance(repository, ObjectStorage):
@@ -56,11 +56,10 @@ def find_repository_place(repository: Storage) -> tuple[Place | None, StorageSet
 
 
 def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -> bool:
-    """Whether requests to a store go nowhere but where those for the repository go.
+    """Return whether requests to a store go only where those for the repository go.
 
     The same endpoint of the same platform, addressed alike, over connections that are no less
-    secure, and at nobody's cost but as for the repository itself. What web servers and files of
-    this machine hold is never the repository's own.
+    secure, and with no other payer. False for web servers and local files.
     """
     match store:
         case ObjectStoreConfig.Http() | ObjectStoreConfig.LocalFileSystem():
@@ -70,7 +69,7 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
     try:
         place = _make_unsigned(store, _SOME_BUCKET, home).place
     except InvalidInputError:
-        return False  # options that do not fit: said when somebody reads, not when one opens
+        return False  # invalid options raise when a chunk is read, not when opening
     match place, home:
         case S3Place(), S3Place():
             return (
@@ -80,9 +79,11 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
                 and (home.requester_pays or not place.requester_pays)
             )
         case GcsPlace(), GcsPlace():
-            return _says(place.config) == _says(home.config)
+            return _place_options(place.config) == _place_options(home.config)
         case AzurePlace(), AzurePlace():
-            return place.account == home.account and _says(place.config) == _says(home.config)
+            return place.account == home.account and _place_options(place.config) == _place_options(
+                home.config
+            )
     return False
 
 
@@ -96,36 +97,38 @@ def open_store(
 ) -> ObjectStorage:
     """Make the storage of a remote container; its keys are those of the whole bucket or host.
 
-    ``access`` is what the container is read with, ``home`` where the repository is, and
-    ``location`` a file in it, which names the bucket where the container has many.
+    ``home`` is the place of the repository, and ``location`` a file in the container, which names
+    the bucket if the container has many.
     """
-    made = _make_unsigned(known.container.store, known.root if location is None else location, home)
-    match made.place:
+    storage = _make_unsigned(
+        known.container.store, known.root if location is None else location, home
+    )
+    match storage.place:
         case S3Place() as place:
-            made = ObjectStorage(_sign_s3(place, access, home))
+            storage = ObjectStorage(_sign_s3(place, access, home))
         case GcsPlace() as place:
-            made = ObjectStorage(_sign_gcs(place, access, home))
+            storage = ObjectStorage(_sign_gcs(place, access, home))
         case AzurePlace() as place:
-            made = ObjectStorage(_sign_azure(place, access, home))
-    return made.with_settings(settings)
+            storage = ObjectStorage(_sign_azure(place, access, home))
+    return storage.with_settings(settings)
 
 
 def _make_unsigned(
     store: AnyObjectStoreConfig, location: Location, home: Place | None
 ) -> ObjectStorage:
-    """Make the storage of a container before anything is said about credentials."""
+    """Make the storage of a container without credentials."""
     bucket = get_bucket(store, location.authority)
     match store:
         case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
             return _in_region(new_s3(_with_scheme(options), bucket, None), home)
         case ObjectStoreConfig.Tigris(options):
-            # Without a region Tigris may answer from a replica, which is enough for files that do
-            # not change; for those that do there are checksums.
+            # Without a region Tigris may read from a replica, which suffices for immutable files;
+            # for others there are checksums.
             weak = options.region is None
-            made = new_tigris(_with_scheme(options), bucket, None, weak)
-            return _in_region(_by_path(made) if options.force_path_style else made, home)
+            storage = new_tigris(_with_scheme(options), bucket, None, weak)
+            return _in_region(_by_path(storage) if options.force_path_style else storage, home)
         case ObjectStoreConfig.Gcs(opts):
-            # A bucket of Google is reached alike wherever it is; people say where, all the same.
+            # GCS requests do not depend on the region, which users set nevertheless.
             config = {name: value for name, value in opts.items() if name != "region"}
             return gcs_storage(bucket=bucket, prefix=None, config=config)
         case ObjectStoreConfig.Azure(opts):
@@ -138,12 +141,13 @@ def _make_unsigned(
             return http_storage(f"{location.scheme}://{location.authority}", opts, headers)
         case other:
             raise InternalError(
-                f"no virtual chunks are read from a {type(other).__name__}", kind=ErrorKind.UNKNOWN
+                f"virtual chunks are not supported in a {type(other).__name__}",
+                kind=ErrorKind.UNKNOWN,
             )
 
 
 def _with_scheme(options: S3Options) -> S3Options:
-    """Write out an endpoint that is only a host and a port, as ``localhost:9000``."""
+    """Add the scheme to an endpoint that is only a host and a port, as ``localhost:9000``."""
     endpoint = options.endpoint_url
     if endpoint is None or "://" in endpoint:
         return options
@@ -151,19 +155,19 @@ def _with_scheme(options: S3Options) -> S3Options:
     return replace(options, endpoint_url=f"{scheme}://{endpoint}")
 
 
-def _by_path(made: ObjectStorage) -> ObjectStorage:
-    """Address the bucket by path, and not as part of the host."""
-    place = _placed(made, S3Place)
+def _by_path(storage: ObjectStorage) -> ObjectStorage:
+    """Address the bucket by path instead of as part of the host."""
+    place = _require_place(storage, S3Place)
     return ObjectStorage(replace(place, endpoint_url=endpoint_of(place), virtual_hosted=False))
 
 
-def _in_region(made: ObjectStorage, home: Place | None) -> ObjectStorage:
-    """Take the repository's region where a container on the same endpoint names none."""
-    place = _placed(made, S3Place)
+def _in_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
+    """Use the repository's region if a container on the same endpoint has none."""
+    place = _require_place(storage, S3Place)
     if place.region is not None and not _REGION.fullmatch(place.region):
         raise InvalidInputError(
-            f"a virtual chunk container has the region {place.region!r}, which is none: a region "
-            "has letters, digits, '.', '_' and '-', as us-east-1",
+            f"a virtual chunk container has the invalid region {place.region!r}: a region consists "
+            "of letters, digits, '.', '_' and '-', such as us-east-1",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     if place.region is None and isinstance(home, S3Place) and _same_server(home, place):
@@ -174,12 +178,12 @@ def _in_region(made: ObjectStorage, home: Place | None) -> ObjectStorage:
 def _sign_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
     if isinstance(access, Credentials.S3):
         return replace(place, credentials=access.credentials)
-    if isinstance(place.credentials, S3Credentials.Anonymous):  # the container is public
+    if isinstance(place.credentials, S3Credentials.Anonymous):  # a public container
         return place
     own = home if isinstance(home, S3Place) and _same_server(home, place) else None
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_placed_at_home(own).credentials)
-    # An anonymous repository says nothing about what other buckets ask for.
+        return replace(place, credentials=_require_own(own).credentials)
+    # An anonymous repository implies nothing about other buckets.
     if own is None or isinstance(own.credentials, S3Credentials.Anonymous):
         return place
     return replace(place, credentials=own.credentials)
@@ -188,9 +192,14 @@ def _sign_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
 def _sign_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace:
     if isinstance(access, Credentials.Gcs):
         return replace(place, credentials=access.credentials)
-    own = home if isinstance(home, GcsPlace) and _says(home.config) == _says(place.config) else None
+    own = (
+        home
+        if isinstance(home, GcsPlace)
+        and _place_options(home.config) == _place_options(place.config)
+        else None
+    )
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_placed_at_home(own).credentials)
+        return replace(place, credentials=_require_own(own).credentials)
     return replace(
         place, credentials=GcsCredentials.Anonymous() if own is None else own.credentials
     )
@@ -200,10 +209,10 @@ def _sign_azure(place: AzurePlace, access: Access, home: Place | None) -> AzureP
     if isinstance(access, Credentials.Azure):
         return replace(place, credentials=access.credentials)
     own = home if isinstance(home, AzurePlace) and home.account == place.account else None
-    if own is not None and _says(own.config) != _says(place.config):
+    if own is not None and _place_options(own.config) != _place_options(place.config):
         own = None
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_placed_at_home(own).credentials)
+        return replace(place, credentials=_require_own(own).credentials)
     return replace(
         place, credentials=AzureCredentials.Anonymous() if own is None else own.credentials
     )
@@ -212,30 +221,28 @@ def _sign_azure(place: AzurePlace, access: Access, home: Place | None) -> AzureP
 P = TypeVar("P", bound=Place)
 
 
-def _placed(made: ObjectStorage, kind: type[P]) -> P:
-    if not isinstance(made.place, kind):
-        raise InternalError(f"{made!r} is no {kind.__name__}")
-    return made.place
+def _require_place(storage: ObjectStorage, kind: type[P]) -> P:
+    if not isinstance(storage.place, kind):
+        raise InternalError(f"{storage!r} is not a {kind.__name__}")
+    return storage.place
 
 
-def _placed_at_home(own: P | None) -> P:
+def _require_own(own: P | None) -> P:
     if own is None:
         raise InternalError("the repository's credentials were about to leave its platform")
     return own
 
 
-def _says(config: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value for name, value in config.items() if name not in _SAYS_NOTHING_ABOUT_THE_PLACE
-    }
+def _place_options(config: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in config.items() if name not in _IGNORED_OPTIONS}
 
 
-def _same_server(one: S3Place, other: S3Place) -> bool:
-    return (endpoint_of(one) or "").lower() == (endpoint_of(other) or "").lower()
+def _same_server(place: S3Place, other: S3Place) -> bool:
+    return (endpoint_of(place) or "").lower() == (endpoint_of(other) or "").lower()
 
 
 def endpoint_of(place: S3Place) -> str | None:
-    """Tell the server of a place, without the bucket that can be part of its name."""
+    """Return the endpoint of a place, without the bucket in its host name."""
     if place.endpoint_url is None:
         return None
     scheme, _, host = place.endpoint_url.partition("://")

@@ -1,8 +1,7 @@
-"""The virtual chunks of a repository, as sessions see them: what may be referenced, and the bytes.
+"""The virtual chunks of a repository: which references are valid, and their bytes.
 
-Sessions ask `VirtualChunks` before they store a reference and whenever they read through one. It
-knows the containers and what the user authorised, and keeps a client for each container in use.
-Reads are thread safe. Seed `002`, Reading virtual chunks.
+Sessions use `VirtualChunks` before they store a reference and whenever they read one. It knows the
+containers and what the user authorized, and keeps a client per container. Reads are thread safe.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
     from icefloe.storage.places import Place
 
-_REMEMBERED_LOCATIONS: Final = 4096
-"""Many chunks lie in few files: the same locations are looked up again and again."""
+_CACHED_LOCATIONS: Final = 4096
+"""Size of the cache of resolved locations: many chunks are in few files."""
 _MAX_FETCHERS: Final = 256
-"""Clients that are kept; where a location names the bucket, a repository could name any number."""
+"""Cached clients; if locations name the bucket, a repository could name any number."""
 
 
 class Reach(NamedTuple):
-    """What is needed to open files where virtual chunks lie: places, and what opens each."""
+    """Containers and credentials, to open files in containers."""
 
     table: ContainerTable
     access: Mapping[str, Access]
@@ -60,30 +59,29 @@ class Reach(NamedTuple):
 
 
 class VirtualChunks:
-    """Reads virtual chunks from the containers that the user authorised.
+    """Reads virtual chunks from the containers that the user authorized.
 
-    It pickles, with the credentials; the copy makes clients of its own. Its repr shows neither.
+    Pickles with its credentials; the copy opens its own clients. The repr shows neither.
 
     Parameters
     ----------
     containers
-        Those of the repository; which one holds a location does not depend on their order. None
-        where its configuration says nothing about containers: the default ones apply.
+        Containers of the repository, in any order. None if its configuration has none: the default
+        containers apply.
     credentials
-        What the user opened, by the URL prefix or the name of the container. None as a credential
-        opens one without saying how: S3 is then read anonymously where the container says so, with
-        the repository's credentials where it is on the same endpoint, else with the environment's;
-        GCS and Azure with the repository's credentials in the same place, else anonymously.
-        What is not named can be read only on the repository's own platform, and if this is an empty
-        mapping, which says that nothing may be, not even there.
+        Credentials by URL prefix or name of the container. None as a credential authorizes a
+        container without credentials: S3 is then read anonymously if the container says so, with
+        the repository's credentials on the same endpoint, else with the environment's; GCS and
+        Azure with the repository's credentials in the same place, else anonymously. Containers
+        without an entry are read only on the repository's own platform, and not at all if the
+        mapping is empty.
     repository
-        Where the repository itself is. Its settings for requests apply here too.
+        Storage of the repository. Its request settings apply here too.
 
     Raises
     ------
     InvalidInputError
-        If a key of ``credentials`` names no container, or a credential is of another kind than the
-        store of its container.
+        If a key of ``credentials`` names no container, or a credential does not match the store.
     """
 
     def __init__(
@@ -106,9 +104,9 @@ class VirtualChunks:
         self._start(table)
 
     def _start(self, table: ContainerTable) -> None:
-        """Make what does not pickle."""
+        """Create the state that does not pickle."""
         self._table = table
-        self._find = lru_cache(_REMEMBERED_LOCATIONS)(table.find)
+        self._find = lru_cache(_CACHED_LOCATIONS)(table.find)
         self._fetchers: dict[tuple[str, str], LocalFiles | RemoteFiles] = {}
         self._lock = threading.Lock()
 
@@ -121,20 +119,20 @@ class VirtualChunks:
         self._start(ContainerTable(self._containers))
 
     def __repr__(self) -> str:
-        return f"<VirtualChunks: {self._table.format_known()}; {len(self._access)} authorised>"
+        return f"<VirtualChunks: {self._table.format_known()}; {len(self._access)} authorized>"
 
     @property
     def authorized_prefixes(self) -> set[str]:
-        """The URL prefixes of the containers that can be read."""
+        """The URL prefixes of the authorized containers."""
         return set(self._access)
 
     @property
     def reach(self) -> Reach:
-        """The containers, and how files in them are opened; holds the credentials."""
+        """The containers and the credentials to open files in them."""
         return Reach(self._table, self._access, self._home, self._settings)
 
     def containers(self) -> list[ContainerAccess]:
-        """List the containers, in the order in which they are looked up, and how each is read."""
+        """List the containers, in lookup order, and how each is read."""
         return [
             ContainerAccess(
                 container=known.container,
@@ -149,61 +147,58 @@ class VirtualChunks:
         ]
 
     def validate(self, location: str) -> None:
-        """Check that a reference to this location may be stored.
+        """Raise `InvalidInputError` if a reference to this location must not be stored.
 
-        Raises
-        ------
-        InvalidInputError
-            Of kind ``INVALID_VIRTUAL_REF`` if it is no URL of an object, and of kind
-            ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
+        Of kind ``INVALID_VIRTUAL_REF`` if it is not the URL of an object, and of kind
+        ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
         """
         self._find(location)
 
     def validate_many(self, locations: Strings) -> NDArray[np.bool_]:
-        """Tell of each location whether a reference to it may be stored: `validate`, by columns."""
+        """Return which locations pass `validate`; vectorized."""
         is_held: NDArray[np.bool_] = find_containers(self._table, locations) != NO_CODE
         return is_held
 
     def place(self, location: str) -> str | None:
-        """Tell where the file of a location is, None if no container holds it."""
+        """Return the absolute location of a file, None if no container holds it."""
         try:
             return self._find(location).location.text
         except InvalidInputError:
             return None
 
     def resolve_many(self, locations: Strings) -> ResolvedLocations:
-        """Tell of each location which of `containers` holds it, and which file it is."""
+        """Return the container (an index into `containers`) and the file of each location."""
         return resolve_locations(self._table, locations)
 
     def find_container(self, name_or_prefix: str) -> int:
-        """Find one of `containers` by its name or its URL prefix."""
+        """Return the index in `containers` of a name or URL prefix."""
         known = self._table.find_by_name(name_or_prefix)
         if known is None:
             raise InvalidInputError(
-                f"{name_or_prefix!r} is the URL prefix or name of no virtual chunk container; "
-                f"there are: {self._table.format_known()}",
+                f"no virtual chunk container has the URL prefix or name {name_or_prefix!r}; there "
+                f"are: {self._table.format_known()}",
                 kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
             )
-        return next(number for number, one in enumerate(self._table.known) if one is known)
+        return self._table.known.index(known)
 
     def expand(self, location: str) -> str:
-        """Turn ``vcc://name/path`` into an absolute location; others stay as they are."""
+        """Turn ``vcc://name/path`` into an absolute location; other locations stay unchanged."""
         return self._table.expand(location)
 
     def fetch(self, ref: VirtualChunkRef, start: int, length: int) -> bytes | memoryview:
-        """Fetch ``length`` bytes of a virtual chunk from ``start``, counted inside the chunk.
+        """Fetch ``length`` bytes of a virtual chunk from ``start``, relative to the chunk.
 
-        One request, or several at once for a part larger than 12 MiB.
+        One request, or several concurrent ones for more than 12 MiB.
 
         Raises
         ------
         InvalidInputError
-            If the chunk has no such bytes, the location is unusable or in no container, or (kind
-            ``UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER``) the user did not open its container.
+            If the chunk has no such bytes, the location is malformed or in no container, or (kind
+            ``UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER``) its container is not authorized.
         StorageError
-            Of kind ``VIRTUAL_CHUNK_MODIFIED`` if the file is not the one that was referenced,
+            Of kind ``VIRTUAL_CHUNK_MODIFIED`` if the file changed since it was referenced,
             ``INVALID_OBJECT_SIZE`` if it ends before the chunk does, ``VIRTUAL_CHUNK_FETCH`` if it
-            is not there or cannot be read.
+            is missing or cannot be read.
         """
         file, fetcher = self._open(ref, start, length)
         if not length:
@@ -213,10 +208,7 @@ class VirtualChunks:
     async def fetch_async(
         self, ref: VirtualChunkRef, start: int, length: int
     ) -> bytes | memoryview:
-        """Do as `fetch`, without keeping the event loop from others while requests are under way.
-
-        Files of this machine are read at once: handing them to a thread would take longer.
-        """
+        """`fetch` without blocking the event loop; local files are read inline."""
         file, fetcher = self._open(ref, start, length)
         if not length:
             return b""
@@ -225,39 +217,39 @@ class VirtualChunks:
     async def fetch_many_async(
         self, parts: Sequence[tuple[VirtualChunkRef, int, int]]
     ) -> list[bytes | memoryview | Exception]:
-        """Do as `fetch_async` for several chunks of one file that have the same checksum.
+        """`fetch_async` for several chunks of one file with the same checksum.
 
-        Each part is a chunk, a start and a length. Ranges that lie near each other share a request.
-        The answers come in order; what cannot be had is answered by the error that `fetch` raises.
+        Each part is a chunk, a start and a length. Nearby ranges share a request. The results are
+        in order; a failed part yields the error that `fetch` raises.
         """
-        answers: list[bytes | memoryview | Exception] = [b""] * len(parts)
-        wanted: list[tuple[int, Bounded]] = []
+        results: list[bytes | memoryview | Exception] = [b""] * len(parts)
+        requested: list[tuple[int, Bounded]] = []
         for number, (ref, start, length) in enumerate(parts):
             try:
                 file, fetcher = self._open(ref, start, length)
             except InvalidInputError as error:
-                answers[number] = error
+                results[number] = error
                 continue
             if length:
                 begin = ref.offset + start
-                wanted.append((number, Bounded(begin, begin + length)))
-        if wanted:
-            ranges = [one for _, one in wanted]
+                requested.append((number, Bounded(begin, begin + length)))
+        if requested:
+            ranges = [byte_range for _, byte_range in requested]
             found = await fetcher.fetch_many_async(file, ranges, parts[0][0].checksum)
-            for (number, _), answer in zip(wanted, found, strict=True):
-                answers[number] = answer
-        return answers
+            for (number, _), result in zip(requested, found, strict=True):
+                results[number] = result
+        return results
 
     @property
     def has_remote_access(self) -> bool:
-        """Whether any container that may be read lies behind a network."""
+        """Whether any authorized container is remote."""
         return any(
             known.container.url_prefix in self._access and not is_local(known.container.store)
             for known in self._table.known
         )
 
     def is_low_latency(self, ref: VirtualChunkRef) -> bool:
-        """Whether a chunk comes from a file of this machine, so that `fetch` hardly waits."""
+        """Return whether a chunk is in a local file, so that `fetch` may be called inline."""
         return is_local(self._find(ref.location).known.container.store)
 
     def _open(
@@ -265,7 +257,7 @@ class VirtualChunks:
     ) -> tuple[VirtualFile, LocalFiles | RemoteFiles]:
         if not 0 <= start <= start + length <= ref.length:
             raise InvalidInputError(
-                f"bytes {start} to {start + length} asked of a virtual chunk of {ref.length} bytes",
+                f"bytes {start} to {start + length} of a virtual chunk of {ref.length} bytes",
                 kind=ErrorKind.INVALID_BYTE_RANGE,
             )
         file = self._find(ref.location)
@@ -275,7 +267,7 @@ class VirtualChunks:
         key = (prefix, file.location.authority)
         fetcher = self._fetchers.get(key)
         if fetcher is None:
-            with self._lock:  # a thousand chunks may arrive at once, for one client
+            with self._lock:  # single-flight: concurrent reads share one client
                 fetcher = self._fetchers.get(key)
                 if fetcher is None:
                     if len(self._fetchers) >= _MAX_FETCHERS:

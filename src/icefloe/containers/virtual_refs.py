@@ -1,7 +1,7 @@
-"""The virtual references that a session sees, listed: all of them, or those that a query asks for.
+"""Listing of the virtual references of a session, optionally filtered by a query.
 
-Manifest by manifest, so that memory is bounded by the largest of them, however many chunks there
-are; every distinct location is looked at once per manifest. Virtual data is never read.
+Works manifest by manifest, so that the largest one bounds memory; every distinct location is
+examined once per manifest. Virtual data is never read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ class VirtualRef:
 
     Attributes
     ----------
-    array_path, index
-        The chunk.
-    location, offset, length
-        The file, as the reference names it, and the range of bytes.
+    location
+        The file, as the reference names it.
     etag, last_modified
-        What the file must still be, None if nothing is known.
+        Checksum of the file, None if unknown.
     container
-        The URL prefix of the container that holds it, None if none does.
+        URL prefix of the container that holds the location, None if there is none.
     """
 
     array_path: str
@@ -62,21 +60,21 @@ class VirtualRef:
 
 @dataclass(frozen=True, slots=True)
 class RefsQuery:
-    """Which virtual references are wanted: those for which everything given holds.
+    """Filter of virtual references; all given conditions must hold.
 
     Parameters
     ----------
     array_path
-        The array, or a group: all arrays below it.
+        Array, or group with all arrays below it.
     prefix
-        What the location begins with.
+        Prefix of the location.
     glob
-        What the whole location looks like: ``*``, ``?`` and ``[…]`` as in a shell; ``*`` matches
-        slashes too.
+        Pattern of the whole location: ``*``, ``?`` and ``[…]`` as in a shell; ``*`` matches slashes
+        too.
     regex
-        What is found anywhere in the location.
+        Regular expression found anywhere in the location.
     container
-        The name or the URL prefix of the container that holds it.
+        Name or URL prefix of the container.
     """
 
     array_path: str | None = None
@@ -86,7 +84,7 @@ class RefsQuery:
     container: str | None = None
 
     def location_tests(self) -> list[Callable[[str], object]]:
-        """Return what the text of a location has to pass."""
+        """Return the predicates of a location's text."""
         tests: list[Callable[[str], object]] = []
         if self.prefix is not None:
             prefix = self.prefix
@@ -98,13 +96,13 @@ class RefsQuery:
                 tests.append(re.compile(self.regex).search)
             except re.error as error:
                 raise InvalidInputError(
-                    f"regex={self.regex!r} is no regular expression: {error}"
+                    f"regex={self.regex!r} is not a regular expression: {error}"
                 ) from error
         return tests
 
 
 class RefsPart(NamedTuple):
-    """Virtual references of one array, as columns, with the container of each location."""
+    """Virtual references of one array, columnar, with the container of each location."""
 
     path: Path
     refs: ArrayManifest
@@ -112,7 +110,7 @@ class RefsPart(NamedTuple):
 
     @property
     def container(self) -> NDArray[np.int32]:
-        """The place of each row's container in `VirtualChunks.containers`."""
+        """Index of each row's container in `VirtualChunks.containers`."""
         return self.container_of_location[self.refs.payloads.location]
 
 
@@ -123,36 +121,35 @@ def list_refs(
     *,
     with_containers: bool = True,
 ) -> Iterator[RefsPart]:
-    """Yield the virtual references that a query asks for, part by part.
+    """Yield the virtual references that match a query, part by part.
 
-    Locations are compared as they are stored and as the file they stand for, so that a prefix finds
-    ``vcc://`` locations below it as well. Without ``with_containers`` those of the answer may be
-    unknown, which spares looking them up where the query does not need them.
+    Locations match as stored or as resolved, so that a prefix also finds ``vcc://`` locations below
+    it. Without ``with_containers`` the containers are looked up only if the query needs them.
     """
     tests = query.location_tests()
-    wanted = None if query.container is None else virtual.find_container(query.container)
+    only = None if query.container is None else virtual.find_container(query.container)
     for path in _arrays(transaction, query.array_path):
         for part in transaction.fetch_chunk_refs(path):
             is_virtual = part.payloads.kind == ChunkKind.VIRTUAL
             if not is_virtual.any():
                 continue
             refs = part if is_virtual.all() else overlay.select(part, np.flatnonzero(is_virtual))
-            if not with_containers and wanted is None and not tests:
+            if not with_containers and only is None and not tests:
                 unknown = np.full(len(refs.payloads.locations), NO_CODE, np.int32)
                 yield RefsPart(path, refs, unknown)
                 continue
-            placed = virtual.resolve_many(refs.payloads.locations)
-            kept = np.ones(len(placed.container), bool)
-            if wanted is not None:
-                kept &= placed.container == wanted
+            resolved = virtual.resolve_many(refs.payloads.locations)
+            kept = np.ones(len(resolved.container), bool)
+            if only is not None:
+                kept &= resolved.container == only
             if tests:
-                kept &= _passing(tests, refs.payloads.locations, placed.places)
+                kept &= _match_tests(tests, refs.payloads.locations, resolved.places)
             if not kept.all():
                 rows = np.flatnonzero(kept[refs.payloads.location])
                 if not len(rows):
                     continue
                 refs = overlay.select(refs, rows)
-            yield RefsPart(path, refs, placed.container)
+            yield RefsPart(path, refs, resolved.container)
 
 
 def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[VirtualRef]:
@@ -164,7 +161,7 @@ def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Virtua
         etags = [*payloads.etags, None]
         containers = [holders[number] for number in container_of_location.tolist()]
         shown = str(path)
-        # A block at a time: Python's integers take far more memory than the columns.
+        # In blocks: Python integers take far more memory than the columns.
         for begin in range(0, len(refs), BATCH_ROWS):
             rows = slice(begin, begin + BATCH_ROWS)
             for index, code, offset, length, etag, seconds in zip(
@@ -190,7 +187,7 @@ def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Virtua
 
 
 def record_batches(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Any]:
-    """Yield references as Arrow record batches, all of one schema, without a loop over chunks."""
+    """Yield references as Arrow record batches of one schema, without a loop over chunks."""
     table = Strings.of(prefixes)
     for part in parts:
         for begin in range(0, len(part.refs), BATCH_ROWS):
@@ -208,19 +205,19 @@ def refs_table(parts: Iterator[RefsPart], prefixes: list[str]) -> Any:
 
 
 def distinct_locations(parts: Iterator[RefsPart]) -> list[str]:
-    """Return the locations of references, each once."""
+    """Return the distinct locations of references."""
     tables = []
     for part in parts:
         payloads = overlay.compact(part.refs.payloads)
         tables.append((np.arange(len(payloads.locations), dtype=np.int32), payloads.locations))
     if not tables:
         return []
-    # One manifest's table has no location twice.
+    # The table of one manifest has distinct locations.
     return (tables[0][1] if len(tables) == 1 else merge_codes(tables)[1]).tolist()
 
 
 def refs_schema() -> Any:
-    """Return the columns of a listing; what `set_virtual_refs_table` reads has the same names."""
+    """Return the schema of a listing, with the column names that `set_virtual_refs_table` reads."""
     pa = load_pyarrow()
     text = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
@@ -271,7 +268,7 @@ def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
     return nodes
 
 
-def _passing(
+def _match_tests(
     tests: list[Callable[[str], object]], locations: Strings, places: Strings
 ) -> NDArray[np.bool_]:
     found = _pass_all(tests, locations)

@@ -24,10 +24,10 @@ from icefloe.compat.async_twins import async_twins
 from icefloe.containers.location_scan import find_malformed
 from icefloe.containers.locations import parse_location
 from icefloe.containers.reference_columns import (
-    checksum_of,
-    references_of_box,
-    references_of_specs,
-    references_of_table,
+    parse_box,
+    parse_checksum,
+    parse_specs,
+    parse_table,
 )
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
 from icefloe.model.byte_range import Bounded, From, Last
@@ -373,7 +373,7 @@ class IcechunkStore(Store):
             self._session.connection.virtual.validate(location)
         else:
             parse_location(location)
-        ref = VirtualChunkRef(location, offset, length, checksum_of(checksum))
+        ref = VirtualChunkRef(location, offset, length, parse_checksum(checksum))
         self._transaction.set_payload(parsed.path, parsed.indices, ref)
 
     def set_virtual_refs(
@@ -392,7 +392,7 @@ class IcechunkStore(Store):
         """
         self._require_writable()
         path = self._session.path(array_path)
-        refs = references_of_specs(chunks, self._transaction.get_grid(path))
+        refs = parse_specs(chunks, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     def set_virtual_refs_arr(
@@ -439,7 +439,7 @@ class IcechunkStore(Store):
         """
         self._require_writable()
         path = self._session.path(array_path)
-        refs = references_of_box(
+        refs = parse_box(
             self._transaction.get_grid(path),
             chunk_grid_shape,
             first=arr_offset,
@@ -483,7 +483,7 @@ class IcechunkStore(Store):
         """
         self._require_writable()
         path = self._session.path(array_path)
-        refs = references_of_table(table, self._transaction.get_grid(path))
+        refs = parse_table(table, self._transaction.get_grid(path))
         return self._set_virtual(path, refs, validate_containers=validate_containers)
 
     async def array_chunk_iterator(
