@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from icefloe.containers.checksums import matches_checksum, modified_error, read_condition_for
 from icefloe.containers.request_plan import plan_requests
-from icefloe.errors import (
-    ErrorKind,
-    InvalidInputError,
-    PreconditionFailedError,
-    StorageError,
-)
+from icefloe.errors import ErrorKind, InvalidInputError, PreconditionFailedError, StorageError
 from icefloe.storage.coalescing import coalesce
 
 if TYPE_CHECKING:

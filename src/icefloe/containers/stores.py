@@ -18,12 +18,7 @@ from icefloe.errors import ErrorKind, InternalError, InvalidInputError
 from icefloe.model.containers import ObjectStoreConfig, get_bucket
 from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS
 from icefloe.storage.constructors import azure_storage, gcs_storage, http_storage
-from icefloe.storage.credentials import (
-    AzureCredentials,
-    Credentials,
-    GcsCredentials,
-    S3Credentials,
-)
+from icefloe.storage.credentials import AzureCredentials, Credentials, GcsCredentials, S3Credentials
 from icefloe.storage.factories import new_s3, new_tigris
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.object_store import ObjectStorage

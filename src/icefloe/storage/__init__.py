@@ -12,6 +12,7 @@ from icefloe.model.storage_settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
+from icefloe.storage import credentials
 from icefloe.storage import factories as factories  # assigns the constructors of Storage
 from icefloe.storage.constructors import (
     azure_storage,
@@ -25,40 +26,7 @@ from icefloe.storage.constructors import (
     storage_from_url,
     tigris_storage,
 )
-from icefloe.storage.credentials import (
-    AnyAzureCredential,
-    AnyAzureRefreshableCredential,
-    AnyAzureStaticCredential,
-    AnyCredential,
-    AnyGcsCredential,
-    AnyGcsStaticCredential,
-    AnyS3Credential,
-    AzureCredentials,
-    AzureRefreshableCredential,
-    AzureStaticCredentials,
-    Credentials,
-    GcsBearerCredential,
-    GcsCredentials,
-    GcsStaticCredentials,
-    S3Credentials,
-    S3StaticCredentials,
-    azure_anonymous_credentials,
-    azure_credentials,
-    azure_from_env_credentials,
-    azure_refreshable_credentials,
-    azure_static_credentials,
-    containers_credentials,
-    gcs_anonymous_credentials,
-    gcs_credentials,
-    gcs_from_env_credentials,
-    gcs_refreshable_credentials,
-    gcs_static_credentials,
-    s3_anonymous_credentials,
-    s3_credentials,
-    s3_from_env_credentials,
-    s3_refreshable_credentials,
-    s3_static_credentials,
-)
+from icefloe.storage.credentials import *  # noqa: F403
 from icefloe.storage.hugging_face import hf_storage
 from icefloe.storage.interface import (
     Create,
@@ -76,14 +44,7 @@ from icefloe.storage.latency import LatencyStorage
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
-from icefloe.storage.places import (
-    AzurePlace,
-    GcsPlace,
-    Headers,
-    HttpPlace,
-    Place,
-    S3Place,
-)
+from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, Place, S3Place
 from icefloe.storage.redirect import redirect_storage
 from icefloe.storage.store_configs import (
     azure_store,
@@ -95,28 +56,14 @@ from icefloe.storage.store_configs import (
 from icefloe.types import ChunkType
 
 __all__ = [
-    "AnyAzureCredential",
-    "AnyAzureRefreshableCredential",
-    "AnyAzureStaticCredential",
-    "AnyCredential",
-    "AnyGcsCredential",
-    "AnyGcsStaticCredential",
     "AnyObjectStoreConfig",
-    "AnyS3Credential",
-    "AzureCredentials",
     "AzurePlace",
-    "AzureRefreshableCredential",
-    "AzureStaticCredentials",
     "ChecksumAlgorithm",
     "ChunkType",
     "Create",
-    "Credentials",
     "Fetched",
     "Fresh",
-    "GcsBearerCredential",
-    "GcsCredentials",
     "GcsPlace",
-    "GcsStaticCredentials",
     "Headers",
     "HttpPlace",
     "HttpStorage",
@@ -129,10 +76,8 @@ __all__ = [
     "Overwrite",
     "Place",
     "PutMode",
-    "S3Credentials",
     "S3Options",
     "S3Place",
-    "S3StaticCredentials",
     "Storage",
     "StorageConcurrencySettings",
     "StorageObjectInfo",
@@ -141,19 +86,8 @@ __all__ = [
     "StorageTimeoutSettings",
     "UpdateIfMatch",
     "Version",
-    "azure_anonymous_credentials",
-    "azure_credentials",
-    "azure_from_env_credentials",
-    "azure_refreshable_credentials",
-    "azure_static_credentials",
     "azure_storage",
     "azure_store",
-    "containers_credentials",
-    "gcs_anonymous_credentials",
-    "gcs_credentials",
-    "gcs_from_env_credentials",
-    "gcs_refreshable_credentials",
-    "gcs_static_credentials",
     "gcs_storage",
     "gcs_store",
     "hf_storage",
@@ -164,14 +98,10 @@ __all__ = [
     "local_filesystem_store",
     "r2_storage",
     "redirect_storage",
-    "s3_anonymous_credentials",
-    "s3_credentials",
-    "s3_from_env_credentials",
     "s3_object_store_storage",
-    "s3_refreshable_credentials",
-    "s3_static_credentials",
     "s3_storage",
     "s3_store",
     "storage_from_url",
     "tigris_storage",
 ]
+__all__ += credentials.__all__

@@ -22,13 +22,7 @@ from icefloe.storage.keys import find_key_problem
 from icefloe.storage.local import LocalStorage
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
-from icefloe.storage.places import (
-    AzurePlace,
-    GcsPlace,
-    Headers,
-    HttpPlace,
-    S3Place,
-)
+from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, S3Place
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:

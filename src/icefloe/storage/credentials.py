@@ -16,6 +16,41 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+__all__ = [
+    "AnyAzureCredential",
+    "AnyAzureRefreshableCredential",
+    "AnyAzureStaticCredential",
+    "AnyCredential",
+    "AnyGcsCredential",
+    "AnyGcsStaticCredential",
+    "AnyS3Credential",
+    "AzureCredentials",
+    "AzureRefreshableCredential",
+    "AzureStaticCredentials",
+    "Credentials",
+    "GcsBearerCredential",
+    "GcsCredentials",
+    "GcsStaticCredentials",
+    "S3Credentials",
+    "S3StaticCredentials",
+    "azure_anonymous_credentials",
+    "azure_credentials",
+    "azure_from_env_credentials",
+    "azure_refreshable_credentials",
+    "azure_static_credentials",
+    "containers_credentials",
+    "gcs_anonymous_credentials",
+    "gcs_credentials",
+    "gcs_from_env_credentials",
+    "gcs_refreshable_credentials",
+    "gcs_static_credentials",
+    "s3_anonymous_credentials",
+    "s3_credentials",
+    "s3_from_env_credentials",
+    "s3_refreshable_credentials",
+    "s3_static_credentials",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class S3StaticCredentials:
@@ -554,37 +589,20 @@ def containers_credentials(
 
 
 def _wrap_credential(prefix: str, credential: object) -> AnyCredential | None:
-    match credential:
-        case None:
-            return None
-        case Credentials.LocalFileSystemAccess() | Credentials.HttpAccess():
-            return credential
-        case (
-            S3Credentials.FromEnv()
-            | S3Credentials.Anonymous()
-            | S3Credentials.Static()
-            | S3Credentials.Refreshable()
-        ):
-            return Credentials.S3(credential)
-        case (
-            GcsCredentials.FromEnv()
-            | GcsCredentials.Anonymous()
-            | GcsCredentials.Static()
-            | GcsCredentials.Refreshable()
-        ):
-            return Credentials.Gcs(credential)
-        case (
-            AzureCredentials.FromEnv()
-            | AzureCredentials.Anonymous()
-            | AzureCredentials.Static()
-            | AzureCredentials.Refreshable()
-        ):
-            return Credentials.Azure(credential)
-        case _:
-            raise _invalid(
-                f"the credential for {prefix!r} is a {type(credential).__name__}; make it with "
-                "s3_credentials, gcs_credentials or azure_credentials"
-            )
+    if credential is None:
+        return None
+    if isinstance(credential, Credentials.LocalFileSystemAccess | Credentials.HttpAccess):
+        return credential
+    if isinstance(credential, AnyS3Credential):
+        return Credentials.S3(credential)
+    if isinstance(credential, AnyGcsCredential):
+        return Credentials.Gcs(credential)
+    if isinstance(credential, AnyAzureCredential):
+        return Credentials.Azure(credential)
+    raise _invalid(
+        f"the credential for {prefix!r} is a {type(credential).__name__}; make it with "
+        "s3_credentials, gcs_credentials or azure_credentials"
+    )
 
 
 def _pickle_function(function: Callable[[], object]) -> bytes:

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from icefloe.errors import (
-    ErrorKind,
-    IcefloeError,
-    InvalidInputError,
-)
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError
 from icefloe.model.containers import ChecksumAlgorithm
 from icefloe.storage.credentials import (
     AnyAzureRefreshableCredential,
@@ -30,13 +26,7 @@ from icefloe.storage.credentials import (
     S3Credentials,
     S3StaticCredentials,
 )
-from icefloe.storage.places import (
-    AzurePlace,
-    GcsPlace,
-    HttpPlace,
-    Place,
-    S3Place,
-)
+from icefloe.storage.places import AzurePlace, GcsPlace, HttpPlace, Place, S3Place
 from icefloe.storage.refreshing import RefreshingCredential
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar
 
 import obstore
 
@@ -65,13 +65,7 @@ from icefloe.storage.object_store.errors import (
     redact_error,
     translate_error,
 )
-from icefloe.storage.places import (
-    AzurePlace,
-    GcsPlace,
-    Place,
-    S3Place,
-    with_user_agent,
-)
+from icefloe.storage.places import AzurePlace, GcsPlace, Place, S3Place, with_user_agent
 from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
@@ -79,9 +73,7 @@ if TYPE_CHECKING:
 
     from obstore import Attributes, GetOptions, ObjectMeta, PutResult, UpdateVersion
     from obstore import PutMode as ObstorePutMode
-    from obstore.store import (
-        ObjectStore,
-    )
+    from obstore.store import ObjectStore
 
     from icefloe.storage.read_condition import ReadCondition
 
@@ -111,14 +103,12 @@ _runtime: Final = _ObstoreRuntime()
 os.register_at_fork(after_in_child=_runtime.note_fork)
 
 
-@dataclass(frozen=True, slots=True)
-class _PutRequest:
-    """Arguments of obstore for a plain put."""
+class _PutOptions(TypedDict):
+    """Options of obstore for a plain put."""
 
-    content: bytes | memoryview
     attributes: Attributes
     use_multipart: bool
-    part_bytes: int
+    chunk_size: int
 
 
 class ObjectStorage(Storage):
@@ -310,18 +300,9 @@ class ObjectStorage(Storage):
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
         validate_key(key)
         self._require_writable(key)
-        request = self._put_request(key, data)
+        content, options = _as_bytes(data), self._put_options(key, data)
         result = await self._call_async(
-            "write",
-            key,
-            lambda: obstore.put_async(
-                self._writer,
-                key,
-                request.content,
-                attributes=request.attributes,
-                use_multipart=request.use_multipart,
-                chunk_size=request.part_bytes,
-            ),
+            "write", key, lambda: obstore.put_async(self._writer, key, content, **options)
         )
         return _put_version(result)
 
@@ -458,30 +439,20 @@ class ObjectStorage(Storage):
         return Fetched(b"", info)
 
     def _overwrite(self, key: str, data: bytes | memoryview) -> Version:
-        request = self._put_request(key, data)
+        content, options = _as_bytes(data), self._put_options(key, data)
         result = self._call(
-            "write",
-            key,
-            lambda: obstore.put(
-                self._writer,
-                key,
-                request.content,
-                attributes=request.attributes,
-                use_multipart=request.use_multipart,
-                chunk_size=request.part_bytes,
-            ),
+            "write", key, lambda: obstore.put(self._writer, key, content, **options)
         )
         return _put_version(result)
 
-    def _put_request(self, key: str, data: bytes | memoryview) -> _PutRequest:
+    def _put_options(self, key: str, data: bytes | memoryview) -> _PutOptions:
         minimum = self._settings.effective_minimum_size_for_multipart_upload
         size = memoryview(data).nbytes
-        return _PutRequest(
-            content=_as_bytes(data),
-            attributes=self._attributes(key),
-            use_multipart=size >= max(minimum, _MIN_PART_BYTES),
-            part_bytes=max(_MIN_PART_BYTES, -(-size // _MAX_PARTS)),
-        )
+        return {
+            "attributes": self._attributes(key),
+            "use_multipart": size >= max(minimum, _MIN_PART_BYTES),
+            "chunk_size": max(_MIN_PART_BYTES, -(-size // _MAX_PARTS)),
+        }
 
     def _put_conditionally(
         self, key: str, data: bytes | memoryview, condition: Create | UpdateIfMatch
