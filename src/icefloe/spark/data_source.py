@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
 from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
 from icefloe.spark.reading.read_options import ReadOptions
-from icefloe.spark.reading.read_plan import plan_read
+from icefloe.spark.reading.read_plan import PlannedRead, plan_read
 from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.spark.spark_versions import to_spark_schema
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from icefloe.spark.reading.read_plan import PlannedRead
 
 _FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
 

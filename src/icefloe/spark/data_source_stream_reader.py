@@ -8,12 +8,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.spark_versions import HAS_READ_LIMITS, SupportsTriggerAvailableNow
-from icefloe.spark.streaming.branch_follower import OFFSET_KEY
+from icefloe.spark.streaming.branch_follower import OFFSET_KEY, BranchFollower
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from icefloe.spark.streaming.branch_follower import BranchFollower
 
 
 class IcefloeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

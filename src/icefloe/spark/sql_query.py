@@ -8,14 +8,13 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.spark.data_source import register
-from icefloe.spark.engine.progress import run_with_progress
+from icefloe.spark.engine.progress import Progress, run_with_progress
 from icefloe.spark.read_dataframe import read
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
     from icefloe.session import Session
-    from icefloe.spark.engine.progress import Progress
 
 _TABLE: Final = "data"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.spark.engine.local_session import spark_session
-from icefloe.spark.engine.tasks import run_tasks
+from icefloe.spark.engine.tasks import Outcome, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.spark.engine.progress import Progress
-    from icefloe.spark.engine.tasks import Outcome
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from icefloe.errors import IcefloeError
-from icefloe.spark.engine.progress import is_connect, run_with_progress
+from icefloe.spark.engine.progress import Progress, is_connect, run_with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from icefloe.spark.engine.progress import Progress
 
 T = TypeVar("T")
 R = TypeVar("R")

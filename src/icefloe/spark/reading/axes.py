@@ -78,16 +78,9 @@ Edges: TypeAlias = "RegularEdges | NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One dimension of a table.
+    """One dimension of a table: selected ``positions``, and the ``chunks`` that contain them.
 
-    Parameters
-    ----------
-    positions
-        Selected positions.
-    chunks
-        Numbers of the chunks that contain them.
-    offsets
-        Where the positions of each of these chunks begin in ``positions``, and the end.
+    ``offsets`` are where the positions of each chunk begin in ``positions``, and the end.
     """
 
     name: str

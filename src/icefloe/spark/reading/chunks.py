@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.reading.axes import Axis, boxes
+from icefloe.spark.reading.axes import Axis, Box, Edges, boxes
 from icefloe.spark.reading.group import Group, chunk_edges
 from icefloe.spark.reading.partitions import (
     MAX_BYTES_AT_ONCE,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.session import Session
-    from icefloe.spark.reading.axes import Box, Edges
     from icefloe.spark.reading.read_options import ReadOptions
     from icefloe.spark.reading.snapshot_source import SnapshotSource
 
@@ -56,17 +54,7 @@ _BATCH_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """The selected chunks of one array.
-
-    Parameters
-    ----------
-    dtype
-        Data type in the spelling of numpy.
-    edges
-        Chunk edges along each dimension.
-    chunks
-        Selected chunks along each dimension.
-    """
+    """The selected chunks of one array: numbers and chunk edges along each dimension."""
 
     path: str
     dtype: str

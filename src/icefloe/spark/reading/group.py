@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.errors import NodeNotFoundError
-from icefloe.model.node import ArrayNodeData
+from icefloe.model.node import ArrayNodeData, NodeSnapshot
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.spark.option_parsing import invalid_input, suggest_name
-from icefloe.spark.reading.axes import RegularEdges
+from icefloe.spark.reading.axes import Edges, RegularEdges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import zarr
-
-    from icefloe.model.node import NodeSnapshot
-    from icefloe.session import Session
-    from icefloe.spark.reading.axes import Edges
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from icefloe.errors import RepositoryNotFoundError
 from icefloe.repository import Repository
 from icefloe.spark.option_parsing import invalid_input, parse_flag
-from icefloe.storage import azure_storage, gcs_storage, s3_storage, storage_from_url
+from icefloe.storage import Storage, azure_storage, gcs_storage, s3_storage, storage_from_url
 from icefloe.storage.credentials import (
     AzureCredentials,
     GcsCredentials,
@@ -20,7 +20,6 @@ from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.storage import Storage
 
 _CREDENTIALS: Final[dict[str, Any]] = {
     "s3": S3Credentials,

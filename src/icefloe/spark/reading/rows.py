@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.reading.axes import Axis, RegularEdges, boxes, pieces
+from icefloe.spark.reading.axes import Axis, Box, Edges, RegularEdges, boxes, pieces
 from icefloe.spark.reading.cf_decoding import Coding
-from icefloe.spark.reading.group import Group, chunk_edges
+from icefloe.spark.reading.group import Group, Variable, chunk_edges
 from icefloe.spark.reading.partitions import MAX_BYTES_AT_ONCE, choose_target_bytes, split_evenly
 from icefloe.spark.reading.selections import require_selectable, select
 from icefloe.store.open_array import open_array
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.session import Session
-    from icefloe.spark.reading.axes import Box, Edges
-    from icefloe.spark.reading.group import Variable
     from icefloe.spark.reading.read_options import ReadOptions
     from icefloe.spark.reading.snapshot_source import SnapshotSource
 
@@ -53,14 +51,9 @@ _MAX_SCANNED_CHUNKS: Final = 1 << 20
 class Column:
     """One column of the table.
 
-    Parameters
-    ----------
-    path
-        Array of the column; None for positions along a dimension without labels.
-    axes
-        Dimensions of the array, as numbers of dimensions of the table.
-    labels
-        Values at all selected positions, if they travel with the plan.
+    ``path`` is None for positions along a dimension without labels. ``axes`` are the dimensions of
+    the array, as numbers of dimensions of the table. ``labels`` are the values at all selected
+    positions, if they travel with the plan.
     """
 
     name: str

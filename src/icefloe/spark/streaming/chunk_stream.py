@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.model.path import Path
-from icefloe.session import contents
-from icefloe.spark.reading.chunks import plan_chunks, read_chunks
-from icefloe.spark.streaming.commit_changes import Changes
+from icefloe.session import Session, contents
+from icefloe.spark.reading.chunks import ArrayChunks, ChunksPlan, plan_chunks, read_chunks
+from icefloe.spark.streaming.commit_changes import Changes, Commit, CommitPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from icefloe.session import Session
-    from icefloe.spark.reading.chunks import ArrayChunks, ChunksPlan
     from icefloe.spark.reading.read_options import ReadOptions
-    from icefloe.spark.streaming.commit_changes import Commit, CommitPart
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from icefloe.session import Session
     from icefloe.snapshots import Diff, SnapshotInfo
 
 
@@ -45,14 +44,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """Some changes of a commit, for one task.
+    """Some changes of a commit, for one task: ``ranges`` of blocks or chunks of its plan.
 
-    Parameters
-    ----------
-    ranges
-        Ranges of blocks or chunks of the plan of its snapshot.
-    ends
-        Former ends of arrays along each dimension: blocks of the plan are split there.
+    ``ends`` are former ends of arrays along each dimension: blocks of the plan are split there.
     """
 
     snapshot_id: str
@@ -65,16 +59,8 @@ class CommitPart:
 class Changes:
     """Blocks of a table, or chunks of one of its arrays, that a commit changed.
 
-    Parameters
-    ----------
-    array
-        Number of the array in the plan; None for a table of rows.
-    numbers
-        Numbers of the blocks or chunks, ascending.
-    sizes
-        Their decoded sizes in bytes.
-    ends
-        As in `CommitPart`.
+    ``array`` numbers the array in the plan; None is a table of rows. ``numbers`` are ascending, and
+    ``sizes`` are decoded bytes of each block or chunk. ``ends`` are those of `CommitPart`.
     """
 
     info: SnapshotInfo

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.group import chunk_edges
-from icefloe.spark.reading.rows import plan_rows, read_rows
-from icefloe.spark.streaming.commit_changes import Changes
+from icefloe.spark.reading.rows import Column, RowsPlan, plan_rows, read_rows
+from icefloe.spark.streaming.commit_changes import Changes, Commit, CommitPart
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
-    from icefloe.session import Session
     from icefloe.spark.reading.axes import Box
     from icefloe.spark.reading.read_options import ReadOptions
-    from icefloe.spark.reading.rows import Column, RowsPlan
-    from icefloe.spark.streaming.commit_changes import Commit, CommitPart
 
 _MAX_BLOCKS: Final = 1 << 28
 """A byte of the driver's memory each, to mark those that changed."""

@@ -22,7 +22,7 @@ from icefloe.spark.writing.cf_encoding import (
     require_fill,
     require_writable,
 )
-from icefloe.spark.writing.write_grid import Grid
+from icefloe.spark.writing.write_grid import Dimension, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,19 +31,13 @@ if TYPE_CHECKING:
 
     from icefloe.spark.reading.cf_decoding import Coding
     from icefloe.spark.reading.group import Variable
-    from icefloe.spark.writing.write_grid import Dimension
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuxiliaryVariable:
     """A variable that is not part of the table.
 
-    Parameters
-    ----------
-    shared
-        Its dimensions that are dimensions of the table.
-    own
-        Lengths of the others: the arrays in its column.
+    ``shared`` are its dimensions that the table has too; ``own`` are the lengths of the others.
     """
 
     variable: Variable

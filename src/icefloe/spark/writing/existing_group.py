@@ -12,7 +12,7 @@ from icefloe.errors import InvalidInputError
 from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.group import Group
 from icefloe.spark.reading.read_options import ReadOptions
-from icefloe.spark.reading.rows import find_coding, plan_rows
+from icefloe.spark.reading.rows import Column, RowsPlan, find_coding, plan_rows
 from icefloe.spark.reading.selections import require_dimensions, select
 from icefloe.spark.writing.auxiliary_variables import AuxiliaryVariable
 from icefloe.spark.writing.cf_encoding import as_type, encode, require_fill, require_writable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import zarr
 
     from icefloe.session import Session
-    from icefloe.spark.reading.rows import Column, RowsPlan
     from icefloe.spark.writing.write_options import WriteOptions
 
 _LEAVE: Final = "add it, or name it in the option 'leave_missing'"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import zarr
 
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.spark.reading.selections import require_dimensions
@@ -22,7 +22,6 @@ from icefloe.spark.writing.write_plan import WritePlan, require_labels, require_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.session import Session
     from icefloe.spark.writing.write_options import WriteOptions
 
 _TARGET_CHUNK_BYTES: Final = 4 << 20

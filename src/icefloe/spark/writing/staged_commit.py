@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from icefloe.errors import ConflictError
-from icefloe.session import contents
-from icefloe.session.exactly_once import find_committed
+from icefloe.session import Session, contents
+from icefloe.session.exactly_once import JobId, find_committed
 from icefloe.session.parallel_write import session_at
-from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory
+from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_memory
 from icefloe.spark.writing.write_grid import find_distinct
 from icefloe.spark.writing.write_job import Written, clear_unwritten, commit_write, write_blocks
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.repository import Repository
-    from icefloe.session import Session
-    from icefloe.session.exactly_once import JobId
-    from icefloe.spark.writing.staged_rows import StagedRows
     from icefloe.spark.writing.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -47,13 +44,8 @@ def commit_staged_rows(
 ) -> Written:
     """Write and commit rows that tasks staged.
 
-    Parameters
-    ----------
-    job
-        Identity of the commit.
-    base
-        Snapshot that the commit is based on. None is the current tip: rows are placed in what it
-        has, and again if another writer commits first.
+    ``base`` is the snapshot that the commit is based on. None is the current tip: rows are placed
+    in what it has, and again if another writer commits first.
     """
     # The tip before the search: a later commit of this job is a conflict, and found then.
     if base is None:

@@ -33,20 +33,10 @@ BLOCK_COLUMN: Final = "_icefloe_block"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dimension:
-    """One dimension of the table that is written.
+    """One dimension of the table that is written, and its column.
 
-    Parameters
-    ----------
-    name
-        Name of the dimension and of its column.
-    labels
-        Label of each position, after the write.
-    start, stop
-        Positions that rows may have.
-    block
-        Positions per block.
-    outside
-        Message for rows at other positions.
+    ``labels`` has the label of each position after the write. Rows have positions from ``start`` to
+    ``stop``; ``outside`` is the message for others. ``block`` is the number of positions per block.
     """
 
     name: str

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from icefloe.session.exactly_once import commit_once, find_committed
+from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
 from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, task_changes
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory, stage_rows
-from icefloe.spark.writing.write_grid import BLOCK_COLUMN
+from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Grid
 from icefloe.store.open_array import OpenArrays
 
 if TYPE_CHECKING:
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from icefloe.repository import Repository
     from icefloe.session import ForkSession, Session
-    from icefloe.session.exactly_once import Committed, JobId
     from icefloe.session.parallel_write import ChangeSet
     from icefloe.spark.writing.staged_rows import StagedRows
-    from icefloe.spark.writing.write_grid import Grid
     from icefloe.spark.writing.write_options import WriteOptions
     from icefloe.spark.writing.write_plan import WritePlan
 
@@ -67,14 +65,8 @@ class Written:
 class WrittenBlocks:
     """Answer of a task: references to what it wrote; holds no secrets.
 
-    Parameters
-    ----------
-    base
-        Snapshot that the write is based on.
-    changes
-        Chunks of ``blocks``, which have ``rows`` rows.
-    staged
-        Rows of other blocks.
+    ``changes`` are the chunks of ``blocks``, which have ``rows`` rows; rows of other blocks are
+    ``staged``. ``base`` is the snapshot that the write is based on.
     """
 
     base: str
@@ -88,14 +80,8 @@ class WrittenBlocks:
 class WriteJob:
     """A write whose labels are known; pickles, with the credentials of its repository inside.
 
-    Parameters
-    ----------
-    point
-        Where tasks fork from, with the nodes and labels of the write.
-    prepared
-        These nodes and labels, as changes of the base.
-    grid
-        Where rows go.
+    Tasks fork from ``point``, which has the nodes and labels of the write; ``prepared`` has the
+    same as changes of the base.
     """
 
     repository: Repository

@@ -18,22 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WritePlan:
-    """What a write does.
+    """What a write does: create a group, append to one, or overwrite a region of one.
 
-    Parameters
-    ----------
-    kind
-        Whether it creates a group, appends to one, or overwrites a region of one.
-    dims
-        Dimensions of the table.
-    columns
-        All columns, with the types in which they are written.
-    unknown
-        Dimensions whose new labels are taken from the rows.
-    auxiliary
-        Auxiliary variables that have columns.
-    table
-        Variables of the table, if they are not all of the group.
+    ``columns`` are all columns, with the types in which they are written. Labels of ``unknown``
+    dimensions are taken from the rows. ``auxiliary`` variables have columns. ``table`` names the
+    variables of the table, if they are not all of the group.
     """
 
     kind: Literal["create", "append", "region"]

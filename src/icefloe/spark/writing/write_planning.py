@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from icefloe.model.path import Path
-from icefloe.session import contents
+from icefloe.session import Session, contents
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.group import has_arrays
 from icefloe.spark.reading.read_options import ReadOptions
@@ -23,7 +23,6 @@ from icefloe.spark.writing.new_group import create_group, plan_new_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from icefloe.session import Session
     from icefloe.spark.writing.write_grid import Grid
     from icefloe.spark.writing.write_options import WriteOptions
     from icefloe.spark.writing.write_plan import WritePlan
@@ -77,15 +76,9 @@ def prepare_write(
 ) -> Grid:
     """Make the nodes and labels of a write in a session, and return where rows go.
 
-    Parameters
-    ----------
-    labels
-        Labels of the unknown dimensions of the plan, in any order.
-    has_gaps
-        Whether cells may be missing; if not, new integers need no fill value, and xarray keeps
-        them integers.
-    distinct_rows
-        Returns the distinct rows of some columns; needed for auxiliary variables.
+    ``labels`` are those of the unknown dimensions of the plan, in any order. Without gaps, new
+    integers need no fill value, and xarray keeps them integers. ``distinct_rows`` returns the
+    distinct rows of some columns; auxiliary variables need it.
     """
     if plan.kind == "create":
         return create_group(session, options, plan, labels, has_gaps=has_gaps)

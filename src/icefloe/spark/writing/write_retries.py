@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import find_committed
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.write_job import WriteJob, Written
+from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.repository import Repository
-    from icefloe.spark.writing.write_job import WrittenBlocks
     from icefloe.spark.writing.write_options import WriteOptions
     from icefloe.spark.writing.write_plan import WritePlan
 
@@ -37,17 +36,7 @@ _TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSummary:
-    """Result of a first pass over rows.
-
-    Parameters
-    ----------
-    labels
-        Distinct labels of the unknown dimensions of the plan.
-    rows
-        Number of rows.
-    has_nulls
-        Whether any variable has nulls.
-    """
+    """Result of a first pass over rows: distinct labels of the unknown dimensions, and counts."""
 
     labels: Mapping[str, pa.Array]
     rows: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from icefloe.ops import UpdateType
+from icefloe.ops import Update, UpdateType
 from icefloe.spark.reading.metadata_tables.table import (
     TEXT,
     TEXTS,
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from icefloe.ops import Update
     from icefloe.snapshots import SnapshotInfo
     from icefloe.spark.reading.read_options import ReadOptions
     from icefloe.spark.reading.snapshot_source import SnapshotSource

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from icefloe.inspection.metadata_file import parse_json_or_base64
-from icefloe.model.node import ArrayNodeData
+from icefloe.model.node import ArrayNodeData, NodeSnapshot
 from icefloe.session import contents
 from icefloe.spark.reading.metadata_tables.table import (
     INT,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.model.ids import ManifestId
-    from icefloe.model.node import NodeSnapshot
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.spark.reading.read_options import ReadOptions
     from icefloe.spark.reading.snapshot_source import SnapshotSource
