@@ -265,12 +265,12 @@ def test_pickles_carry_secrets_and_reprs_do_not(tmp_path: Path) -> None:
     home = local_filesystem_storage(tmp_path)
     chunks = VirtualChunks(containers, {"s3://bucket/": Credentials.S3(STATIC)}, home)
     ref = VirtualChunkRef("s3://bucket/a", 0, 1)
-    for one in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
-        assert "hush" not in repr(one)
-        assert "hush" not in repr(one.__dict__)
-        assert "s3://bucket/" in repr(one)
-        _, fetcher = one._open(ref, 0, 1)
+    for copy in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
+        assert "hush" not in repr(copy)
+        assert "hush" not in repr(copy.__dict__)
+        assert "s3://bucket/" in repr(copy)
+        _, fetcher = copy._open(ref, 0, 1)
         assert isinstance(fetcher, RemoteFiles)
         assert isinstance(fetcher.storage.place, S3Place)
         assert fetcher.storage.place.credentials == STATIC
-        assert one.authorized_prefixes == {"s3://bucket/"}
+        assert copy.authorized_prefixes == {"s3://bucket/"}

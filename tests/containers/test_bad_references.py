@@ -96,7 +96,7 @@ TABLES: dict[str, tuple[Any, ErrorKind, str]] = {
 }
 
 
-def refused(call: Callable[[Any], object], grid: tuple[int, ...] = (3, 2)) -> InvalidInputError:
+def get_error(call: Callable[[Any], object], grid: tuple[int, ...] = (3, 2)) -> InvalidInputError:
     """Call with a session, whose array must be as empty afterwards as it was."""
     session = session_with({"a": grid, "group/b": (1,)})
     before = session.status().updated_chunks
@@ -110,9 +110,9 @@ def refused(call: Callable[[Any], object], grid: tuple[int, ...] = (3, 2)) -> In
 @pytest.mark.parametrize("case", TABLES)
 @pytest.mark.parametrize("validate", [True, False])
 def test_bad_tables(case: str, *, validate: bool) -> None:
-    """Every mistake in a table is named with its column and row, whoever checks containers."""
+    """Every error in a table names its column and row, with or without container checks."""
     bad, kind, expected = TABLES[case]
-    error = refused(
+    error = get_error(
         lambda session: session.store.set_virtual_refs_table("a", bad, validate_containers=validate)
     )
     assert error.kind is kind
@@ -173,7 +173,7 @@ def test_bad_columns(case: str) -> None:
         "lengths": numbers(1, 1),
         **changed,
     }
-    error = refused(
+    error = get_error(
         lambda session: session.store.set_virtual_refs_arr(
             "a", **arguments, validate_containers=False
         )
@@ -192,7 +192,7 @@ def test_bad_lists() -> None:
         (VirtualChunkSpec([0, 1], "archive", 0, 1), REF, "chunk [0, 1] of /a"),
         (VirtualChunkSpec([0, 1], None, 0, 1), REF, "location, row 1"),  # type: ignore[arg-type]
     ):
-        error = refused(
+        error = get_error(
             lambda session, bad=bad: session.store.set_virtual_refs(  # type: ignore[misc]
                 "a", [good, bad], validate_containers=False
             )
@@ -212,7 +212,7 @@ def test_bad_single_references() -> None:
         ("a/c/9/0", "s3://archive/a", 0, 1, INDEX),
         ("a/zarr.json", "s3://archive/a", 0, 1, ErrorKind.INVALID_KEY),
     ):
-        error = refused(
+        error = get_error(
             lambda session, args=(key, location), offset=offset, length=length: (  # type: ignore[misc]
                 session.store.set_virtual_ref(
                     *args, offset=offset, length=length, validate_container=False
@@ -224,9 +224,9 @@ def test_bad_single_references() -> None:
 
 def test_groups_and_nothing_take_no_references() -> None:
     """Only an array has chunks."""
-    assert refused(lambda one: one.store.set_virtual_refs_table("group", table())).kind is (
-        ErrorKind.NOT_AN_ARRAY
-    )
+    assert get_error(
+        lambda session: session.store.set_virtual_refs_table("group", table())
+    ).kind is (ErrorKind.NOT_AN_ARRAY)
 
 
 def test_without_pyarrow() -> None:

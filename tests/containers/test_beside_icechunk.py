@@ -89,7 +89,7 @@ def ours(asked: dict[str, Any]) -> list[str]:
     return found
 
 
-def _asked(folder: Path) -> dict[str, Any]:
+def _requested(folder: Path) -> dict[str, Any]:
     url = folder.as_uri()
     etag = str(obstore.head(LocalStore(folder), "outer/a.nc")["e_tag"]).strip('"')
     return {
@@ -141,9 +141,9 @@ def _same(found: list[str], mine: list[str]) -> None:
 
 def test_the_same_as_the_wheel(folder: Path) -> None:
     """Stored, refused, read and failed alike."""
-    asked = _asked(folder)
+    asked = _requested(folder)
     mine = ours(asked)
-    assert [one for one in mine if not one.startswith("error")] == [
+    assert [result for result in mine if not result.startswith("error")] == [
         "content of a.nc",
         "tent ",
         "content of a.nc",
@@ -161,9 +161,9 @@ def test_the_same_as_icechunk2(folder: Path, icechunk2: Path) -> None:
     Its 2.3 takes the quotes off an ETag and then compares it with one that has them, so that none
     ever holds.
     """
-    asked = _asked(folder)
+    asked = _requested(folder)
     asked["references"] = [
-        one for one in asked["references"] if one[3] is None or one[3] == "other"
+        ref for ref in asked["references"] if ref[3] is None or ref[3] == "other"
     ]
     _same(icechunks(icechunk2, asked), ours(asked))
 
@@ -200,7 +200,7 @@ def _read_by_icechunk(python: Path | str, folder: Path, spec_version: int) -> No
 
 
 def test_icechunk_reads_beside_containers_it_would_not_make(folder: Path) -> None:
-    """A repository with the seed's containers is as good to Icechunk as any other."""
+    """A repository with default containers works in Icechunk too."""
     _read_by_icechunk(sys.executable, folder, 1)
 
 

@@ -93,7 +93,7 @@ def test_checksums_may_be_absent() -> None:
     ):
         session = session_with({"a": (3, 2)})
         session.store.set_virtual_refs_table("a", table(**changed))
-        assert [one[3] for one in stored(session, "a").values()] == [None] * 3
+        assert [ref[3] for ref in stored(session, "a").values()] == [None] * 3
 
 
 def test_scalar_arrays_need_no_index() -> None:
@@ -195,7 +195,7 @@ def test_checksums_for_all_or_for_each(form: str) -> None:
     session.store.set_virtual_refs_arr(
         "a", (2,), NAMES[:2], numbers(0, 0), numbers(1, 1), checksum=checksum
     )
-    assert [one[3] for one in stored(session, "a").values()] == expected
+    assert [ref[3] for ref in stored(session, "a").values()] == expected
 
 
 @pytest.mark.parametrize("checksum", ["tag", TIME, int(TIME.timestamp())])

@@ -59,7 +59,7 @@ def open_session(
 
 
 class Gathering(dict[str, bytes]):
-    """Files that nobody gets before six have asked, or a while has passed."""
+    """Files that are served only after six requests, or after a timeout."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(files)
@@ -120,7 +120,7 @@ def test_what_lies_far_apart_or_is_large_does_not() -> None:
         session = open_session(web, ranges)
         found = read_all(session.store, len(ranges))
         assert found == [DATA[start : start + size] for start, size in ranges]
-        assert sorted(one["range"] for one in web.asked) == sorted(
+        assert sorted(request["range"] for request in web.asked) == sorted(
             f"bytes={start}-{end - 1}"
             for start, end in (
                 (0, MIB + 1000),
@@ -139,17 +139,19 @@ def test_another_checksum_is_another_request() -> None:
         assert found == [DATA[10:20], DATA[20:30]]
         assert isinstance(changed, IcefloeError)
         assert changed.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
-        assert sum(one["method"] == "GET" for one in web.asked) == 3
+        assert sum(request["method"] == "GET" for request in web.asked) == 3
 
 
 @pytest.mark.parametrize("checks", [True, False], ids=["checks", "ignores conditions"])
 def test_a_changed_file_fails_for_all(*, checks: bool) -> None:
-    """Each chunk of a file that changed fails as it would alone; nobody asks twice."""
+    """Each chunk of a file that changed fails as it would alone; no request is repeated."""
     with conditional_web_server(FILES, checks=checks) as web:
         session = open_session(web, [(0, 10), (10, 10)], "old")
-        kinds = {one.kind for one in read_all(session.store, 2) if isinstance(one, IcefloeError)}
+        kinds = {
+            result.kind for result in read_all(session.store, 2) if isinstance(result, IcefloeError)
+        }
         assert kinds == {ErrorKind.VIRTUAL_CHUNK_MODIFIED}
-        assert sum(one["method"] == "GET" for one in web.asked) == 1
+        assert sum(request["method"] == "GET" for request in web.asked) == 1
 
 
 @pytest.mark.parametrize("checksum", CHECKSUMS, ids=["none", "etag", "time"])
@@ -171,7 +173,7 @@ def test_a_missing_file_and_a_closed_container() -> None:
         missing = read_all(session.store, 2)
         session.connection.virtual._access.clear()
         closed = read_all(session.store, 2)
-    kinds = [one.kind for one in missing + closed if isinstance(one, IcefloeError)]
+    kinds = [result.kind for result in missing + closed if isinstance(result, IcefloeError)]
     assert (
         kinds
         == [ErrorKind.VIRTUAL_CHUNK_FETCH] * 2

@@ -1,4 +1,4 @@
-"""Checking many locations at once says what checking each says, without Python work for each."""
+"""Vectorized resolution agrees with single locations, without Python work for each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _resolve(table: ContainerTable, location: str) -> tuple[int, str]:
 @pytest.mark.parametrize("chunks", [CHUNKS, WIDE], ids=["places", "schemes"])
 @given(locations=st.lists(st.lists(st.sampled_from(_PIECES), max_size=5).map("".join), max_size=20))
 def test_columns_agree_with_single_locations(chunks: VirtualChunks, locations: list[str]) -> None:
-    """For any locations the two ways give the same answers."""
+    """Both ways give the same results."""
     expected = [_resolve(chunks.reach.table, location) for location in locations]
     is_valid = chunks.validate_many(Strings.of(locations))
     assert is_valid.tolist() == [container != NO_CODE for container, _ in expected]
@@ -81,16 +81,16 @@ def test_without_containers_nothing_is_held() -> None:
 
 
 def test_plain_locations_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where half of them have no container; the odd ones are."""
+    """Only locations that are not plain are, whether or not they have a container."""
     looked_at: list[str] = []
     find = ContainerTable.find
 
-    def counted(table: ContainerTable, location: str) -> VirtualFile:
+    def count_find(table: ContainerTable, location: str) -> VirtualFile:
         looked_at.append(location)
         return find(table, location)
 
-    monkeypatch.setattr(ContainerTable, "find", counted)
-    starts = ("s3://elsewhere/data", "s3://bucket/data", "vcc://nobody", "vcc://Named")
+    monkeypatch.setattr(ContainerTable, "find", count_find)
+    starts = ("s3://elsewhere/data", "s3://bucket/data", "vcc://absent", "vcc://Named")
     names = [f"{starts[i % 4]}/c/{i}/{i % 7}" for i in range(200_000)]
     odd = ["s3://bucket/data/a%20b", "s3://bucket/data/../b", "S3://bucket/data/a"]
     found = CHUNKS.validate_many(Strings.of([*names, *odd]))

@@ -141,7 +141,7 @@ def test_names_and_prefixes_are_unique() -> None:
     config.set_virtual_chunk_container(VirtualChunkContainer("s3://b/", s3_store(), "x"))
     config.set_virtual_chunk_container(VirtualChunkContainer("s3://b", s3_store(), "y"))
     assert [(c.url_prefix, c.name) for c in config.usable_containers()] == [("s3://b/", "y")]
-    # An edit of a container that somebody wrote in another spelling.
+    # An edit of a container that was written in another spelling.
     written = VirtualChunkContainer.from_persisted("s3", s3_store(), "all", unknown={})
     config.virtual_chunk_containers = {"s3": written}
     config.set_virtual_chunk_container(VirtualChunkContainer("s3://", s3_store(region="r"), "all"))
@@ -197,7 +197,7 @@ def test_targets_are_persisted_beside_what_icechunk_knows() -> None:
     ],
 )
 def test_malformed_locations_are_refused(location: str) -> None:
-    """What cannot be the URL of an object is told so, whether a container fits or not."""
+    """A location that cannot be the URL of an object raises, with or without a container."""
     with pytest.raises(InvalidInputError, match="error parsing") as raised:
         TABLE.find(location)
     assert raised.value.kind is ErrorKind.INVALID_VIRTUAL_REF
@@ -263,7 +263,7 @@ def test_no_container_has_a_secret_in_its_prefix(prefix: str) -> None:
         with pytest.raises(InvalidInputError) as refused:
             VirtualChunkContainer(first, store, target_prefix=target)
         assert not any(part in refused.value.message for part in ("SEC", "RET", "me:", "key:"))
-    # One that somebody else wrote does not keep the repository from being opened.
+    # An invalid one in the configuration does not prevent opening.
     assert VirtualChunkContainer.from_persisted(prefix, store, unknown={}).url_prefix == prefix
 
 

@@ -54,7 +54,7 @@ def repository(request: pytest.FixtureRequest) -> icefloe.Repository:
 
 
 def test_one_snapshot(repository: icefloe.Repository) -> None:
-    """Files are told with their chunks, arrays and bytes; a range that two arrays share is one."""
+    """Files have counts of chunks, arrays and bytes; a range that two arrays share counts once."""
     found = repository.dependencies(branch="main")
     assert list(found.files()) == [
         FileDependency(X, "s3://archive/", 2, 2, 20),
@@ -109,7 +109,7 @@ def test_deleted_chunks_and_arrays_are_no_longer_needed(repository: icefloe.Repo
 
 
 def test_may_i_delete_this_file(repository: icefloe.Repository) -> None:
-    """Who refers to a file is told: snapshots, branches, tags, arrays; until nobody does."""
+    """Dependents are the snapshots, branches, tags and arrays that refer to a file."""
     first = repository.lookup_branch("main")
     assert repository.find_dependents(Z).may_delete
     second = commit(repository, "main", "a", [Y, Y, Y])
@@ -117,11 +117,11 @@ def test_may_i_delete_this_file(repository: icefloe.Repository) -> None:
     repository.create_tag("v1", second)
     found = repository.find_dependents(X)
     assert not found.may_delete
-    assert [one.id for one in found.snapshots] == [second, first]
-    assert [one.arrays for one in found.snapshots] == [("/b",), ("/a", "/b")]
+    assert [snapshot.id for snapshot in found.snapshots] == [second, first]
+    assert [snapshot.arrays for snapshot in found.snapshots] == [("/b",), ("/a", "/b")]
     assert (found.branches, found.tags, found.arrays) == ((), ("v1",), ("/a", "/b"))
     everywhere = repository.find_dependents("s3://archive/")
-    assert {one.id for one in everywhere.snapshots} == {first, second, third}
+    assert {snapshot.id for snapshot in everywhere.snapshots} == {first, second, third}
     assert everywhere.branches == ("main",)
     repository.reset_branch("main", third)
     assert repository.find_dependents(Z).branches == ("main",)
@@ -145,7 +145,7 @@ def test_a_file_by_any_name() -> None:
 
 
 def test_needed_containers() -> None:
-    """It is told which containers are needed and not open yet, without reading virtual data."""
+    """Lists the containers that are needed and unauthorized, without reading virtual data."""
     web = icefloe.VirtualChunkContainer("https://example.invalid/", icefloe.http_store())
     unused = icefloe.VirtualChunkContainer("gs://unused/", icefloe.gcs_store())
     config = archive_config(web, unused)
@@ -155,12 +155,12 @@ def test_needed_containers() -> None:
     refer(session, "a", [X, "https://example.invalid/x", "gs://other/x"])
     session.commit("three places")
     found = repository.dependencies()
-    assert {one.url_prefix for one in found.containers} == {
+    assert {container.url_prefix for container in found.containers} == {
         "s3://archive/",
         "https://example.invalid/",
         None,
     }
-    assert [one.url_prefix for one in found.unauthorized] == [
+    assert [container.url_prefix for container in found.unauthorized] == [
         "https://example.invalid/",
         "s3://archive/",
     ]
@@ -170,7 +170,9 @@ def test_needed_containers() -> None:
             "https://example.invalid/": icefloe.Credentials.HttpAccess()
         }
     )
-    assert [one.url_prefix for one in opened.dependencies().unauthorized] == ["s3://archive/"]
+    assert [container.url_prefix for container in opened.dependencies().unauthorized] == [
+        "s3://archive/"
+    ]
 
 
 def test_every_manifest_is_read_once() -> None:
@@ -185,7 +187,7 @@ def test_every_manifest_is_read_once() -> None:
     again = icefloe.Repository.open(counting)
     counting.forget()
     assert again.dependencies().num_files == 7
-    manifests = [one.key for one in counting.calls if one.key.startswith("manifests/")]
+    manifests = [call.key for call in counting.calls if call.key.startswith("manifests/")]
     assert len(manifests) == len(set(manifests)) == 6
 
 
@@ -231,7 +233,8 @@ def test_many_files_and_manifests() -> None:
     session.commit("many")
     for found in (repository.dependencies(), repository.dependencies(branch="main")):
         assert {
-            one.location: (one.num_chunks, one.num_arrays, one.num_bytes) for one in found.files()
+            file.location: (file.num_chunks, file.num_arrays, file.num_bytes)
+            for file in found.files()
         } == {
             name: (len(ranges), len(arrays), sum(length for _, length in ranges))
             for name, (ranges, arrays) in expected.items()

@@ -44,10 +44,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def chunks(folder: Path) -> VirtualChunks:
-    return opened(folder)
+    return open_chunks(folder)
 
 
-def opened(folder: Path) -> VirtualChunks:
+def open_chunks(folder: Path) -> VirtualChunks:
     prefix = f"{folder.as_uri()}/"
     return VirtualChunks(
         [VirtualChunkContainer(prefix, local_filesystem_store(folder), name="data")],
@@ -62,7 +62,7 @@ def ref(
     return VirtualChunkRef(location, offset, length, checksum)
 
 
-def raised(chunks: VirtualChunks, wanted: VirtualChunkRef) -> StorageError:
+def get_error(chunks: VirtualChunks, wanted: VirtualChunkRef) -> StorageError:
     """Fetch what cannot be fetched, both ways; answer the error."""
     with pytest.raises(StorageError) as first:
         chunks.fetch(wanted, 0, wanted.length)
@@ -101,7 +101,7 @@ def test_names_that_need_encoding(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("b c.nc", "100%25.nc", "q?x#y.nc", "ü@+~.nc", "upload#1", "back\\slash"):
         (folder / name).write_bytes(name.encode())
-        found = opened(folder).fetch(
+        found = open_chunks(folder).fetch(
             ref((folder / name).as_uri(), length=len(name.encode())), 0, len(name.encode())
         )
         assert bytes(found).decode() == name
@@ -111,14 +111,14 @@ def test_short_and_missing_files(chunks: VirtualChunks, folder: Path) -> None:
     """The file is named; a length that the file does not have costs no memory."""
     url = f"{folder.as_uri()}/a.nc"
     for offset, length in ((190, 11), (200, 1), (0, 2**62), (2**64 - 1, 2**64 - 1)):
-        error = raised(chunks, ref(url, offset, length))
+        error = get_error(chunks, ref(url, offset, length))
         assert error.kind is ErrorKind.INVALID_OBJECT_SIZE
         assert "a.nc" in error.message
         assert "200 bytes" in error.message
     os.mkfifo(folder / "fifo")
     (folder / "folder").mkdir()
     for name in ("missing.nc", "a.nc/below", "fifo", "folder"):
-        error = raised(chunks, ref(f"{folder.as_uri()}/{name}"))
+        error = get_error(chunks, ref(f"{folder.as_uri()}/{name}"))
         assert error.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
         assert name in error.message
 
@@ -128,7 +128,7 @@ def test_last_modified_is_compared_in_seconds(chunks: VirtualChunks, folder: Pat
     url = f"{folder.as_uri()}/a.nc"
     for seconds in (CHANGED_AT, CHANGED_AT + 1):
         assert chunks.fetch(ref(url, checksum=LastModified(seconds)), 0, 6) == CONTENT[:6]
-    error = raised(chunks, ref(url, checksum=LastModified(CHANGED_AT - 1)))
+    error = get_error(chunks, ref(url, checksum=LastModified(CHANGED_AT - 1)))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
     assert "chunk has changed" in error.message
     for time in (CHANGED_AT - 1, CHANGED_AT):
@@ -138,17 +138,17 @@ def test_last_modified_is_compared_in_seconds(chunks: VirtualChunks, folder: Pat
 def test_the_etag_is_that_of_object_store(chunks: VirtualChunks, folder: Path) -> None:
     """What a tool that uses the Rust library wrote down holds here, with quotes or without."""
     url = f"{folder.as_uri()}/a.nc"
-    etag = _told_etag(folder)
+    etag = _icechunk_etag(folder)
     for checksum in (ETag(etag), ETag(f'"{etag}"')):
         assert chunks.fetch(ref(url, checksum=checksum), 0, 6) == CONTENT[:6]
     (folder / "a.nc").write_bytes(CONTENT)
-    error = raised(chunks, ref(url, checksum=ETag(etag)))
+    error = get_error(chunks, ref(url, checksum=ETag(etag)))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
     assert etag in error.message
-    assert _told_etag(folder) in error.message
+    assert _icechunk_etag(folder) in error.message
 
 
-def _told_etag(folder: Path) -> str:
+def _icechunk_etag(folder: Path) -> str:
     # Its newer versions put quotes around, as HTTP has them.
     return str(obstore.head(LocalStore(folder), "a.nc")["e_tag"]).strip('"')
 
@@ -168,7 +168,7 @@ def test_links_stay_inside(chunks: VirtualChunks, folder: Path) -> None:
     (folder.parent / "data-of-others").mkdir()
     (folder.parent / "data-of-others" / "x").write_bytes(CONTENT)
     for name in ("file-link", "folder-link/secret", "device", "sibling/x"):
-        error = raised(chunks, ref(f"{folder.as_uri()}/{name}"))
+        error = get_error(chunks, ref(f"{folder.as_uri()}/{name}"))
         assert error.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
         assert "leads out" in error.message
 
@@ -188,14 +188,14 @@ def test_links_stay_inside_without_proc(
     (folder / "outside").symlink_to(folder.parent / "secret")
     monkeypatch.setattr(os, "readlink", no_proc)
     assert chunks.fetch(ref(f"{folder.as_uri()}/inside"), 0, 6) == CONTENT[:6]
-    assert "leads out" in raised(chunks, ref(f"{folder.as_uri()}/outside")).message
+    assert "leads out" in get_error(chunks, ref(f"{folder.as_uri()}/outside")).message
 
 
 def test_the_folder_may_be_a_link_that_moves(folder: Path) -> None:
     """A container at a link follows it wherever it leads by then."""
     link = folder.parent / "current"
     link.symlink_to(folder)
-    chunks = opened(link)
+    chunks = open_chunks(link)
     wanted = ref(f"{link.as_uri()}/a.nc")
     assert chunks.fetch(wanted, 0, 6) == CONTENT[:6]
     other = folder.parent / "other"
@@ -218,12 +218,12 @@ def test_one_fetcher_serves_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     """Of many first reads at once, one makes the fetcher."""
     made: list[str] = []
 
-    def counted(path: str) -> LocalFiles:
+    def count_call(path: str) -> LocalFiles:
         made.append(path)
         return LocalFiles(path)
 
-    monkeypatch.setattr(virtual_chunks, "LocalFiles", counted)
-    chunks, barrier = opened(folder), threading.Barrier(16)
+    monkeypatch.setattr(virtual_chunks, "LocalFiles", count_call)
+    chunks, barrier = open_chunks(folder), threading.Barrier(16)
 
     def read(_: int) -> bytes:
         barrier.wait()

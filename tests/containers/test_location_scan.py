@@ -1,4 +1,4 @@
-"""Looking at many locations at once says what looking at each one says."""
+"""The vectorized scan of locations agrees with parsing each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCATIONS = st.lists(
 )
 # Of one length, and different in one place.
 _NUMBERED = st.builds(
-    lambda before, varying, after: [f"{before}{one}{after}" for one in varying],
+    lambda before, varying, after: [f"{before}{text}{after}" for text in varying],
     st.sampled_from(["", "s", "s3:/", "s3://", "s3://archive/", "file://", "s3://archive/a"]),
     st.text("ab01_-/.%@:?S", max_size=40),
     st.sampled_from(["/x.nc", "://archive/x"]) | _TEXTS,
@@ -56,22 +56,22 @@ def _is_malformed(location: str) -> bool:
 @given(_LOCATIONS | _NUMBERED)
 @example(["a://archive/x", "1://archive/x"])
 @example(["bile://archive/x", "file://archive/x"])
-def test_malformed_ones(locations: list[str]) -> None:
-    """The columns call malformed what the reader of locations refuses."""
+def test_malformed_locations(locations: list[str]) -> None:
+    """The scan finds exactly the locations that the parser rejects."""
     found = find_malformed(Strings.of(locations)).tolist()
-    assert found == [row for row, one in enumerate(locations) if _is_malformed(one)]
+    assert found == [row for row, location in enumerate(locations) if _is_malformed(location)]
 
 
 @_CASES
 @given(_LOCATIONS | _NUMBERED)
 def test_containers_and_places(locations: list[str]) -> None:
-    """The columns find the container and the file that the table of containers finds."""
+    """The scan finds the container and the file that the table finds."""
     expected = []
-    for one in locations:
+    for location in locations:
         try:
-            file = TABLE.find(one)
+            file = TABLE.find(location)
         except InvalidInputError:
-            expected.append((NO_CODE, one))
+            expected.append((NO_CODE, location))
         else:
             expected.append((TABLE.known.index(file.known), file.location.text))
     found = resolve_locations(TABLE, Strings.of(locations))

@@ -63,7 +63,7 @@ def read_with(chunks: VirtualChunks, location: str) -> Place:
     return fetcher.storage.place
 
 
-def refused(chunks: VirtualChunks, location: str) -> str:
+def get_error(chunks: VirtualChunks, location: str) -> str:
     with pytest.raises(InvalidInputError) as raised:
         chunks.fetch(VirtualChunkRef(location, 0, 1), 0, 1)
     assert raised.value.kind is ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
@@ -94,11 +94,11 @@ def test_the_repositorys_own_platform_needs_no_word(
     container = VirtualChunkContainer("other", store)
     chunks = VirtualChunks([container], None, home)
     own = home.inner if isinstance(home, LatencyStorage) else home
-    for one in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
-        place = read_with(one, "other://bucket/a")
+    for copy in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
+        place = read_with(copy, "other://bucket/a")
         assert place.credentials == own.place.credentials  # type: ignore[attr-defined,union-attr]
-        assert one.authorized_prefixes == {"other://"}
-    assert "other://" in refused(VirtualChunks([container], {}, home), "other://bucket/a")
+        assert copy.authorized_prefixes == {"other://"}
+    assert "other://" in get_error(VirtualChunks([container], {}, home), "other://bucket/a")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_repositorys_own_platform_needs_no_word(
         # what costs money, or weakens the connection
         (s3_store(requester_pays=True), AWS),
         (s3_store(allow_http=True), AWS),
-        # options that nobody can judge
+        # unknown options
         (gcs_store({"base_url": "https://evil.example"}), GCS),
         (gcs_store({"proxy_url": "http://evil.example"}), GCS),
         (azure_store(account="b"), AZURE),
@@ -140,7 +140,7 @@ def test_everything_else_needs_the_users_word(store: AnyObjectStoreConfig, home:
     """No configuration that a repository brings along can send its reader's credentials away."""
     container = VirtualChunkContainer("other", store, name="archive")
     chunks = VirtualChunks([container], None, home)
-    message = refused(chunks, "other://bucket/a")
+    message = get_error(chunks, "other://bucket/a")
     assert "other:// (archive)" in message
     assert "authorize_virtual_chunk_access={'other://': Credentials." in message
     assert chunks.authorized_prefixes == set()
@@ -167,7 +167,7 @@ def test_an_unauthorized_error_shows_the_target() -> None:
         location = f"{container.url_prefix}passwd"
         if prefix == "models":
             location = "models://a/passwd"
-        assert told in refused(VirtualChunks([container], None, AWS), location)
+        assert told in get_error(VirtualChunks([container], None, AWS), location)
 
 
 @pytest.mark.parametrize("home", [AWS, in_memory_storage()], ids=["remote", "memory"])
@@ -176,10 +176,10 @@ def test_files_and_the_web_always_need_the_users_word(home: Storage, tmp_path: P
     file = VirtualChunkContainer(f"{tmp_path.as_uri()}/", local_filesystem_store(tmp_path))
     web = VirtualChunkContainer("https://host/", http_store())
     chunks = VirtualChunks([file, web], None, home)
-    assert "LocalFileSystemAccess()" in refused(chunks, f"{tmp_path.as_uri()}/a")
-    assert "HttpAccess()" in refused(chunks, "https://host/a")
+    assert "LocalFileSystemAccess()" in get_error(chunks, f"{tmp_path.as_uri()}/a")
+    assert "HttpAccess()" in get_error(chunks, "https://host/a")
     at_home = VirtualChunks([file], None, icefloe.local_filesystem_storage(tmp_path))
-    assert "LocalFileSystemAccess()" in refused(at_home, f"{tmp_path.as_uri()}/a")
+    assert "LocalFileSystemAccess()" in get_error(at_home, f"{tmp_path.as_uri()}/a")
 
 
 def test_an_anonymous_repository_has_no_credentials_to_give() -> None:
@@ -195,7 +195,7 @@ def test_an_anonymous_repository_has_no_credentials_to_give() -> None:
 
 
 def test_others_that_are_named_leave_the_default_as_it_is() -> None:
-    """What is given for one container says nothing about another."""
+    """A credential applies to one container only."""
     own = s3_static_credentials(access_key_id="other", secret_access_key="hush too")
     chunks = VirtualChunks(
         [
@@ -210,8 +210,13 @@ def test_others_that_are_named_leave_the_default_as_it_is() -> None:
         assert isinstance(place, S3Place)
         assert place.credentials == expected
     assert [
-        (one.container.name, one.is_authorized, one.uses_repository_credentials, one.is_default)
-        for one in chunks.containers()
+        (
+            access.container.name,
+            access.is_authorized,
+            access.uses_repository_credentials,
+            access.is_default,
+        )
+        for access in chunks.containers()
     ] == [("special", True, False, False), ("s3", True, True, False)]
 
 
@@ -237,7 +242,7 @@ def test_default_containers_follow_the_repository(
     assert isinstance(place, S3Place)
     assert {name: getattr(place, name) for name in expected} == expected
     assert place.credentials == STATIC
-    assert all(one.is_default for one in chunks.containers())
+    assert all(access.is_default for access in chunks.containers())
 
 
 def test_default_containers_of_gcs_and_azure() -> None:
@@ -274,11 +279,11 @@ def test_none_is_deprecated(tmp_path: Path) -> None:
     storage = in_memory_storage()
     with pytest.warns(DeprecationWarning, match="LocalFileSystemAccess") as told:
         repository = icefloe.Repository.create(storage, config, {prefix: None})
-    assert [Path(one.filename) for one in told] == [Path(__file__)]
+    assert [Path(warning.filename) for warning in told] == [Path(__file__)]
     assert prefix in str(told[0].message)
     with pytest.warns(DeprecationWarning, match="deprecated") as told:
         again = repository.reopen(authorize_virtual_chunk_access={prefix: None})
-    assert [Path(one.filename) for one in told] == [Path(__file__)]
+    assert [Path(warning.filename) for warning in told] == [Path(__file__)]
     assert again.authorized_virtual_container_prefixes == {prefix}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

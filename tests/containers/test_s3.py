@@ -76,7 +76,7 @@ def archive(s3_server: S3Server) -> ObjectStorage:
     return storage
 
 
-def refused(chunks: VirtualChunks, ref: VirtualChunkRef) -> StorageError:
+def get_error(chunks: VirtualChunks, ref: VirtualChunkRef) -> StorageError:
     with pytest.raises(StorageError) as first:
         chunks.fetch(ref, 0, ref.length)
     with pytest.raises(StorageError) as second:
@@ -90,13 +90,13 @@ def test_reading(s3_server: S3Server, archive: ObjectStorage) -> None:
     prefix = f"{archive.url}/"
     container = VirtualChunkContainer(prefix, store_of(s3_server), name="archive")
     chunks = VirtualChunks([container], {"archive": reader(s3_server)}, in_memory_storage())
-    for one in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
+    for copy in (chunks, pickle.loads(pickle.dumps(chunks))):  # noqa: S301
         for name in ("plain.nc", "a%20b.nc", "100%25.nc", "q%3Fx%23y.nc", "ü+~.nc"):
             for location in (f"{prefix}{name}", f"vcc://archive/{name}"):
                 ref = VirtualChunkRef(location, 5, 20)
-                assert bytes(one.fetch(ref, 3, 4)) == CONTENT[8:12]
-                assert bytes(asyncio.run(one.fetch_async(ref, 3, 4))) == CONTENT[8:12]
-        assert not one.is_low_latency(ref)
+                assert bytes(copy.fetch(ref, 3, 4)) == CONTENT[8:12]
+                assert bytes(asyncio.run(copy.fetch_async(ref, 3, 4))) == CONTENT[8:12]
+        assert not copy.is_low_latency(ref)
 
 
 def test_conditions(s3_server: S3Server, archive: ObjectStorage) -> None:
@@ -112,10 +112,10 @@ def test_conditions(s3_server: S3Server, archive: ObjectStorage) -> None:
         ref = VirtualChunkRef(url, 0, 10, checksum)
         assert bytes(chunks.fetch(ref, 0, 10)) == CONTENT[:10]
         assert bytes(asyncio.run(chunks.fetch_async(ref, 0, 10))) == CONTENT[:10]
-    error = refused(chunks, VirtualChunkRef(url, 0, 10, LastModified(seconds - 60)))
+    error = get_error(chunks, VirtualChunkRef(url, 0, 10, LastModified(seconds - 60)))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
     archive.put("plain.nc", CONTENT[::-1])
-    error = refused(chunks, VirtualChunkRef(url, 0, 10, ETag(etag)))
+    error = get_error(chunks, VirtualChunkRef(url, 0, 10, ETag(etag)))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_MODIFIED
     assert url in error.message
     assert etag.strip('"') in error.message
@@ -128,10 +128,10 @@ def test_short_and_missing_files(s3_server: S3Server, archive: ObjectStorage) ->
     access = {f"{archive.url}/": writer(s3_server)}
     chunks = VirtualChunks([container], access, archive)
     for offset, length in ((995, 6), (1000, 1)):
-        error = refused(chunks, VirtualChunkRef(f"{archive.url}/plain.nc", offset, length))
+        error = get_error(chunks, VirtualChunkRef(f"{archive.url}/plain.nc", offset, length))
         assert error.kind is ErrorKind.INVALID_OBJECT_SIZE
         assert "plain.nc" in error.message
-    error = refused(chunks, VirtualChunkRef(f"{archive.url}/missing.nc", 0, 1))
+    error = get_error(chunks, VirtualChunkRef(f"{archive.url}/missing.nc", 0, 1))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
     assert "missing.nc" in error.message
 
@@ -157,7 +157,7 @@ def test_each_container_has_its_credentials(s3_server: S3Server, archive: Object
     )
     assert bytes(chunks.fetch(VirtualChunkRef("vcc://one/x", 0, 3), 0, 3)) == b"one"
     assert bytes(chunks.fetch(VirtualChunkRef("vcc://three/x", 0, 5), 0, 5)) == b"three"
-    error = refused(chunks, VirtualChunkRef("vcc://two/x", 0, 3))
+    error = get_error(chunks, VirtualChunkRef("vcc://two/x", 0, 3))
     assert error.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
     assert "credentials" in error.message
     assert "wrong-and-secret" not in error.message

@@ -1,4 +1,4 @@
-"""Seed 002, its design: each claim and example under the seed's own heading, in its order."""
+"""The design of virtual chunks: each claim and example under the heading of its proposal."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def test_virtual_chunk_containers() -> None:
     config.set_virtual_chunk_container(VirtualChunkContainer("s3://one/", s3_store(), "first"))
     repository.reopen(config).save_config()
     listed = icefloe.Repository.open(storage).list_virtual_chunk_containers()
-    assert [(one.container.name, one.container.url_prefix) for one in listed] == [
+    assert [(access.container.name, access.container.url_prefix) for access in listed] == [
         ("two", "gcs://three/"),
         ("first", "s3://one/"),
     ]
-    assert not any(one.is_authorized or one.is_default for one in listed)
+    assert not any(access.is_authorized or access.is_default for access in listed)
 
 
 # ### Global config
@@ -103,14 +103,14 @@ def test_virtual_chunk_containers() -> None:
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_global_config(spec_version: int) -> None:
-    """Written if nobody else did meanwhile; overridden at run time without saving."""
+    """Saved unless another writer did meanwhile; overridden at run time without saving."""
     storage = in_memory_storage()
     repository = icefloe.Repository.create(storage, spec_version=spec_version)
-    one, two = (icefloe.Repository.open(storage) for _ in range(2))
+    first, second = (icefloe.Repository.open(storage) for _ in range(2))
     s3 = VirtualChunkContainer("s3", s3_store(), "s3")
-    one.reopen(config_of(s3)).save_config()
+    first.reopen(config_of(s3)).save_config()
     with pytest.raises(ConflictError):
-        two.reopen(config_of(VirtualChunkContainer("gcs", gcs_store(), "gcs"))).save_config()
+        second.reopen(config_of(VirtualChunkContainer("gcs", gcs_store(), "gcs"))).save_config()
     tweaked = icefloe.Repository.open(storage, config_of())
     assert tweaked.list_virtual_chunk_containers() == []
     assert containers_of(icefloe.Repository.fetch_config(storage)) == {"s3://": s3}
@@ -138,7 +138,7 @@ def test_global_config(spec_version: int) -> None:
 def test_setting_virtual_references_that_work(
     location: str, prefix: str, store: AnyObjectStoreConfig
 ) -> None:
-    """The six examples that the seed says work; and nothing whose name only begins alike."""
+    """The six examples of the proposal work; a name with a common beginning does not match."""
     array = writable_array(config_of(VirtualChunkContainer(prefix, store)))
     array.set_virtual_ref("a/c/0", location, offset=0, length=10, validate_container=True)
     assert array.session.all_virtual_chunk_locations() == [location]
@@ -234,8 +234,8 @@ def test_default_virtual_chunk_containers(spec_version: int) -> None:
     storage = in_memory_storage()
     repository = icefloe.Repository.create(storage, spec_version=spec_version)
     defaults = repository.list_virtual_chunk_containers()
-    assert all(one.is_default and not one.is_authorized for one in defaults)
-    found = {one.container.name: one.container.url_prefix for one in defaults}
+    assert all(access.is_default and not access.is_authorized for access in defaults)
+    found = {access.container.name: access.container.url_prefix for access in defaults}
     assert (
         found.items()
         >= {
@@ -245,8 +245,8 @@ def test_default_virtual_chunk_containers(spec_version: int) -> None:
             "tigris": "tigris://",
         }.items()
     )
-    for one in defaults:
-        options: Any = getattr(one.container.store, "options", None)
+    for access in defaults:
+        options: Any = getattr(access.container.store, "options", None)
         assert options is None or options.region is None
     write_refs(repository, "a", ["gcs://foo/bar.nc", "s3://foo/bar.nc", "azure://foo/bar.nc"])
     assert "authorize_virtual_chunk_access={'gcs://': Credentials.Gcs(" in refusal(repository, "a")
@@ -264,7 +264,7 @@ def test_default_virtual_chunk_containers(spec_version: int) -> None:
         repository = repository.reopen(config_of(*containers))
         repository.save_config()
         again = icefloe.Repository.open(storage)
-        listed = [one.container.name for one in again.list_virtual_chunk_containers()]
+        listed = [access.container.name for access in again.list_virtual_chunk_containers()]
         assert listed == names
         assert containers_of(icefloe.Repository.fetch_config(storage)) is not None
         with pytest.raises(InvalidInputError, match="no virtual chunk container holds"):
@@ -278,13 +278,13 @@ def test_clients_are_made_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatc
     """Many chunks at the same moment make one client, not a herd."""
     made = []
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def count_call(*args: Any, **kwargs: Any) -> Any:
         made.append(args)
         started.wait(0.05)  # long enough for others to come too
         return open_store(*args, **kwargs)
 
     started = threading.Event()
-    monkeypatch.setattr("icefloe.containers.virtual_chunks.open_store", counted)
+    monkeypatch.setattr("icefloe.containers.virtual_chunks.open_store", count_call)
     with conditional_web_server({"/data/x": FILE}) as web:
         chunks = VirtualChunks(
             [VirtualChunkContainer(f"{web.url}/", icefloe.http_store(), "web")],

@@ -1,4 +1,4 @@
-"""Seed 002, its use cases and requirements: each under the seed's own heading, in its order.
+"""Use cases and requirements of virtual chunks, each under the heading of its proposal.
 
 The servers are real: SeaweedFS as S3, with one identity that writes and one that only reads, a
 server of the part of Google's protocol that reads, Azurite, a web server, and the local disk.
@@ -197,7 +197,7 @@ def test_repo_on_s3_virtual_chunks_on_gcs(aws: S3Server, gcs_server: WebFiles) -
     write_refs(repository, "a", ["gcs://some-bucket/virtual-a"])
     before = len(gcs_server.asked)
     assert "gcs:// (gcs)" in refusal(repository, "a")
-    assert len(gcs_server.asked) == before  # nobody was asked
+    assert len(gcs_server.asked) == before  # no request was sent
     for credential in (
         bearer(TOKENS["some-bucket"]),
         Credentials.Gcs(gcs_refreshable_credentials(fresh_token)),
@@ -445,7 +445,7 @@ def test_requirement_4_a_modified_file_fails(aws: S3Server) -> None:
 
 
 def test_a_repository_cannot_open_its_readers_files(tmp_path: Path, aws: S3Server) -> None:
-    """The seed's defaults are for remote platforms: a file needs the user's word, always."""
+    """Default containers are for remote platforms: local files always need authorization."""
     (tmp_path / "secret").write_bytes(FILE)
     config = icefloe.RepositoryConfig()
     config.set_virtual_chunk_container(

@@ -28,9 +28,9 @@ def test_slices_give_back_the_ranges(asked: list[Bounded], gap: int) -> None:
     """Whatever is asked, cutting the answers gives it; and no two requests lie within the gap."""
     data = bytes(range(256))
     plan = coalesce(asked, gap)
-    answers = [data[one.start : one.end] for one in plan.requests]
-    cut = [answers[one.request][one.start : one.end] for one in plan.slices]
-    assert cut == [data[one.start : one.end] for one in asked]
+    answers = [data[part.start : part.end] for part in plan.requests]
+    cut = [answers[part.request][part.start : part.end] for part in plan.slices]
+    assert cut == [data[part.start : part.end] for part in asked]
     for before, after in zip(plan.requests, plan.requests[1:], strict=False):
         assert after.start - before.end > gap
-    assert all(any(one.start == request.start for one in asked) for request in plan.requests)
+    assert all(any(part.start == request.start for part in asked) for request in plan.requests)

@@ -34,8 +34,8 @@ class LossyServer:
 
     A script is a list of events, one per request: ``ok`` (answered), ``lost`` (carried out, not
     answered), ``dropped`` (neither), ``unsent`` (no connection), ``lost+rival`` (carried out, then
-    replaced by somebody who had seen it, not answered), ``rival+lost`` (somebody else is faster,
-    and the refusal is lost), ``rival`` (somebody else is faster, and the refusal arrives).
+    replaced by a writer that had read it, response lost), ``rival+lost`` (another writer is first,
+    and the rejection is lost), ``rival`` (another writer is first, and the rejection arrives).
     """
 
     script: list[str]
@@ -155,7 +155,7 @@ def test_a_lost_answer_and_anothers_object_is_unknown(event: str) -> None:
 
 
 def test_without_metadata_no_lost_answer_is_success() -> None:
-    """Where objects carry no write id, nobody can know whose write is there."""
+    """Where objects carry no write id, no one can tell whose write is there."""
     server = LossyServer(["lost"])
     with pytest.raises(OutcomeUnknownError):
         run(server, Create(), write_id=None)

@@ -129,7 +129,7 @@ def test_many_ranges_of_one_object(storage: Storage) -> None:
     """Ranges come back in the order asked, overlapping, repeated and empty ones too."""
     storage.put("chunks/R", CONTENT)
     ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(5, 5), Bounded(1, 8), Bounded(0, 3)]
-    found = [bytes(one) for one in storage.get_ranges("chunks/R", ranges)]
+    found = [bytes(data) for data in storage.get_ranges("chunks/R", ranges)]
     assert found == [b"78", b"012", b"", b"1234567", b"012"]
     assert storage.get_ranges("chunks/R", []) == []
 
@@ -150,7 +150,7 @@ def test_bytes_of_one_range(storage: Storage, start: int, length: int) -> None:
     [(0, 11), (5, 15), (10, 1), (11, 1), (11, 0), (-1, 2), (3, -1), (0, 2**60), (2**62, 1)],
 )
 def test_bytes_that_are_not_there_raise(storage: Storage, start: int, length: int) -> None:
-    """Nobody gets fewer bytes than asked for, and no size that a manifest invents is reserved."""
+    """A read returns all bytes or raises, and allocates no size that a manifest invents."""
     storage.put("chunks/R", CONTENT)
     with pytest.raises(InvalidInputError, match=r"10 bytes|byte range"):
         storage.get_bytes("chunks/R", start, length)
@@ -207,7 +207,7 @@ def test_many_requests_of_one_event_loop(storage: Storage) -> None:
 
     async def get_all() -> list[bytes]:
         waiting = (storage.get_bytes_async(key, 10, 80) for key in contents)
-        return [bytes(one) for one in await asyncio.gather(*waiting)]
+        return [bytes(data) for data in await asyncio.gather(*waiting)]
 
     asyncio.run(put_all())
     expected = [data[10:90] for data in contents.values()]
@@ -425,7 +425,7 @@ def test_large_objects(storage: Storage) -> None:
         == (data[12_345_678:12_445_678])
     )
     far_apart = [Bounded(0, 10), Bounded(19_000_000, 19_000_010)]
-    assert [bytes(one) for one in storage.get_ranges("chunks/L", far_apart)] == [
+    assert [bytes(data) for data in storage.get_ranges("chunks/L", far_apart)] == [
         data[:10],
         data[19_000_000:19_000_010],
     ]

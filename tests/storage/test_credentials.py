@@ -108,7 +108,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.parametrize("credential", EVERY_KIND, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("credential", EVERY_KIND, ids=lambda credential: type(credential).__name__)
 def test_secrets_travel_but_are_not_shown(credential: object) -> None:
     """A pickle holds all of a credential; its repr, and that of its wrapper, no secret."""
     assert pickle.loads(pickle.dumps(credential)) == credential  # noqa: S301

@@ -59,7 +59,7 @@ def test_reading(storage: HttpStorage) -> None:
         assert bytes(fetched.data) == expected
         assert fetched.info.size_bytes == 10
     ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(4, 4)]
-    assert [bytes(one) for one in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
+    assert [bytes(data) for data in storage.get_ranges("chunks/R", ranges)] == [b"78", b"012", b""]
     assert bytes(storage.get_bytes("chunks/R", 2, 3)) == b"234"
     assert bytes(asyncio.run(storage.get_bytes_async("chunks/R", 2, 3))) == b"234"
     assert not storage.is_low_latency

@@ -186,31 +186,31 @@ def test_locks_where_directories_cannot_be_locked(
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what is flushed and published, in order."""
-    noted: list[str] = []
+    record: list[str] = []
     fsync, link, rename = os.fsync, os.link, os.rename
     sync_file_system = write_back.sync_file_system
 
-    def noted_sync(descriptor: int) -> None:
-        noted.append("flush all")
+    def record_sync(descriptor: int) -> None:
+        record.append("flush all")
         sync_file_system(descriptor)
 
-    def noted_fsync(fd: int) -> None:
-        noted.append("flush " + Path(f"/proc/self/fd/{fd}").readlink().name.partition("#")[0])
+    def record_fsync(fd: int) -> None:
+        record.append("flush " + Path(f"/proc/self/fd/{fd}").readlink().name.partition("#")[0])
         fsync(fd)
 
-    def noted_link(source: str, target: str) -> None:
-        noted.append("link")
+    def record_link(source: str, target: str) -> None:
+        record.append("link")
         link(source, target)
 
-    def noted_rename(source: str, target: str) -> None:
-        noted.append("rename")
+    def record_rename(source: str, target: str) -> None:
+        record.append("rename")
         rename(source, target)
 
-    monkeypatch.setattr(write_back, "sync_file_system", noted_sync)
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "link", noted_link)
-    monkeypatch.setattr(os, "rename", noted_rename)
-    return noted
+    monkeypatch.setattr(write_back, "sync_file_system", record_sync)
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "link", record_link)
+    monkeypatch.setattr(os, "rename", record_rename)
+    return record
 
 
 def test_flush_order(root: Path, events: list[str]) -> None:
@@ -373,7 +373,7 @@ def test_fresh_puts_are_three_system_calls(
     storage.put("chunks/A", b"x", Fresh())
     calls: list[str] = []
 
-    def noted(name: str) -> None:
+    def record(name: str) -> None:
         original = getattr(os, name)
 
         def call(*arguments: object, **options: object) -> object:
@@ -383,7 +383,7 @@ def test_fresh_puts_are_three_system_calls(
         monkeypatch.setattr(os, name, call)
 
     for name in ("open", "write", "pread", "close", "stat", "fstat", "utime", "fsync", "rename"):
-        noted(name)
+        record(name)
     storage.put("chunks/B", b"0123456789", Fresh())
     assert calls == ["open", "write", "close"]
     calls.clear()
@@ -427,7 +427,7 @@ def test_fresh_puts_follow_no_links(tmp_path: Path, root: Path) -> None:
 
 
 def test_fresh_puts_outlast_a_removed_directory(root: Path, storage: LocalStorage) -> None:
-    """A directory that somebody removed because it was empty is made again."""
+    """A directory that was removed while empty is created again."""
     storage.put("chunks/A", b"1", Fresh())
     storage.delete_many(["chunks/A"])
     (root / "chunks").rmdir()
@@ -520,7 +520,7 @@ def test_a_full_disk_leaves_the_old_object(
 
 
 def test_links_are_refused(tmp_path: Path, root: Path) -> None:
-    """A repository from a stranger cannot name files of this machine as its objects.
+    """An untrusted repository cannot present local files as its objects.
 
     Links that stay inside are refused as well: an object has one key. Listings raise instead of
     leaving out what another reader of the directory would see.

@@ -102,7 +102,7 @@ def test_requests_of_quiet_days(behind_proxy: ObjectStorage, proxy: FaultyProxy)
 def test_conflicts_are_still_conflicts(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
-    """A put that somebody else forestalled is refused, also if the first try never left."""
+    """A put after that of another writer is rejected, even if the first request was never sent."""
     version = s3.put("repo", b"1", Create())
     s3.put("repo", b"theirs", UpdateIfMatch(version))
     with pytest.raises(PreconditionFailedError):
@@ -116,7 +116,7 @@ def test_conflicts_are_still_conflicts(
 def test_a_conflict_whose_answer_is_lost_is_no_success(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
-    """Somebody else's object and a lost answer never add up to success, nor to a sure conflict."""
+    """Another writer's object and a lost response mean neither success nor a conflict."""
     version = s3.put("repo", b"1", Create())
     s3.put("repo", b"theirs", UpdateIfMatch(version))
     proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]

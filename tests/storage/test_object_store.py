@@ -121,7 +121,7 @@ def test_who_may_only_read_cannot_write(s3: ObjectStorage, s3_server: S3Server) 
 
 
 def test_a_missing_bucket_is_not_a_missing_object(s3_server: S3Server) -> None:
-    """Who mistypes the bucket is told so, instead of seeing an empty repository."""
+    """A mistyped bucket raises, instead of looking like an empty repository."""
     storage = s3_storage(
         bucket="no-such-bucket",
         prefix="p",
@@ -139,7 +139,7 @@ def fail_with_a_secret() -> S3StaticCredentials:
     raise RuntimeError("hush-hush")
 
 
-def everything_shown(error: BaseException) -> str:
+def collect_shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
@@ -195,7 +195,7 @@ def test_errors_show_no_secret(s3_server: S3Server, azure_server: AzureServer) -
             while error is not None:
                 assert secret not in str(error) + repr(error)
                 error = error.__cause__ or error.__context__
-            assert secret not in everything_shown(raised.value)
+            assert secret not in collect_shown(raised.value)
             assert secret not in repr(pickle.loads(pickle.dumps(raised.value)))  # noqa: S301
 
 

@@ -36,7 +36,7 @@ def redirect_to(location: str) -> bytes:
 
 
 @contextmanager
-def answering_server(answer: bytes) -> Iterator[str]:
+def scripted_server(answer: bytes) -> Iterator[str]:
     """Answer every connection with these bytes."""
 
     class Handler(BaseRequestHandler):
@@ -126,7 +126,7 @@ def test_redirects_that_lead_nowhere_are_errors() -> None:
 )
 def test_no_server_raises_foreign_errors(answer: bytes) -> None:
     """Whatever a server answers ends in an error of ours, which quotes no secret of a URL."""
-    with answering_server(answer) as url, pytest.raises(StorageError) as raised:
+    with scripted_server(answer) as url, pytest.raises(StorageError) as raised:
         redirect_storage(f"{url}/x?sig={SECRET}")
     assert raised.value.kind is ErrorKind.BAD_REDIRECT
     assert SECRET not in "".join(traceback.format_exception(raised.value))
