@@ -1,52 +1,43 @@
-"""Repositories: creating and opening them, their history, branches and tags, and sessions."""
+"""The repository façade: creating and opening, branches and tags, history, sessions, maintenance.
+
+Only delegates: to `refs`, `session`, `inspection` and `maintenance`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
-from icefloe.assets import fetch_file
 from icefloe.compat.async_twins import async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_untyped_access
-from icefloe.errors import (
-    AlreadyExistsError,
-    ErrorKind,
-    FormatError,
-    InvalidInputError,
-    ObjectNotFoundError,
-    SessionStateError,
-    SnapshotNotFoundError,
-    StorageError,
-)
-from icefloe.format.keys import CONFIG, REPO, manifest_key, snapshot_key, transaction_log_key
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.format.metadata import encode_metadata
 from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
+from icefloe.inspection.diff import fetch_diff
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits, require_positive
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
-from icefloe.maintenance.times import require_time_zone
 from icefloe.model.config import RepositoryConfig
-from icefloe.model.ids import INITIAL_SNAPSHOT_ID, ManifestId, SnapshotId
+from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import MOVE_NODE
+from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
-from icefloe.refs import own_changes
-from icefloe.refs.creation import create_refs
-from icefloe.refs.opening import fetch_spec_version, open_refs
+from icefloe.refs.creation import create_refs, require_clean_root
+from icefloe.refs.lookup import find_snapshot, find_snapshot_at
+from icefloe.refs.opening import RefsAtOpening, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.session import Session
-from icefloe.session.connection import Connection
+from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.storage.interface import Storage
-from icefloe.transaction.diff import diff_across_history, diff_along_history
 from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
 
@@ -62,8 +53,7 @@ if TYPE_CHECKING:
     from icefloe.model.attribution import Attribution
     from icefloe.model.repo_info import FeatureFlag, RepoStatus
     from icefloe.model.storage_settings import StorageSettings
-    from icefloe.refs.interface import Refs
-    from icefloe.refs.opening import OpenedRefs
+    from icefloe.session.connection import Connection
     from icefloe.snapshots import Diff
     from icefloe.storage.credentials import AnyCredential
     from icefloe.store import IcechunkStore
@@ -74,10 +64,6 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _LOGGER = logging.getLogger(__name__)
-
-# For so long what opening read serves the first reader, unless this process changed something: long
-# enough for the next line of a program, too short to have heard of a newer commit from elsewhere.
-_JUST_OPENED_S = 0.01
 
 
 @async_twins(
@@ -127,18 +113,19 @@ _JUST_OPENED_S = 0.01
     "inspect_transaction_log",
 )
 class Repository:
-    """A versioned Zarr hierarchy at one place.
+    """A versioned Zarr hierarchy; made with `create`, `open` or `open_or_create`."""
 
-    Make one with `create`, `open` or `open_or_create`.
-    """
-
-    def __init__(self, connection: Connection, opened: OpenedRefs) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        persisted_config: RepositoryConfig | None,
+        attribution: Attribution | None = None,
+        at_opening: RefsAtOpening | None = None,
+    ) -> None:
         self._connection = connection
-        self._persisted_config = opened.config
-        self._at_opening: Refs | None = opened.at_opening.with_assets(connection.assets)
-        self._opened_at = time.monotonic()
-        self._changes_at_opening = own_changes.count()
-        self._attribution: Attribution | None = None
+        self._persisted_config = persisted_config
+        self._attribution = attribution
+        self._at_opening = at_opening
 
     # -- creating and opening
 
@@ -152,34 +139,32 @@ class Repository:
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
     ) -> Self:
-        """Create a repository where there is none.
+        """Create a repository.
 
         Parameters
         ----------
-        storage
-            The place.
         config
-            Settings that are stored with the repository.
+            Configuration, which is persisted.
         authorize_virtual_chunk_access
-            Which virtual chunk containers may be read, by URL prefix or name, and with which
-            credentials. Those on the repository's own remote platform need not be named; an empty
-            mapping forbids them as well.
+            Credentials of the virtual chunk containers that may be read, by URL prefix or name.
+            Those on the platform of the repository need not be named; an empty mapping forbids
+            them as well.
         spec_version
-            The version of the format: 1, which every reader opens, or 2.
+            1, which every Icechunk release reads, or 2.
         check_clean_root
-            Whether a place that holds other files is refused.
+            Whether to refuse a location that contains other files.
         attribution
             Labels for the ``User-Agent`` of all requests.
 
         Raises
         ------
         AlreadyExistsError
-            If there is a repository, or something else.
+            If there is a repository, or another file.
         """
         place = _with_attribution(storage, attribution)
         _require_config(config)
         if check_clean_root:
-            _require_clean(place)
+            require_clean_root(place)
         version = get_default_spec_version() if spec_version is None else SpecVersion(spec_version)
         given = None if config is None or config == RepositoryConfig() else config.copy()
         create_refs(place, spec_version=version, config=given)
@@ -196,7 +181,7 @@ class Repository:
     ) -> Self:
         """Open a repository.
 
-        ``config`` is laid over what the repository persists, for this process alone.
+        ``config`` is merged over the persisted configuration, for this process only.
 
         Raises
         ------
@@ -207,19 +192,10 @@ class Repository:
         storage = _with_attribution(storage, attribution)
         _require_config(config)
         opened = open_refs(storage)
-        merged = RepositoryConfig(storage=storage.default_settings())
-        merged = merged.merge(opened.config or RepositoryConfig())
-        merged = merged.merge(config or RepositoryConfig())
-        connection = Connection(
-            storage.with_settings(merged.effective_storage),
-            opened.refs.spec_version,
-            merged,
-            authorize_virtual_chunk_access,
-        )
-        repository = cls(connection, opened)
-        repository._attribution = attribution
+        connection = connect(storage, opened, config, authorize_virtual_chunk_access)
         _LOGGER.debug("opened %s, spec version %d", storage.url, connection.spec_version)
-        return repository
+        at_opening = RefsAtOpening(opened.at_opening.with_assets(connection.assets))
+        return cls(connection, opened.config, attribution, at_opening)
 
     @classmethod
     def open_or_create(  # noqa: PLR0917 - Icechunk's signature
@@ -231,7 +207,7 @@ class Repository:
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
     ) -> Self:
-        """Open the repository at a place, or create one; of several who create, one does."""
+        """Open a repository, or create it; of concurrent creators one succeeds."""
         place = _with_attribution(storage, attribution)
         if not cls.exists(place):
             try:
@@ -250,14 +226,14 @@ class Repository:
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository at a place."""
+        """Whether there is a repository."""
         return Repository.fetch_spec_version(storage, storage_settings) is not None
 
     @staticmethod
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """Tell the version of the format of the repository at a place, None if there is none."""
+        """Return the spec version of a repository, None if there is no repository."""
         _require_storage(storage)
         place = storage if storage_settings is None else storage.with_settings(storage_settings)
         version = fetch_spec_version(place)
@@ -265,7 +241,7 @@ class Repository:
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
-        """Fetch the configuration that a repository persists, None if it has none."""
+        """Fetch the persisted configuration of a repository, None if it has none."""
         _require_storage(storage)
         return open_refs(storage).config
 
@@ -274,67 +250,50 @@ class Repository:
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
     ) -> Self:
-        """Open the same repository with other settings; what is in memory is shared."""
+        """Return the same repository with other settings; caches are shared."""
         warn_about_untyped_access(authorize_virtual_chunk_access)
         _require_config(config)
-        merged = self._connection.config.merge(config or RepositoryConfig())
-        credentials = authorize_virtual_chunk_access
-        connection = Connection(
-            self._connection.storage.with_settings(merged.effective_storage),
-            self._connection.spec_version,
-            merged,
-            self._connection.credentials if credentials is None else credentials,
-            default_commit_metadata=self._connection.default_commit_metadata,
-            assets=self._connection.assets,
+        connection = self._connection.with_config(
+            config or RepositoryConfig(), authorize_virtual_chunk_access
         )
-        again = object.__new__(type(self))
-        again._connection = connection
-        again._persisted_config = self._persisted_config
-        again._at_opening = None
-        again._opened_at = 0.0
-        again._changes_at_opening = 0
-        again._attribution = self._attribution
-        return again
+        return type(self)(connection, self._persisted_config, self._attribution)
 
-    # -- what it is
+    # -- properties and configuration
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration that applies; a copy."""
+        """A copy of the effective configuration."""
         return self._connection.config.copy()
 
     @property
     def storage(self) -> Storage:
-        """Where the repository is."""
+        """Storage of the repository."""
         return self._connection.storage
 
     @property
     def attribution(self) -> Attribution | None:
-        """The labels that go along with all requests."""
+        """Labels in the ``User-Agent`` of all requests."""
         return self._attribution
 
     @property
     def spec_version(self) -> SpecVersion:
-        """The version of the format."""
+        """Spec version of the repository."""
         return SpecVersion(self._connection.spec_version)
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
-        """The URL prefixes whose virtual chunks may be read."""
+        """URL prefixes whose virtual chunks may be read."""
         return self._connection.virtual.authorized_prefixes
 
     def list_virtual_chunk_containers(self) -> list[ContainerAccess]:
-        """List the containers of virtual chunks, and which of them can be read as it is open now.
-
-        No requests: this tells whom to trust, and with what, before anything is read.
-        """
+        """List the virtual chunk containers, and which of them may be read. No requests."""
         return self._connection.virtual.containers()
 
     def __repr__(self) -> str:
         return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_at_opening": None}  # it is long ago where this arrives
+        return {**self.__dict__, "_at_opening": None}  # outdated when it is unpickled
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
@@ -349,12 +308,12 @@ class Repository:
         )
 
     def save_config(self) -> None:
-        """Persist the configuration that applies, for everybody who opens the repository.
+        """Persist the effective configuration.
 
         Raises
         ------
         ConflictError
-            If somebody else saved one since this repository was opened.
+            If another process saved a configuration since this repository was opened.
         """
         defaults = self.storage.default_settings()
         config = self._connection.config.copy()
@@ -364,58 +323,58 @@ class Repository:
         self._persisted_config = config
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Set what every commit of this process records besides its own metadata."""
-        encode_metadata(metadata, self._connection.spec_version)  # or every commit would fail
+        """Set metadata that is added to every commit of this process."""
+        encode_metadata(metadata, self._connection.spec_version)  # raises what every commit would
         self._connection.default_commit_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
-        """Return what every commit of this process records besides its own metadata."""
+        """Return the metadata that is added to every commit of this process."""
         return dict(self._connection.default_commit_metadata)
 
     def get_metadata(self) -> dict[str, Any]:
-        """Fetch the repository's own metadata (version 2)."""
+        """Fetch the metadata of the repository (version 2)."""
         return dict(self._connection.refs.fetch_metadata())
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The repository's own metadata (version 2)."""
+        """Metadata of the repository (version 2)."""
         return self.get_metadata()
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the repository's own metadata (version 2)."""
+        """Replace the metadata of the repository (version 2)."""
         self._connection.refs.save_metadata(metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Set some keys of the repository's own metadata, and return all of it (version 2)."""
+        """Set some keys of the metadata of the repository, and return all of it (version 2)."""
         return dict(self._connection.refs.update_metadata(metadata))
 
     def get_status(self) -> RepoStatus:
-        """Fetch whether the repository takes changes (version 2)."""
+        """Fetch the status: whether the repository accepts changes (version 2)."""
         return self._connection.refs.fetch_status()
 
     @property
     def status(self) -> RepoStatus:
-        """Whether the repository takes changes (version 2)."""
+        """Status of the repository (version 2)."""
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:
-        """Set whether the repository takes changes (version 2)."""
+        """Set the status (version 2)."""
         self._connection.refs.save_status(status)
 
     def feature_flags(self) -> list[FeatureFlag]:
-        """Fetch what the repository allows (version 2)."""
+        """Fetch all feature flags (version 2)."""
         return self._connection.refs.fetch_feature_flags()
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch what is allowed (version 2)."""
+        """Fetch the feature flags that are enabled (version 2)."""
         return [flag for flag in self.feature_flags() if flag.enabled]
 
     def disabled_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch what is forbidden (version 2)."""
+        """Fetch the feature flags that are disabled (version 2)."""
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
-        """Allow or forbid something, None for its default (version 2)."""
+        """Enable or disable a feature, None for its default (version 2)."""
         self._connection.refs.set_feature_flag(name, setting)
 
     # -- branches and tags
@@ -435,20 +394,20 @@ class Repository:
     def reset_branch(
         self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None
     ) -> None:
-        """Let a branch point at another snapshot.
+        """Move a branch to another snapshot.
 
-        With ``from_snapshot_id`` only if it points there now; `ConflictError` if it does not.
+        With ``from_snapshot_id``, raise `ConflictError` if the branch does not point at it.
         """
         expected = None if from_snapshot_id is None else SnapshotId.parse(from_snapshot_id)
         target = SnapshotId.parse(snapshot_id)
         self._connection.refs.reset_branch(branch, target, expected=expected)
 
     def delete_branch(self, branch: str) -> None:
-        """Delete a branch, any but main; its snapshots stay until they are collected."""
+        """Delete a branch other than main; its snapshots stay until they are collected."""
         self._connection.refs.delete_branch(branch)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """Create a tag; its name must never have been used."""
+        """Create a tag; the name of a deleted tag cannot be used again."""
         self._connection.refs.create_tag(tag, SnapshotId.parse(snapshot_id))
 
     def list_tags(self) -> set[str]:
@@ -460,7 +419,7 @@ class Repository:
         return str(self._connection.refs.fetch_tag(tag))
 
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag; its name can never be used again."""
+        """Delete a tag; its name cannot be used again."""
         self._connection.refs.delete_tag(tag)
 
     # -- history
@@ -474,7 +433,7 @@ class Repository:
     ) -> Iterator[SnapshotInfo]:
         """Yield a snapshot and its ancestors, newest first."""
         refs = self._connection.refs.pin()
-        start = self._resolve(refs, branch, tag, snapshot_id)
+        start = find_snapshot(refs, branch, tag, snapshot_id)
         return (SnapshotInfo.of(info) for info in refs.fetch_ancestry(start))
 
     async def async_ancestry(
@@ -484,7 +443,7 @@ class Repository:
         tag: str | None = None,
         snapshot_id: str | None = None,
     ) -> AsyncIterator[SnapshotInfo]:
-        """Do as `ancestry`, without keeping the event loop from others."""
+        """Like `ancestry`, without blocking the event loop."""
         infos = self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
         while (info := await asyncio.to_thread(next, infos, None)) is not None:
             yield info
@@ -497,35 +456,35 @@ class Repository:
         snapshot_id: str | None = None,
         plain: bool = False,
     ) -> AncestryGraph:
-        """Draw the history of all branches and tags, or of one snapshot.
+        """Return the history of all branches and tags, or of one snapshot, as a drawing.
 
-        Print it, or let a notebook show it. ``plain`` does without colours.
+        Prints as text and displays in notebooks; without colours if ``plain``.
         """
         refs = self._connection.refs.pin()
         if branch is None and tag is None and snapshot_id is None:
             return AncestryGraph(fetch_commits(refs), plain=plain)
-        start = self._resolve(refs, branch, tag, snapshot_id)
+        start = find_snapshot(refs, branch, tag, snapshot_id)
         return AncestryGraph(fetch_commits(refs, start), plain=plain)
 
     def ops_log(self) -> Iterator[Update]:
-        """Yield what was done to the repository, newest first (version 2)."""
+        """Yield the operations on the repository, newest first (version 2)."""
         return map(Update.of, self._connection.refs.fetch_ops_log())
 
     async def ops_log_async(self) -> AsyncIterator[Update]:
-        """Do as `ops_log`, without keeping the event loop from others."""
+        """Like `ops_log`, without blocking the event loop."""
         updates = self.ops_log()
         while (update := await asyncio.to_thread(next, updates, None)) is not None:
             yield update
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Return what history says of a snapshot."""
+        """Fetch the history entry of a snapshot."""
         return SnapshotInfo.of(
             self._connection.refs.fetch_snapshot_info(SnapshotId.parse(snapshot_id))
         )
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
-        """Return the manifest files that a snapshot needs."""
-        snapshot = self._fetch_tree(SnapshotId.parse(snapshot_id)).snapshot
+        """Return the manifest files of a snapshot."""
+        snapshot = self._connection.assets.require_tree(SnapshotId.parse(snapshot_id)).snapshot
         return [
             ManifestFileInfo(str(info.id), info.size_bytes, info.num_chunk_refs)
             for info in snapshot.manifest_files
@@ -541,64 +500,32 @@ class Repository:
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """Tell what changed from one snapshot to another, from the transaction logs between them.
+        """Return the changes from one snapshot to another, from the transaction logs between them.
 
-        The second need not descend from the first: then the way leads over their last common
-        ancestor.
+        Snapshots on different branches are compared over their last common ancestor.
         """
         refs = self._connection.refs.pin()
-        before = self._resolve(refs, from_branch, from_tag, from_snapshot_id)
-        after = self._resolve(refs, to_branch, to_tag, to_snapshot_id)
-        newer, older = [], []
-        ancestors = {info.id: info for info in refs.fetch_ancestry(before)}
-        for info in refs.fetch_ancestry(after):
-            if info.id in ancestors:
-                break
-            newer.append(info)
-        else:
-            raise InvalidInputError(
-                f"snapshots {before} and {after} have no common ancestor",
-                kind=ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
-            )
-        for ancestor in ancestors.values():
-            if ancestor.id == info.id:
-                break
-            older.append(ancestor)
-        ids = [
-            log_id
-            for one in (*reversed(newer), *older)
-            for log_id in (*one.pruned_ancestor_tx_logs, one.id)
-        ]
-        assets = self._connection.assets
-        logs = assets.run_concurrently(assets.fetch_transaction_log, ids)
-        sides = self._fetch_tree(before).by_id, self._fetch_tree(after).by_id
-        return (diff_across_history if older else diff_along_history)(logs, *sides)
+        before = find_snapshot(refs, from_branch, from_tag, from_snapshot_id)
+        after = find_snapshot(refs, to_branch, to_tag, to_snapshot_id)
+        return fetch_diff(refs, self._connection.assets, before, after)
 
-    # -- looking inside
+    # -- inspection
 
     def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
-        """Describe a snapshot file: its manifests and its nodes."""
-        key = snapshot_key(SnapshotId.parse(snapshot_id))
-        return inspect_dicts.inspect_snapshot(fetch_file(self.storage, key).data, key)
+        """Describe a snapshot file: its manifests and nodes."""
+        return inspect_dicts.inspect_snapshot(self.storage, snapshot_id)
 
     def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
-        """Describe a manifest file: how many chunks of which kind each array has in it."""
-        key = manifest_key(ManifestId.parse(manifest_id))
-        return inspect_dicts.inspect_manifest(fetch_file(self.storage, key).data, key)
+        """Describe a manifest file: the number of chunks of each kind and array."""
+        return inspect_dicts.inspect_manifest(self.storage, manifest_id)
 
     def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
-        """Describe the transaction log of a snapshot: what it changed, by the ids of nodes."""
-        key = transaction_log_key(SnapshotId.parse(snapshot_id))
-        return inspect_dicts.inspect_transaction_log(fetch_file(self.storage, key).data, key)
+        """Describe the transaction log of a snapshot: its changes by node id."""
+        return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (version 2)."""
-        if self._connection.spec_version < 2:
-            raise FormatError(
-                f"{self.storage.url} has no repo info: its format is version 1",
-                kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
-            )
-        return inspect_dicts.inspect_repo_info(fetch_file(self.storage, REPO).data, REPO)
+        return inspect_dicts.inspect_repo_info(self.storage, self._connection.spec_version)
 
     # -- sessions
 
@@ -610,46 +537,37 @@ class Repository:
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
     ) -> Session:
-        """Read a branch's tip, a tag, a snapshot, or a branch as it was at a time."""
-        refs = self._connection.refs
-        just_opened, self._at_opening = self._at_opening, None
-        if (
-            just_opened is not None
-            and time.monotonic() - self._opened_at < _JUST_OPENED_S
-            and own_changes.count() == self._changes_at_opening
-        ):
-            refs = just_opened
+        """Open a branch, a tag, a snapshot, or a branch as of a time for reading."""
+        at_opening = None if self._at_opening is None else self._at_opening.take()
+        refs = self._connection.refs if at_opening is None else at_opening
         if as_of is None:
-            target = self._resolve(refs, branch, tag, snapshot_id)
+            target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
-            target = self._resolve_time(refs, branch, tag, snapshot_id, as_of)
-        return self._session(target, SessionMode.readonly, None)
+            target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
+        return self._open_session(target, SessionMode.readonly, None)
 
     def writable_session(self, branch: str) -> Session:
-        """Begin to write on a branch.
+        """Open the tip of a branch for writing.
 
-        Raises
-        ------
-        ReadOnlyError
-            If the status of the repository is read-only.
+        Raises `ReadOnlyError` if the status of the repository is read-only.
         """
         refs = self._connection.refs.pin()
         refs.require_online()
-        return self._session(refs.fetch_branch(branch), SessionMode.writable, branch)
+        return self._open_session(refs.fetch_branch(branch), SessionMode.writable, branch)
 
     def rearrange_session(self, branch: str) -> Session:
-        """Begin to move nodes on a branch; refused as `writable_session` is."""
+        """Open the tip of a branch for moving nodes; raises like `writable_session`."""
         refs = self._connection.refs.pin()
         refs.require_online()
         if self._connection.spec_version > 1:
             flags = {flag.id: flag for flag in refs.fetch_feature_flags()}
             if not flags[MOVE_NODE.id].enabled:
                 raise SessionStateError(
-                    f"this repository forbids moving nodes: the feature flag {MOVE_NODE.name!r} "
-                    "is off; see Repository.set_feature_flag",
+                    f"moving nodes is disabled by the feature flag {MOVE_NODE.name!r}: see "
+                    "Repository.set_feature_flag",
                     kind=ErrorKind.FEATURE_FLAG_DISABLED,
                 )
-        return self._session(refs.fetch_branch(branch), SessionMode.rearrange, branch)
+        return self._open_session(refs.fetch_branch(branch), SessionMode.rearrange, branch)
 
     @contextmanager
     def transaction(
@@ -661,7 +579,7 @@ class Repository:
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
     ) -> Iterator[IcechunkStore]:
-        """Write through a store that is committed at the end of the block, unless it raises."""
+        """Yield a store for writing, and commit at the end of the block unless it raises."""
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
@@ -674,7 +592,7 @@ class Repository:
         metadata: Mapping[str, Any] | None = None,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Make all manifests anew, by the rules for splitting that apply now."""
+        """Rewrite all manifests by the current splitting configuration, and commit."""
         return self.writable_session(branch).rewrite_manifests(
             message, metadata, commit_method=commit_method
         )
@@ -688,21 +606,19 @@ class Repository:
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
     ) -> set[str]:
-        """Take snapshots that are older than a time out of history; their files stay for now.
+        """Remove snapshots older than a time from history; garbage collection deletes their files.
 
         The first snapshot and the tip of main stay, and so do the tips of other branches and tags
-        unless those are deleted. Whoever reads history meanwhile may see some of it.
+        unless these are deleted.
 
         Parameters
         ----------
-        older_than
-            Snapshots written before this time are expired.
         delete_expired_branches, delete_expired_tags
-            Whether branches but main, and tags, that point at an expired snapshot are deleted.
+            Whether to delete branches except main, and tags, that point at an expired snapshot.
 
         Returns
         -------
-            The ids of the expired snapshots. In version 1 a tip that stays may be among them.
+            The ids of the expired snapshots; in version 1 a tip that stays may be among them.
         """
         released = self._connection.refs.expire_snapshots(
             ExpirationPolicy(
@@ -713,7 +629,7 @@ class Repository:
         )
         _LOGGER.info("expired %d snapshots of %s", len(released), self.storage.url)
         if self._connection.spec_version == 1:
-            self._forget()  # snapshot files were replaced
+            self._drop_caches()  # snapshot files were replaced
         return {str(snapshot_id) for snapshot_id in released}
 
     def garbage_collect(
@@ -729,29 +645,27 @@ class Repository:
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
     ) -> GCSummary:
-        """Delete the files that no branch and no tag needs.
+        """Delete the files that no branch and no tag refers to.
 
-        What others commit meanwhile loses nothing, as long as no session is at work that began
-        before ``delete_object_older_than``: what it wrote is nobody's until it is committed.
+        Concurrent commits are safe if their sessions began after ``delete_object_older_than``:
+        nothing refers to the files of a session until it is committed.
 
         Parameters
         ----------
         delete_object_older_than
-            Younger files stay in any case.
+            Younger files are kept.
         dry_run
-            Whether files are only counted.
-        max_snapshots_in_memory
-            How many snapshots are read at a time.
+            Whether to count files without deleting them.
+        max_snapshots_in_memory, max_concurrent_manifest_fetches
+            Maximum number of snapshots and of manifests that are read concurrently.
         max_compressed_manifest_mem_bytes, max_decoded_manifest_mem_bytes
-            How much memory manifests may take, as they are stored and as they are read.
-        max_concurrent_manifest_fetches
-            How many manifests are read at a time.
+            Maximum memory of manifests that are read, compressed and decoded.
         max_concurrent_deletes
-            How many requests to delete are sent at a time.
+            Maximum number of concurrent delete requests.
         max_consecutive_delete_failures
-            After how many failed requests in a row to give up.
+            Number of failed requests in a row after which to stop.
         max_concurrent_listings
-            Has no effect: each kind of file is one listing.
+            Without effect: each kind of file is one listing.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -768,7 +682,7 @@ class Repository:
             delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
         )
         if summary.snapshots_deleted and not dry_run:
-            self._forget()
+            self._drop_caches()
         return summary
 
     def chunk_storage_stats(
@@ -779,7 +693,7 @@ class Repository:
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
     ) -> ChunkStorageStats:
-        """Count the bytes of all chunks in the histories of branches and tags.
+        """Sum the sizes of all chunks in the history of branches and tags.
 
         The limits are those of `garbage_collect`.
         """
@@ -802,7 +716,7 @@ class Repository:
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
-        """Count the bytes in chunk files; deprecated, use `chunk_storage_stats`."""
+        """Sum the sizes of chunk files; deprecated, use `chunk_storage_stats`."""
         warnings.warn(
             "Repository.total_chunks_storage is deprecated: use chunk_storage_stats().native_bytes",
             DeprecationWarning,
@@ -815,7 +729,7 @@ class Repository:
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
 
-    # -- what it depends on
+    # -- dependencies on virtual files
 
     def dependencies(
         self,
@@ -824,11 +738,11 @@ class Repository:
         tag: str | None = None,
         snapshot_id: str | None = None,
     ) -> Dependencies:
-        """Count the files outside the repository that it needs, and the containers they are in.
+        """Count the virtual files of the repository, by container.
 
-        Of one snapshot if one is named; else of all that branches and tags have in their history,
-        for which every manifest is read once. Virtual data is not read: ``unauthorized`` of the
-        answer has the containers that the repository has yet to be opened for.
+        Of one snapshot if one is named, else of the whole history of branches and tags, for which
+        every manifest is read once. No virtual data is read: ``unauthorized`` of the result has
+        the containers without access.
         """
         if branch is None and tag is None and snapshot_id is None:
             connection = self._connection
@@ -836,98 +750,48 @@ class Repository:
         return self.readonly_session(branch, tag=tag, snapshot_id=snapshot_id).dependencies()
 
     def find_dependents(self, location: str) -> Dependents:
-        """Find who refers to a file outside the repository: whether it may be deleted.
+        """Find the snapshots and arrays that refer to a virtual file, before it is deleted.
 
         Parameters
         ----------
         location
-            The URL of the file; with ``/`` at the end, of a folder: everything below it.
+            URL of the file; of a folder and everything below it if it ends in ``/``.
 
         Returns
         -------
-            The snapshots that refer to it, of all that branches and tags have in their history,
-            and their arrays. What was written and not committed yet nobody knows of.
+            The snapshots in the history of branches and tags that refer to it, and their arrays.
+            Uncommitted references are not included.
         """
         connection = self._connection
         return find_dependents(location, connection.refs, connection.assets, connection.virtual)
 
-    # -- inside
+    # -- implementation
 
-    def _forget(self) -> None:
-        """Begin anew with nothing in memory, for what is opened from now on."""
+    def _drop_caches(self) -> None:
         self._at_opening = None
-        self._connection = Connection(
-            self._connection.storage,
-            self._connection.spec_version,
-            self._connection.config,
-            self._connection.credentials,
-            default_commit_metadata=self._connection.default_commit_metadata,
-        )
+        self._connection = self._connection.with_empty_caches()
 
     def _names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Return branches and tags, unless that takes requests over a network."""
+        """Return branches and tags, or None if that takes requests over a network."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
         return sorted(refs.fetch_branches()), sorted(refs.fetch_tags())
 
-    def _session(self, snapshot_id: SnapshotId, mode: SessionMode, branch: str | None) -> Session:
-        tree = self._fetch_tree(snapshot_id)
+    def _open_session(
+        self, snapshot_id: SnapshotId, mode: SessionMode, branch: str | None
+    ) -> Session:
+        tree = self._connection.assets.require_tree(snapshot_id)
         preload = self._connection.config.effective_manifest.effective_preload
         start_preload(self._connection.assets, tree, preload)
         return Session(self._connection, snapshot_id, mode=mode, branch=branch)
-
-    def _fetch_tree(self, snapshot_id: SnapshotId) -> Any:
-        try:
-            return self._connection.assets.fetch_tree(snapshot_id)
-        except ObjectNotFoundError as error:
-            raise SnapshotNotFoundError(
-                f"there is no snapshot {snapshot_id} in {self.storage.url}"
-            ) from error
-
-    def _resolve(
-        self, refs: Refs, branch: str | None, tag: str | None, snapshot_id: str | None
-    ) -> SnapshotId:
-        if [branch, tag, snapshot_id].count(None) != 2:
-            raise InvalidInputError(
-                "say which snapshot: exactly one of branch, tag and snapshot_id",
-                kind=ErrorKind.INVALID_REF_TYPE,
-            )
-        if branch is not None:
-            return refs.fetch_branch(branch)
-        if tag is not None:
-            return refs.fetch_tag(tag)
-        return SnapshotId.parse(str(snapshot_id))
-
-    def _resolve_time(
-        self,
-        refs: Refs,
-        branch: str | None,
-        tag: str | None,
-        snapshot_id: str | None,
-        as_of: datetime,
-    ) -> SnapshotId:
-        if branch is None or tag is not None or snapshot_id is not None:
-            raise InvalidInputError(
-                "as_of looks back along a branch: pass branch, and neither tag nor snapshot_id",
-                kind=ErrorKind.INVALID_REF_TYPE,
-            )
-        require_time_zone("as_of", as_of)
-        pinned = refs.pin()
-        for info in pinned.fetch_ancestry(pinned.fetch_branch(branch)):
-            if info.flushed_at <= as_of:
-                return info.id
-        raise SnapshotNotFoundError(
-            f"branch {branch!r} begins after {as_of.isoformat()}",
-            kind=ErrorKind.NO_SNAPSHOT_AT_TIME,
-        )
 
 
 def _require_storage(storage: object) -> None:
     if not isinstance(storage, Storage):
         raise InvalidInputError(
-            f"a repository is in a storage, not in {storage!r:.200}: pass "
-            "local_filesystem_storage(path), s3_storage(...) or storage_from_url(url)",
+            f"expected a storage, not {storage!r:.200}: pass local_filesystem_storage(path), "
+            "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
         )
 
@@ -935,7 +799,7 @@ def _require_storage(storage: object) -> None:
 def _require_config(config: object) -> None:
     if config is not None and not isinstance(config, RepositoryConfig):
         raise InvalidInputError(
-            f"a configuration is a RepositoryConfig(...), not a {type(config).__name__}",
+            f"config must be a RepositoryConfig, not a {type(config).__name__}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
 
@@ -945,22 +809,3 @@ def _with_attribution(storage: Storage, attribution: Attribution | None) -> Stor
     if attribution is None:
         return storage
     return storage.with_user_agent(attribution.user_agent(f"icefloe/{__version__}"))
-
-
-def _require_clean(storage: Storage) -> None:
-    """Refuse a place that holds something else; what a creator left who died is fine."""
-    leftovers = {
-        CONFIG,
-        snapshot_key(INITIAL_SNAPSHOT_ID),
-        transaction_log_key(INITIAL_SNAPSHOT_ID),
-    }
-    try:
-        found = next((info.key for info in storage.list() if info.key not in leftovers), None)
-    except StorageError:
-        return  # not everybody may list, and creation itself is safe
-    if found is not None:
-        raise AlreadyExistsError(
-            f"{storage.url} is not empty (there is {found!r}): choose another place, open the "
-            "repository if it is one, or pass check_clean_root=False",
-            kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zarr
 
-from icefloe import repository as repository_module
 from icefloe.errors import StorageError
 from icefloe.model.config import (
     ManifestConfig,
@@ -23,6 +22,7 @@ from icefloe.model.config import (
     ManifestSplittingConfig,
     RepositoryConfig,
 )
+from icefloe.refs.opening import RefsAtOpening
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage, local_filesystem_storage
 from icefloe.storage.forwarding import ForwardingStorage
@@ -120,7 +120,7 @@ def setup(request: pytest.FixtureRequest) -> Setup:
 
 def test_one_chunk_from_nothing(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening, a session and a chunk are four requests in version 2, and six in version 1."""
-    monkeypatch.setattr(repository_module, "_JUST_OPENED_S", 60)  # however busy the machine is
+    monkeypatch.setattr(RefsAtOpening, "_VALID_S", 60)  # however busy the machine is
     setup.slow_down()
     session = Repository.open(setup.storage).readonly_session("main")
     assert open_array(session)[0:2].tolist() == [1, 1]

@@ -496,7 +496,7 @@ def test_fork_of_another_repository(repository: Repository) -> None:
     other = Repository.create(MemoryStorage())
     session, unrelated = repository.writable_session("main"), other.writable_session("main")
     put(unrelated.store, "zarr.json", group())
-    with pytest.raises(SessionStateError, match="another repository, that is at memory:") as caught:
+    with pytest.raises(SessionStateError, match="another repository, also at memory:") as caught:
         session.merge(unrelated.fork())
     assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
     with pytest.raises(SessionStateError) as caught:

@@ -196,7 +196,7 @@ def test_times(storage: CountingStorage, repository: Repository, wrong: Any) -> 
         lambda: repository.expire_snapshots(wrong),
         lambda: repository.garbage_collect(wrong),
     ):
-        _assert_refused(storage, act, ErrorKind.INVALID_REF_TYPE, "is a datetime, not")
+        _assert_refused(storage, act, ErrorKind.INVALID_REF_TYPE, "must be a datetime, not")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"/a"])
@@ -207,7 +207,7 @@ def test_paths(storage: CountingStorage, session: Session, wrong: Any) -> None:
         lambda: session.chunk_type(wrong, (0,)),
         lambda: session.shift_array(wrong, (0,)),
     ):
-        _assert_refused(storage, act, ErrorKind.INVALID_PATH, "path of a node is a str")
+        _assert_refused(storage, act, ErrorKind.INVALID_PATH, "node path must be a str")
 
 
 def test_places(tmp_path: Path) -> None:

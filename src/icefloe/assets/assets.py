@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets.cache import Cache
 from icefloe.assets.chunk_reader import ChunkReader
-from icefloe.errors import ErrorKind, FormatError, StorageError
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    ObjectNotFoundError,
+    SnapshotNotFoundError,
+    StorageError,
+)
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 from icefloe.format.keys import chunk_key, manifest_key, snapshot_key, transaction_log_key
 from icefloe.format.manifest import encode_manifest, open_manifest, read_manifest, read_manifest_id
@@ -123,6 +129,15 @@ class Assets:
     def fetch_tree(self, snapshot_id: SnapshotId) -> Tree:
         """Fetch a snapshot with an index of its nodes."""
         return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
+
+    def require_tree(self, snapshot_id: SnapshotId) -> Tree:
+        """Like `fetch_tree`; raises `SnapshotNotFoundError` if there is no such snapshot."""
+        try:
+            return self.fetch_tree(snapshot_id)
+        except ObjectNotFoundError as error:
+            raise SnapshotNotFoundError(
+                f"there is no snapshot {snapshot_id} in {self.storage.url}"
+            ) from error
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         """Fetch a snapshot."""

@@ -1,4 +1,4 @@
-"""Looking inside: any metadata file as JSON, the history and the tree of a repository."""
+"""Inspection: metadata files as JSON, the history, the tree and diffs of a repository."""
 
 from icefloe.inspection.json_stream import stream_json
 from icefloe.inspection.metadata_file import describe_file, fetch_metadata_file

@@ -1,4 +1,4 @@
-"""All commits that branches and tags lead to, for a picture of history."""
+"""The commits of a graph of history."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 
 from icefloe.display import Commit
 from icefloe.errors import StorageError
+from icefloe.refs.lookup import find_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from icefloe.model.ids import SnapshotId
     from icefloe.refs.interface import Refs
 
 
 def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
-    """Fetch the ancestors of one snapshot, or of all branches and tags, with the names they bear.
+    """Fetch the ancestors of a snapshot, or of all branches and tags, with the names of each.
 
-    Each commit is fetched once. Where the storage cannot list and a snapshot is given, the names
-    are left out.
+    Each commit is fetched once. If a snapshot is given and the storage cannot list, names are
+    omitted.
     """
     refs = refs.pin()
     try:
@@ -34,12 +33,8 @@ def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
             None if info.parent_id is None else str(info.parent_id),
             info.flushed_at,
             info.message,
-            _names(branches, info.id),
-            _names(tags, info.id),
+            find_names(branches, info.id),
+            find_names(tags, info.id),
         )
         for info in refs.fetch_reachable(starts).values()
     ]
-
-
-def _names(refs: Mapping[str, SnapshotId], target: SnapshotId) -> tuple[str, ...]:
-    return tuple(sorted(name for name, found in refs.items() if found == target))

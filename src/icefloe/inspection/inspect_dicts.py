@@ -1,8 +1,8 @@
 """Metadata files as the dictionaries that Icechunk's ``inspect_*`` methods return.
 
-The same keys and the same spelling; `icefloe.inspection.metadata_file` tells more of each file.
-Two things differ: the chunks of a transaction log are sorted, and a manifest does not say how its
-locations are compressed, which Icechunk gets wrong for version 1.
+Keys and spelling are Icechunk's, with two differences: the chunks of a transaction log are sorted,
+and a manifest has no location compression, which Icechunk reports wrongly for version 1.
+`icefloe.inspection.metadata_file` describes files in more detail.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from dataclasses import fields
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from icefloe.assets import fetch_file
+from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.envelope import FileType, Header, read_header, unpack
+from icefloe.format.keys import REPO, manifest_key, snapshot_key, transaction_log_key
 from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log
 from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
 
@@ -29,12 +33,13 @@ if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.storage.interface import Storage
 
-Data = bytes | memoryview
 
-
-def inspect_snapshot(data: Data, file: str) -> dict[str, Any]:
+def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a snapshot file."""
+    file = snapshot_key(SnapshotId.parse(snapshot_id))
+    data = fetch_file(storage, file).data
     snapshot = decode_snapshot(data, file)
     return {
         "id": str(snapshot.id),
@@ -54,8 +59,10 @@ def inspect_snapshot(data: Data, file: str) -> dict[str, Any]:
     }
 
 
-def inspect_manifest(data: Data, file: str) -> dict[str, Any]:
-    """Describe a manifest file; ``size_bytes`` is what it takes when it is not compressed."""
+def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
+    """Describe a manifest file; ``size_bytes`` is its uncompressed size."""
+    file = manifest_key(ManifestId.parse(manifest_id))
+    data = fetch_file(storage, file).data
     manifest = decode_manifest(data, file)
     header, content = unpack(data, FileType.MANIFEST, file)
     arrays = ((node, manifest.array(node)) for node in manifest.indices.nodes())
@@ -78,8 +85,10 @@ def inspect_manifest(data: Data, file: str) -> dict[str, Any]:
     }
 
 
-def inspect_transaction_log(data: Data, file: str) -> dict[str, Any]:
+def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a transaction log file."""
+    file = transaction_log_key(SnapshotId.parse(snapshot_id))
+    data = fetch_file(storage, file).data
     log = decode_transaction_log(data, file)
     names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays")
     nodes = {
@@ -100,11 +109,17 @@ def inspect_transaction_log(data: Data, file: str) -> dict[str, Any]:
     }
 
 
-def inspect_repo_info(data: Data, file: str) -> dict[str, Any]:
-    """Describe the repo info file."""
-    info = decode_repo_info(data, file)
+def inspect_repo_info(storage: Storage, spec_version: int) -> dict[str, Any]:
+    """Describe the repo info file (version 2)."""
+    if spec_version < 2:
+        raise FormatError(
+            f"{storage.url} has no repo info: its spec version is 1",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
+    data = fetch_file(storage, REPO).data
+    info = decode_repo_info(data, REPO)
     return {
-        "header": _header(read_header(data, file)),
+        "header": _header(read_header(data, REPO)),
         "spec_version": f"{info.spec_version}.0",
         "branches": {name: str(target) for name, target in sorted(info.branches.items())},
         "tags": {name: str(target) for name, target in sorted(info.tags.items())},
@@ -169,7 +184,7 @@ def _snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
 
 def _update(update: OpsLogEntry) -> dict[str, Any]:
     kind = update.kind
-    # The one name that Icechunk spells without the ending.
+    # Icechunk spells this name without the ending.
     ending = "" if isinstance(kind, FeatureFlagChanged) else "Update"
     backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
     return {

@@ -1,4 +1,4 @@
-"""The history and the tree of a repository, as values that a front can show."""
+"""The history and the tree of a repository, as values to display."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
-from icefloe.errors import (
-    InvalidInputError,
-    NotFoundError,
-    ObjectNotFoundError,
-    RefNotFoundError,
-    SnapshotNotFoundError,
-    StorageError,
-)
+from icefloe.errors import InvalidInputError, NotFoundError, RefNotFoundError, StorageError
 from icefloe.inspection.metadata_file import parse_json_or_base64
 from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
+from icefloe.refs.lookup import find_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,9 +32,9 @@ class HistoryEntry:
 
 
 def resolve_ref(refs: Refs, name: str) -> SnapshotId:
-    """Find the snapshot that a branch, a tag or the text of a snapshot id names, in this order.
+    """Return the snapshot that a branch, a tag or a snapshot id names, tried in this order.
 
-    Nothing is listed, so that it works where listing is not allowed.
+    Lists nothing, so that it works where listing is not allowed.
     """
     for fetch in (refs.fetch_branch, refs.fetch_tag):
         with contextlib.suppress(NotFoundError, InvalidInputError):
@@ -57,36 +51,29 @@ def resolve_ref(refs: Refs, name: str) -> SnapshotId:
 
 
 def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
-    """Fetch the commits from a branch, tag or snapshot back to the first, newest first."""
+    """Yield the commits of a branch, tag or snapshot, newest first."""
     refs = refs.pin()
     branches, tags = _fetch_names(refs)
     for info in refs.fetch_ancestry(resolve_ref(refs, name)):
-        yield HistoryEntry(info, _pointing(branches, info.id), _pointing(tags, info.id))
+        yield HistoryEntry(info, find_names(branches, info.id), find_names(tags, info.id))
 
 
 def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, SnapshotId]]:
-    """Fetch branches and tags, or none where the storage lists nothing: they are a courtesy."""
+    """Fetch branches and tags, or none if the storage cannot list: they are optional."""
     try:
         return refs.fetch_branches(), refs.fetch_tags()
     except StorageError:
         return {}, {}
 
 
-def _pointing(refs: Mapping[str, SnapshotId], snapshot_id: SnapshotId) -> tuple[str, ...]:
-    return tuple(sorted(name for name, target in refs.items() if target == snapshot_id))
-
-
 def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
     """Fetch the snapshot that a branch, tag or snapshot id names."""
     snapshot_id = resolve_ref(refs.pin(), name)
-    try:
-        return Assets(storage, refs.spec_version).fetch_snapshot(snapshot_id)
-    except ObjectNotFoundError as error:
-        raise SnapshotNotFoundError(f"snapshot {snapshot_id} is not in {storage.url}") from error
+    return Assets(storage, refs.spec_version).require_tree(snapshot_id).snapshot
 
 
 def node_summary(node: NodeSnapshot) -> str:
-    """Say in a few words what an array is like; nothing for a group."""
+    """Summarize an array in one line; empty for a group."""
     if not isinstance(node.node_data, ArrayNodeData):
         return ""
     shape = [dimension.array_length for dimension in node.node_data.shape]

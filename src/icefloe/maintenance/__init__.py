@@ -1,10 +1,9 @@
-"""Looking after a repository: expiring history, collecting garbage, statistics, upgrades."""
+"""Maintenance of a repository: garbage collection, statistics, dependents, upgrades."""
 
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits
 from icefloe.maintenance.statistics import ChunkStorageStats, measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits, GCSummary
-from icefloe.maintenance.times import require_time_zone
 from icefloe.maintenance.upgrade import upgrade_icechunk_repository
 
 __all__ = [
@@ -14,6 +13,5 @@ __all__ = [
     "ReadLimits",
     "collect_garbage",
     "measure_chunks",
-    "require_time_zone",
     "upgrade_icechunk_repository",
 ]

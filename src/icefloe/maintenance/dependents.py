@@ -1,7 +1,7 @@
-"""What a whole repository depends on, and who in it depends on a file (seed `002`, requirement 3).
+"""Virtual files of the whole history of a repository: counts, and the references to one file.
 
-All snapshots that branches and tags have in their history are read, and every manifest that they
-name once, within limits of memory. Virtual data is never read.
+Reads all snapshots in the history of branches and tags, and each of their manifests once, within
+limits of memory. Virtual data is not read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.snapshot import ManifestFileInfo
+from icefloe.refs.lookup import find_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ _SNAPSHOTS_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class ReachableHistory:
-    """All snapshots that branches and tags lead to, and where those point."""
+    """All snapshots in the history of branches and tags."""
 
     infos: Mapping[SnapshotId, SnapshotInfo]
     branches: Mapping[str, SnapshotId]
@@ -49,7 +50,7 @@ class ReachableHistory:
 
     @classmethod
     def fetch(cls, refs: Refs) -> ReachableHistory:
-        """Fetch it, each snapshot once."""
+        """Fetch the history, each snapshot once."""
         refs = refs.pin()
         branches, tags = refs.fetch_branches(), refs.fetch_tags()
         infos = refs.fetch_reachable({*branches.values(), *tags.values()})
@@ -59,7 +60,7 @@ class ReachableHistory:
 def count_dependencies(
     refs: Refs, assets: Assets, virtual: VirtualChunks, limits: ReadLimits | None = None
 ) -> Dependencies:
-    """Count what all of history depends on."""
+    """Count the virtual files of the whole history."""
     history = ReachableHistory.fetch(refs)
     wanted, infos = _fetch_manifests(assets, history.infos)
     count = DependencyCount()
@@ -79,17 +80,17 @@ def find_dependents(
     virtual: VirtualChunks,
     limits: ReadLimits | None = None,
 ) -> Dependents:
-    """Find who refers to a file, or to anything below a prefix that ends in ``/``."""
+    """Find the references to a file, or to all files below a prefix that ends in ``/``."""
     history = ReachableHistory.fetch(refs)
     wanted, infos = _fetch_manifests(assets, history.infos)
-    asked = _Asked.of(location, virtual)
+    target = _Target.of(location, virtual)
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
 
-    def referring(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
-        nodes = asked.find_in(manifest, virtual)
+    def find_arrays(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
+        nodes = target.find_in(manifest, virtual)
         return [(manifest.id, node) for node in nodes if node in wanted[manifest.id]]
 
-    hits = {hit for found in reader.read_manifests(infos, referring) for hit in found}
+    hits = {hit for found in reader.read_manifests(infos, find_arrays) for hit in found}
     if not hits:
         return Dependents(location, ())
     dependents = []
@@ -107,25 +108,25 @@ def find_dependents(
                     str(info.id),
                     info.flushed_at,
                     info.message,
-                    _names(history.branches, info.id),
-                    _names(history.tags, info.id),
+                    find_names(history.branches, info.id),
+                    find_names(history.tags, info.id),
                     tuple(sorted(paths)),
                 )
             )
-    dependents.sort(key=lambda one: one.written_at, reverse=True)
+    dependents.sort(key=lambda snapshot: snapshot.written_at, reverse=True)
     return Dependents(location, tuple(dependents))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The names that a file, or a folder, can have in references."""
+class _Target:
+    """The locations by which references may name a file or a folder."""
 
     names: frozenset[str]
     is_folder: bool
 
     @classmethod
-    def of(cls, location: str, virtual: VirtualChunks) -> _Asked:
-        """Read a location; raises `InvalidInputError` where it can name neither."""
+    def of(cls, location: str, virtual: VirtualChunks) -> _Target:
+        """Parse a location; raises `InvalidInputError` if it is invalid."""
         is_folder = location.endswith("/")
         name = "x" if is_folder else ""
         parsed = parse_location(location + name)
@@ -136,7 +137,7 @@ class _Asked:
         return cls(frozenset(names), is_folder)
 
     def find_in(self, manifest: Manifest, virtual: VirtualChunks) -> list[NodeId]:
-        """Find the arrays of a manifest that refer to it."""
+        """Find the arrays of a manifest that refer to the target."""
         payloads = manifest.payloads
         matches = self._matches(payloads.locations)
         places = virtual.resolve_many(payloads.locations).places
@@ -154,7 +155,7 @@ class _Asked:
         for name in self.names:
             size = len(name.encode())
             lengths = locations.lengths
-            # Few have the right length, or the right last byte.
+            # Few locations have the right length and last byte.
             likely = np.flatnonzero(lengths >= size if self.is_folder else lengths == size)
             if len(likely):
                 last = locations.data[locations.offsets[likely] + size - 1]
@@ -168,7 +169,7 @@ class _Asked:
 def _fetch_manifests(
     assets: Assets, snapshot_ids: Iterable[SnapshotId]
 ) -> tuple[dict[ManifestId, set[NodeId]], list[ManifestFileInfo]]:
-    """Find the manifests of all snapshots, and the arrays that they are read for."""
+    """Return the manifests of all snapshots, and the arrays that use each."""
     wanted: dict[ManifestId, set[NodeId]] = {}
     infos: dict[ManifestId, ManifestFileInfo] = {}
     for snapshot in _fetch_snapshots(assets, snapshot_ids):
@@ -177,7 +178,9 @@ def _fetch_manifests(
             if isinstance(node.node_data, ArrayNodeData):
                 for ref in node.node_data.manifests:
                     wanted.setdefault(ref.id, set()).add(node.id)
-    return wanted, [infos.get(one, ManifestFileInfo(one, 0, 0)) for one in wanted]
+    return wanted, [
+        infos.get(manifest_id, ManifestFileInfo(manifest_id, 0, 0)) for manifest_id in wanted
+    ]
 
 
 def _fetch_snapshots(assets: Assets, snapshot_ids: Iterable[SnapshotId]) -> Iterator[Snapshot]:
@@ -186,7 +189,3 @@ def _fetch_snapshots(assets: Assets, snapshot_ids: Iterable[SnapshotId]) -> Iter
         yield from assets.run_concurrently(
             assets.fetch_snapshot, ids[begin : begin + _SNAPSHOTS_AT_ONCE]
         )
-
-
-def _names(refs: Mapping[str, SnapshotId], target: SnapshotId) -> tuple[str, ...]:
-    return tuple(sorted(name for name, found in refs.items() if found == target))

@@ -1,18 +1,18 @@
-"""Garbage collection: deleting the files that no branch, no tag and no young snapshot needs.
+"""Garbage collection: deletes the files that no branch, no tag and no recent snapshot refers to.
 
-A file is deleted if it was listed, the storage says that it is older than a time, and nothing that
-is kept needs it. Kept are the histories of all branches and tags, and every snapshot whose file is
-young, whoever knows of it. Older files of a session that is still at work are nobody's yet: so the
-time must lie before the start of every session that is to be committed.
+A file is deleted if it was listed, is older than a time by the clock of the storage, and no live
+snapshot refers to it. Live are the histories of all branches and tags, and every snapshot whose
+file is recent. Nothing refers to the files of an open session yet: the time must be before the
+start of every session that is still to be committed.
 
-What is committed in the meantime loses nothing. The references are read again before each kind of
-file is deleted, and what came since is counted in. In generation v2, snapshots that nothing reaches
-are first taken out of ``repo``, in one conditional write that fails if something was built on one
-of them; after it nothing can be. Generation v1 has no such moment: a branch or a tag that somebody
-creates for an old snapshot that nothing reached, while it is being deleted, points at nothing. The
-manifests and chunks are then left alone, and the collection says so.
+Concurrent commits are safe. The references are read again before each kind of file is deleted, and
+new snapshots are marked as live. In generation v2, unreachable snapshots are first removed from
+``repo`` in one conditional write, which fails if a commit was based on one of them; after it none
+can be. Generation v1 has no such write: a branch or tag that is created for an old unreachable
+snapshot while it is deleted points at nothing. The collection then stops with an error, before it
+deletes manifests and chunks.
 
-What refers to files is deleted before them: whoever dies half-way leaves garbage, and nothing
+Referring files are deleted first, so that an interrupted collection leaves garbage, and nothing
 broken.
 """
 
@@ -33,8 +33,8 @@ from icefloe.maintenance.live_files import LiveFiles
 from icefloe.maintenance.progress import Phase, ignore_progress
 from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.maintenance.sweep import Sweeper
-from icefloe.maintenance.times import require_time_zone
 from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
+from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
 from icefloe.refs.ref_files import RefFiles
 from icefloe.refs.repo_file import RepoFile
@@ -66,33 +66,26 @@ def collect_garbage(
     delete_limits: DeleteLimits | None = None,
     progress: Progress = ignore_progress,
 ) -> GCSummary:
-    """Delete the files of a repository that nothing needs and that are older than a time.
+    """Delete the files of a repository that are not live and older than a time.
 
-    Requests: one listing of each kind of file, one for each snapshot and each manifest that is
-    kept, and one for every thousand files that go.
+    Requests: one listing for each kind of file, one for each live snapshot and manifest, and one
+    for every thousand deleted files.
 
     Parameters
     ----------
-    storage, spec_version
-        The repository, and its generation.
     older_than
-        Younger files stay. A time in the future counts as now: what is written while this runs
-        belongs to somebody.
+        Younger files are kept. A time in the future counts as now, because files written during
+        the collection may be in use.
     dry_run
-        Whether files are only counted, and nothing changes.
-    read_limits, delete_limits
-        What it may use.
-    progress
-        Who is told how far it is.
+        Whether to count files without changing anything.
 
     Raises
     ------
     ObjectNotFoundError
-        If something is missing that a branch or a tag needs: nothing is deleted then, or nothing
-        more.
+        If a file that a branch or a tag refers to is missing; nothing more is deleted then.
     """
     if storage.read_only and not dry_run:
-        raise ReadOnlyError(f"{storage.url} takes no writes: nothing can be deleted there")
+        raise ReadOnlyError(f"{storage.url} is read-only: nothing can be deleted")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
     kept_by: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
     reader = RepositoryReader(storage, spec_version, read_limits, progress)
@@ -123,8 +116,8 @@ def collect_garbage(
         )
         return summary
     raise ConflictError(
-        f"{storage.url}: others built on snapshots that were to be collected {_TRIES} times in a "
-        "row; try again",
+        f"{storage.url}: {_TRIES} times in a row a snapshot was committed on one that was to be "
+        "collected; try again",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 
@@ -138,11 +131,11 @@ def _sweep(
         (Phase.DELETE_MANIFESTS, _MANIFESTS),
         (Phase.DELETE_CHUNKS, _CHUNKS),
     ):
-        if not sweeper.goes_on:
+        if not sweeper.can_continue:
             sweeper.skip(phase)
             continue
         listed = snapshots if phase is Phase.DELETE_SNAPSHOTS else _list(storage, prefix, cutoff)
-        # Before the last look, so that few are left to compare after it.
+        # Before the references are read again, so that few files are left to compare after it.
         old = listed.old.without(kept.files(phase))
         if len(old):
             kept.refresh()
@@ -152,7 +145,7 @@ def _sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Files of one kind: their ids, a row each, and their sizes."""
+    """Files of one kind: ids, one row each, and sizes."""
 
     rows: NDArray[np.uint8]
     sizes_bytes: NDArray[np.int64]
@@ -167,14 +160,14 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a listing showed: files that are old enough to go, and the ids of the others."""
+    """A listing: the files that are old enough to be deleted, and the ids of the others."""
 
     old: _Files
     young: NDArray[np.uint8]
 
 
 def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
-    """List the files of one kind; names that are no ids are not ours, and never deleted."""
+    """List the files of one kind; files whose names are not ids are never deleted."""
     parts: list[tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]] = []
     names: list[str] = []
     sizes: list[int] = []
@@ -198,7 +191,7 @@ def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
 
 
 class _Marker(ABC):
-    """What stays, as far as is known by now."""
+    """The mark phase: the files that are live, as far as known."""
 
     def __init__(
         self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
@@ -211,18 +204,18 @@ class _Marker(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Find out what stays, and see to it that nothing else can be needed again."""
+        """Mark all live files, and prevent that other snapshots become live again."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Count in what was committed since the last look."""
+        """Mark the files of snapshots that were committed since."""
 
     @abstractmethod
     def logs(self) -> AbstractSet[SnapshotId]:
-        """Return the snapshots whose transaction logs stay."""
+        """Return the snapshots whose transaction logs are live."""
 
     def files(self, phase: Phase) -> IdSet:
-        """Return the files of one kind that stay."""
+        """Return the live files of one kind."""
         match phase:
             case Phase.DELETE_SNAPSHOTS:
                 return _id_set(self._live.snapshots, SnapshotId)
@@ -235,11 +228,11 @@ class _Marker(ABC):
 
 
 class _RefFilesMarker(_Marker):
-    """Generation v1: each branch and tag has its own file, and snapshots name their parents."""
+    """Generation v1: each branch and tag is a file, and snapshot files name their parents."""
 
     def settle(self) -> None:
         self.refresh()
-        # A snapshot file is written before the branch that is to show it.
+        # A snapshot file is written before the branch points at it.
         self._live.add(self._young, required=False)
 
     def refresh(self) -> None:
@@ -248,7 +241,7 @@ class _RefFilesMarker(_Marker):
         try:
             self._live.add(tips)
         except ObjectNotFoundError as error:
-            error.add_note("A branch or a tag needs it, so that nothing more was deleted.")
+            error.add_note("A branch or a tag refers to it; nothing more was deleted.")
             raise
 
     def logs(self) -> AbstractSet[SnapshotId]:
@@ -256,20 +249,20 @@ class _RefFilesMarker(_Marker):
 
 
 class _RepoFileMarker(_Marker):
-    """Generation v2: ``repo`` has everything, and changes as a whole."""
+    """Generation v2: ``repo`` has all references, and changes atomically."""
 
     def __init__(
         self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
     ) -> None:
         super().__init__(storage, reader, snapshots, dry_run=dry_run)
         self._refs = RepoFile(storage)
-        # After the listing: what is not in the listing was written since.
+        # After the listing: a snapshot that is not listed was written since.
         self._info = self._refs.fetch()
 
     def settle(self) -> None:
         if not self._dry_run:
             changes.require_online(self._info)
-        everything = {one.id for one in self._info.snapshots}
+        everything = {snapshot.id for snapshot in self._info.snapshots}
         reachable = retention.find_reachable(self._info)
         old = set(ids_of(self._listed.old.rows, SnapshotId))
         dropped = (everything - reachable) & old
@@ -279,19 +272,21 @@ class _RepoFileMarker(_Marker):
             _, self._info = retention.collect_snapshots(self._info, dropped, everything)
         else:
             self._info = self._refs.collect_snapshots(dropped, known=everything)
-        self._count_in()
+        self._mark_known()
 
     def refresh(self) -> None:
         if not self._dry_run:
             self._info = self._refs.fetch()
-            self._count_in()
+            self._mark_known()
 
     def logs(self) -> AbstractSet[SnapshotId]:
-        pruned = {log for one in self._info.snapshots for log in one.pruned_ancestor_tx_logs}
+        pruned = {
+            log for snapshot in self._info.snapshots for log in snapshot.pruned_ancestor_tx_logs
+        }
         return self._live.snapshots | pruned
 
-    def _count_in(self) -> None:
-        self._live.add(one.id for one in self._info.snapshots)
+    def _mark_known(self) -> None:
+        self._live.add(snapshot.id for snapshot in self._info.snapshots)
 
 
 def _id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:

@@ -1,7 +1,7 @@
-"""Ids by the million, as columns: from keys and back, and sets of them.
+"""Columns of object ids: parsing and formatting of keys, and sets.
 
-A set holds twelve bytes for each id, sorted, and no Python object. Names that are not ids, spelled
-as they are written, are not ours: they are in no column.
+A set takes twelve bytes for each id, and no Python object. Names that are not the canonical
+spelling of an id are ignored: no file of a repository has such a name.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _PENDING_ROWS = 1 << 20
 
 
 def parse_names(names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Read ids as they stand in keys; returns which names are ids, and their bytes, a row each."""
-    fitting = np.array(
+    """Parse ids in keys; returns the positions of the names that are ids, and their bytes."""
+    candidates = np.array(
         [place for place, name in enumerate(names) if len(name) == _DIGITS and name.isascii()],
         np.int64,
     )
-    text = "".join(names[place] for place in fitting).encode()
+    text = "".join(names[place] for place in candidates).encode()
     digits = _VALUES[np.frombuffer(text, np.uint8).reshape(-1, _DIGITS)]
     bits = np.unpackbits(digits[..., np.newaxis], axis=2)[..., 3:].reshape(-1, _DIGITS * 5)
-    # The four bits past the end are zero in the one spelling that an id has.
+    # The four bits past the end are zero in the canonical spelling.
     is_id = (digits != _NO_DIGIT).all(axis=1) & ~bits[:, _BITS:].any(axis=1)
-    return fitting[is_id], np.packbits(bits[is_id, :_BITS], axis=1)
+    return candidates[is_id], np.packbits(bits[is_id, :_BITS], axis=1)
 
 
 def format_names(rows: NDArray[np.uint8]) -> list[str]:
-    """Write ids as they stand in keys."""
+    """Format ids as in keys."""
     bits = np.zeros((len(rows), _DIGITS * 5), np.uint8)
     bits[:, :_BITS] = np.unpackbits(np.ascontiguousarray(rows), axis=1)
     digits = bits.reshape(len(rows), _DIGITS, 5) @ _WEIGHTS
@@ -66,15 +66,15 @@ class IdSet:
         self._pending_rows = 0
 
     def add(self, rows: NDArray[np.uint8]) -> None:
-        """Add ids, a row each."""
+        """Add ids, one row each."""
         self._pending.append(_as_keys(rows))
         self._pending_rows += len(rows)
-        # Merging costs as much as what is there: not for every few rows.
+        # A merge copies the whole set: wait until there are enough rows.
         if self._pending_rows > max(_PENDING_ROWS, len(self._sorted)):
             self._merge()
 
     def contains(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Tell for each id whether it is in the set."""
+        """Return for each id whether it is in the set."""
         self._merge()
         if not len(self._sorted):
             return np.zeros(len(rows), bool)

@@ -1,4 +1,4 @@
-"""Many requests at a time, within limits: of memory, and of how many are under way."""
+"""Concurrent requests within limits on memory and concurrency."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MAX_THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What reading a whole repository may use, in the words of Icechunk.
+    """Limits on reading a whole repository, named as in Icechunk.
 
-    The two for memory are what manifests on their way may take together; one that takes more alone
-    is read alone. More than 64 requests are never under way.
+    The memory limits apply to all manifests in flight; a manifest above the limit is read alone. At
+    most 64 requests are in flight.
     """
 
     max_snapshots_in_memory: int = 50
@@ -38,14 +38,14 @@ class ReadLimits:
 
 
 def require_positive(**limits: int | None) -> None:
-    """Refuse limits that let nothing pass."""
+    """Raise if a limit is less than 1."""
     for name, value in limits.items():
         if value is not None and value < 1:
             raise InvalidInputError(f"{name}={value} must be at least 1")
 
 
 class Budget:
-    """An amount that several may use together; who asks for more than is left waits."""
+    """A shared amount; `take` blocks until enough of it is left."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -53,13 +53,13 @@ class Budget:
         self._changed = threading.Condition()
 
     def take(self, amount: int) -> None:
-        """Take an amount; one above the limit is given when nobody uses anything."""
+        """Take an amount; an amount above the limit is granted while nothing else is taken."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + amount <= self._limit)
             self._used += amount
 
     def give_back(self, amount: int) -> None:
-        """Return what was taken."""
+        """Give back an amount that was taken."""
         with self._changed:
             self._used -= amount
             self._changed.notify_all()
@@ -73,11 +73,10 @@ def map_bounded(
     costs: Callable[[T], tuple[int, ...]] = lambda _: (),
     budgets: tuple[Budget, ...] = (),
 ) -> Iterator[R]:
-    """Call a function on each item, several at a time, and yield the answers in order.
+    """Call a function on each item concurrently, and yield the results in order.
 
-    ``costs`` says how much of each budget an item takes while its call is under way. With one
-    worker everything happens in the thread of the caller. The first error ends it, after the calls
-    that had begun.
+    ``costs`` returns how much of each budget an item takes during its call. One worker runs in the
+    thread of the caller. The first error is raised after the running calls ended.
     """
     if workers == 1:
         yield from map(function, items)

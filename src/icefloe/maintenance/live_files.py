@@ -1,7 +1,6 @@
-"""What snapshots need: their manifests, and the chunk files that those refer to.
+"""The mark phase of garbage collection: the files that a set of snapshots refers to.
 
-The set only grows. Whatever is not in it when files are deleted is what no snapshot that was
-counted refers to; several references into one chunk file count as one.
+The set only grows. A file that is not in it is not referred to by any snapshot that was added.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LiveFiles:
-    """Snapshots with all that they need; chunk files by the million are one column of bytes."""
+    """Snapshots, their manifests, and the chunk files of those, as a column of ids."""
 
     def __init__(self, reader: RepositoryReader) -> None:
         self._reader = reader
@@ -32,10 +31,10 @@ class LiveFiles:
         self.chunks = IdSet()
 
     def add(self, snapshot_ids: Iterable[SnapshotId], *, required: bool = True) -> None:
-        """Count some snapshots in and, in generation v1, their ancestors.
+        """Add snapshots with their files and, in generation v1, their ancestors.
 
-        Unless ``required``, what is missing or damaged needs nothing; else it is an error, because
-        what cannot be read cannot say what it needs.
+        A missing or damaged file is an error if ``required``, because its references are unknown;
+        otherwise it has none.
         """
         wanted = set(snapshot_ids) - self.snapshots
         found: set[SnapshotId] = set()
@@ -51,6 +50,6 @@ class LiveFiles:
 
 
 def find_chunk_files(manifest: Manifest) -> NDArray[np.uint8]:
-    """Find the chunk files that a manifest refers to, each once."""
+    """Return the distinct chunk files that a manifest refers to."""
     payloads = manifest.payloads
     return unique_rows(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])

@@ -1,4 +1,4 @@
-"""How far a long operation is, for whoever watches it: a command line, or a log."""
+"""Progress of long operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 class Phase(StrEnum):
-    """What a long operation is doing."""
+    """A phase of a long operation."""
 
     READ_SNAPSHOTS = "reading snapshots"
     READ_MANIFESTS = "reading manifests"
@@ -21,7 +21,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """So many files of so many are dealt with in a phase; a total may grow while it goes on."""
+    """The number of files that a phase has processed, of a total that may still grow."""
 
     phase: Phase
     done: int
@@ -32,4 +32,4 @@ Progress: TypeAlias = Callable[[Step], None]
 
 
 def ignore_progress(step: Step) -> None:
-    """Tell nobody."""
+    """Discard a progress step."""

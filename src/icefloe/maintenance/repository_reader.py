@@ -1,4 +1,4 @@
-"""Reading all snapshots and manifests of a repository, once each, and keeping little of them."""
+"""Reads of all snapshots and manifests of a repository, each once, without caching them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Everything is read once: what is kept would push out what sessions need.
+# Everything is read once, so that a cache has no use.
 _KEEP_NONE = CachingConfig(
     num_snapshot_nodes=0, num_chunk_refs=0, num_transaction_changes=0, num_bytes_chunks=0
 )
@@ -33,7 +33,7 @@ _DECODED_BYTES_PER_REF = 64
 
 @dataclass(frozen=True, slots=True)
 class SnapshotNeeds:
-    """What a snapshot file says of other files."""
+    """The files that a snapshot refers to."""
 
     id: SnapshotId
     parent_id: SnapshotId | None
@@ -41,18 +41,9 @@ class SnapshotNeeds:
 
 
 class RepositoryReader:
-    """Reads the files of one repository past all caches, many at a time.
+    """Reads the files of one repository concurrently and without caches.
 
-    Parameters
-    ----------
-    storage
-        Where the repository is.
-    spec_version
-        Its generation: in v1 snapshot files say which parent they have.
-    limits
-        What it may use.
-    progress
-        Who is told how far it is.
+    In generation v1 the parent of a snapshot is in its file, and ancestors are read as well.
     """
 
     def __init__(
@@ -76,16 +67,16 @@ class RepositoryReader:
         known: AbstractSet[SnapshotId] = frozenset(),
         required: bool = True,
     ) -> Iterator[SnapshotNeeds]:
-        """Read some snapshots and, in generation v1, their ancestors, up to those that are known.
+        """Read snapshots and, in generation v1, their ancestors, except those that are known.
 
-        Unless ``required``, what is not there or cannot be decoded needs nothing.
+        Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
         wanted = sorted(set(snapshot_ids) - known)
         seen = {*known, *wanted}
         while wanted:
             parents = set()
             for needs in map_bounded(
-                lambda one: self._fetch_needs(one, required=required),
+                lambda snapshot_id: self._fetch_needs(snapshot_id, required=required),
                 wanted,
                 workers=1 if self._one_by_one else self._limits.max_snapshots_in_memory,
             ):
@@ -104,9 +95,9 @@ class RepositoryReader:
         *,
         required: bool = True,
     ) -> Iterator[R]:
-        """Read some manifests, and yield what ``summarize`` makes of each.
+        """Read manifests, and yield the result of ``summarize`` for each.
 
-        Unless ``required``, what is not there or cannot be decoded is left out.
+        Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
         limits = self._limits
         listed = sorted(infos, key=lambda info: info.id)
@@ -143,7 +134,7 @@ class RepositoryReader:
         manifests: dict[ManifestId, ManifestFileInfo] = {
             info.id: info for info in snapshot.manifest_files
         }
-        # The list of files should name them all; what readers follow counts if it does not.
+        # The list of manifests should be complete; the references of arrays are what readers use.
         for node in snapshot.nodes:
             if isinstance(node.node_data, ArrayNodeData):
                 for ref in node.node_data.manifests:

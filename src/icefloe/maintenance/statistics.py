@@ -1,4 +1,4 @@
-"""How many bytes the chunks of a repository take, each counted once, by columns."""
+"""Storage statistics: the size of all distinct chunks of a repository."""
 
 from __future__ import annotations
 
@@ -31,28 +31,18 @@ _MERGE_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChunkStorageStats:
-    """How many bytes chunks take, by where they are.
-
-    Parameters
-    ----------
-    native_bytes
-        In chunk files of the repository.
-    virtual_bytes
-        In files elsewhere.
-    inlined_bytes
-        In manifests.
-    """
+    """Bytes of chunks in chunk files, in virtual files and in manifests."""
 
     native_bytes: int = 0
     virtual_bytes: int = 0
     inlined_bytes: int = 0
 
     def non_virtual_bytes(self) -> int:
-        """Return how many bytes of chunks are inside the repository."""
+        """Return the number of bytes inside the repository."""
         return self.native_bytes + self.inlined_bytes
 
     def total_bytes(self) -> int:
-        """Return how many bytes all chunks take, wherever they are."""
+        """Return the number of bytes of all chunks."""
         return self.native_bytes + self.virtual_bytes + self.inlined_bytes
 
     def __add__(self, other: ChunkStorageStats) -> ChunkStorageStats:
@@ -72,14 +62,14 @@ def measure_chunks(
     limits: ReadLimits | None = None,
     progress: Progress = ignore_progress,
 ) -> ChunkStorageStats:
-    """Count the bytes of all chunks that branches and tags have in their history.
+    """Sum the sizes of all chunks in the history of branches and tags.
 
-    A range of a chunk file or of a virtual file counts once, however many references it has. What
-    is inline counts once for each manifest, because it is stored in each.
+    A byte range of a chunk file or virtual file counts once, however many references it has. An
+    inline chunk counts once for each manifest, because each stores it.
     """
     reader = RepositoryReader(storage, spec_version, limits, progress)
     infos = {}
-    for needs in reader.read_snapshots(_fetch_wanted(storage, spec_version)):
+    for needs in reader.read_snapshots(_fetch_snapshot_ids(storage, spec_version)):
         infos.update({info.id: info for info in needs.manifests})
     inlined_bytes = 0
     merged = ChunkPayloads.concatenate([])
@@ -89,7 +79,7 @@ def measure_chunks(
         inlined_bytes += inline_bytes
         parts.append(distinct)
         rows += len(distinct)
-        # Merging costs as much as what is there: not for every few rows.
+        # A merge copies all rows: wait until there are enough new ones.
         if rows > max(_MERGE_ROWS, len(merged)):
             merged, parts, rows = _distinct([merged, *parts]), [], 0
     merged = _distinct([merged, *parts])
@@ -99,7 +89,7 @@ def measure_chunks(
     )
 
 
-def _fetch_wanted(storage: Storage, spec_version: int) -> set[SnapshotId]:
+def _fetch_snapshot_ids(storage: Storage, spec_version: int) -> set[SnapshotId]:
     if spec_version > 1:
         return retention.find_reachable(RepoFile(storage).fetch())
     refs = RefFiles(storage)
@@ -115,7 +105,7 @@ def _distinct_in(manifest: Manifest) -> tuple[ChunkPayloads, int]:
 
 def _without_inline(payloads: ChunkPayloads, rest: NDArray[np.bool_]) -> ChunkPayloads:
     rows = payloads.rows(np.flatnonzero(rest))
-    # Only where the bytes are matters here; what else there is would be carried along for nothing.
+    # Only the byte ranges are needed; other columns would take memory.
     return ChunkPayloads(
         kind=rows.kind,
         offset=rows.offset,
@@ -131,7 +121,7 @@ def _without_inline(payloads: ChunkPayloads, rest: NDArray[np.bool_]) -> ChunkPa
 
 
 def _distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
-    """Leave one row for each range of each file."""
+    """Return one row for each byte range of each file."""
     payloads = ChunkPayloads.concatenate(list(parts))
     ids = np.ascontiguousarray(payloads.chunk_id)
     columns = (

@@ -1,4 +1,4 @@
-"""Deleting many files, and counting what became of it."""
+"""The sweep phase of garbage collection: batched deletion of files, and its summary."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class GCSummary:
-    """What a garbage collection deleted, or would delete.
+    """The files that a garbage collection deleted, or would delete.
 
     Parameters
     ----------
     bytes_deleted
-        The size of all deleted files.
-    chunks_deleted, manifests_deleted, snapshots_deleted, attributes_deleted
-        How many files of each kind; the format reserves attributes, and nobody writes any.
-    transaction_logs_deleted
-        How many transaction logs.
+        Size of all deleted files.
+    chunks_deleted, manifests_deleted, snapshots_deleted, transaction_logs_deleted
+        Number of deleted files of each kind.
+    attributes_deleted
+        Always 0: the format reserves attribute files, and no writer creates them.
     objects_failed_to_delete
-        How many files could not be deleted: the next collection finds them again.
+        Number of files that could not be deleted; the next collection tries again.
     throttled_batches
-        How many requests were sent again because the storage asked to slow down.
+        Number of requests that were repeated because the storage throttled them.
     delete_errors
-        The first different messages of failed deletions, at most ten.
+        First distinct messages of failed deletions, at most ten.
     skipped_phases
-        What was left alone because something before it failed.
+        Kinds of files that were not deleted because of an earlier failure.
     """
 
     bytes_deleted: int = 0
@@ -66,7 +66,7 @@ class GCSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLimits:
-    """How hard a storage is pressed: requests at a time, and failures in a row before giving up."""
+    """Limits on concurrent delete requests, and on consecutive failures."""
 
     max_concurrent_deletes: int = 10
     max_consecutive_delete_failures: int = 50
@@ -81,8 +81,8 @@ class DeleteLimits:
 class Sweeper:
     """Deletes files by id, one kind after the other; after a failure it deletes no other kind.
 
-    What refers to a file goes before it. If some of that could not be deleted, neither may be what
-    it refers to: it would be there, and broken.
+    Referring files are deleted first. If one of them cannot be deleted, the files it refers to must
+    stay, or it would be broken.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Sweeper:
         self._skipped: list[str] = []
 
     @property
-    def goes_on(self) -> bool:
-        """Whether everything so far could be deleted."""
+    def can_continue(self) -> bool:
+        """Whether all deletions so far succeeded."""
         return not self._failed
 
     def delete(
@@ -142,8 +142,8 @@ class Sweeper:
                 if self._failed_in_a_row >= self._limits.max_consecutive_delete_failures:
                     raise StorageError(
                         f"{self._failed_in_a_row} requests to delete files of {self._storage.url} "
-                        f"failed in a row; the last one: {error.message}; nothing that is needed "
-                        "was deleted, and the next collection goes on where this one stopped",
+                        f"failed in a row, the last one with: {error.message}; no file in use was "
+                        "deleted, and the next collection continues where this one stopped",
                         kind=ErrorKind.GC_DELETES_FAILING,
                     ) from error
 
@@ -172,11 +172,11 @@ class Sweeper:
             self._bytes_deleted += found.num_bytes
 
     def skip(self, phase: Phase) -> None:
-        """Note that a kind of files was left alone."""
+        """Record that a kind of files was not deleted."""
         self._skipped.append(phase.value)
 
     def summary(self) -> GCSummary:
-        """Tell what became of it."""
+        """Return the summary of all deletions."""
         return GCSummary(
             bytes_deleted=self._bytes_deleted,
             chunks_deleted=self._deleted[Phase.DELETE_CHUNKS],

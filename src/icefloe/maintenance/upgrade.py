@@ -1,11 +1,11 @@
-"""Turning a repository of version 1 into one of version 2, in place.
+"""In-place upgrade of a repository from spec version 1 to 2.
 
-No snapshot, manifest or chunk is touched: each file tells its own version. All that is written is
-``repo``, which has what the references, the snapshots' parents and ``config.yaml`` say, and a log
-of what must have happened. It is created if absent, as the last step but one: before, the
-repository has version 1 and is as it was; from then on it has version 2, because readers look for
-``repo`` first. The files of version 1 that are left without a use are deleted after it, the branch
-main first, so that old writers fail instead of writing what nobody would see.
+No snapshot, manifest or chunk changes: each file has its own version. Only ``repo`` is written,
+with the content of the reference files, the parents of snapshots, ``config.yaml``, and a
+reconstructed ops log. It is created if absent. Before that the repository has version 1 and is
+unchanged; after it the repository has version 2, because readers look for ``repo`` first. Then the
+unused files of version 1 are deleted, the branch main first, so that writers of version 1 fail
+instead of writing commits that no reader sees.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _PREFETCH = 64
 _TRIES = 5
-# How long after a snapshot its branch or tag is said to have been created, and a tag deleted.
+# Time from a snapshot to the reconstructed creation of its branch or tag, and deletion of its tag.
 _LATER = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -68,37 +68,33 @@ def upgrade_icechunk_repository(
     delete_unused_v1_files: bool = True,
     prefetch_concurrency: int | None = None,
 ) -> Repository:
-    """Bring a repository from version 1 of the format to version 2, in place.
+    """Upgrade a repository from spec version 1 to 2 in place, and return it reopened.
 
-    Nobody else should write meanwhile. A commit that comes in between is noticed: either it is part
-    of what is upgraded, or the upgrade is taken back and raises `ConflictError`.
+    Stop other writers first. A concurrent commit is detected: it is included, or the upgrade is
+    rolled back and raises `ConflictError`.
 
     Parameters
     ----------
     repo
-        The repository; unless ``dry_run``, it cannot be used any more after this.
+        The repository; unless ``dry_run``, the object cannot be used afterwards.
     dry_run
-        Whether everything is read and made ready, and nothing written.
+        Whether to read and plan everything, and write nothing.
     delete_unused_v1_files
-        Whether branches, tags and configuration of version 1, which have no use then, are deleted.
+        Whether to delete the branches, tags and configuration of version 1.
     prefetch_concurrency
-        How many snapshots are read at a time; 64 unless said otherwise.
-
-    Returns
-    -------
-        The repository, opened anew.
+        Number of snapshots that are read concurrently; default is 64.
 
     Raises
     ------
     SessionStateError
-        Of kind ``INVALID_REPOSITORY_MIGRATION`` if it has not version 1.
+        Of kind ``INVALID_REPOSITORY_MIGRATION`` if the repository does not have version 1.
     """
     connection = repo._connection  # noqa: SLF001 - part of the package
     storage = connection.storage
     if connection.spec_version != 1:
         raise _not_version_1_error(storage)
     if storage.read_only:
-        raise ReadOnlyError(f"{storage.url} takes no writes: open it with credentials that may")
+        raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     upgrade_storage(
         storage,
         dry_run=dry_run,
@@ -120,7 +116,7 @@ def upgrade_storage(
     prefetch_concurrency: int | None = None,
     progress: Progress = ignore_progress,
 ) -> RepoInfo:
-    """Do as `upgrade_icechunk_repository` with the repository at a place; returns what it wrote."""
+    """Like `upgrade_icechunk_repository` for a storage; returns the repo info it wrote."""
     require_positive(prefetch_concurrency=prefetch_concurrency)
     workers = 1 if storage.is_low_latency else prefetch_concurrency or _PREFETCH
     for _ in range(_TRIES):
@@ -150,7 +146,7 @@ def upgrade_storage(
 
 @dataclass(frozen=True, slots=True)
 class RefFilesState:
-    """Everything mutable in a repository of version 1."""
+    """The mutable state of a repository of version 1."""
 
     branches: Mapping[str, SnapshotId]
     tags: Mapping[str, SnapshotId]
@@ -167,9 +163,9 @@ class RefFilesState:
 def plan_upgrade(
     state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo], *, now: datetime
 ) -> RepoInfo:
-    """Make what version 2 keeps in one file from what version 1 keeps in many. Pure.
+    """Build the repo info of version 2 from the files of version 1. Pure.
 
-    ``infos`` has all snapshots in the histories of branches and tags.
+    ``infos`` has all snapshots in the history of branches and tags.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events = _events(state, infos)
@@ -180,7 +176,7 @@ def plan_upgrade(
         branches=dict(state.branches),
         tags=dict(state.tags),
         deleted_tags=state.deleted_tags,
-        snapshots=tuple(infos[one] for one in sorted(infos)),
+        snapshots=tuple(infos[snapshot_id] for snapshot_id in sorted(infos)),
         status=RepoStatus(RepoAvailability.online, root.flushed_at),
         latest_updates=(migrated, *reversed(events)),
         config=state.config,
@@ -188,22 +184,22 @@ def plan_upgrade(
 
 
 def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> list[OpsLogEntry]:
-    """Tell what must have happened, oldest first, as Icechunk tells it when it upgrades.
+    """Reconstruct the ops log, oldest first, as Icechunk's upgrade does.
 
-    A commit has the time of its snapshot. When a branch or a tag was made is nowhere: right after
-    the snapshot that it points at is the earliest that can be.
+    A commit has the time of its snapshot. The creation time of a branch or tag is not recorded: it
+    is set to the earliest possible, right after the snapshot it points at.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
-    told = {root.id}
+    logged = {root.id}
     others = [branch for branch in sorted(state.branches) if branch != MAIN]
     for branch in (MAIN, *others):
         history = list(walk_history(state.branches[branch], infos.__getitem__))
         if branch != MAIN:
             events.append((history[0].flushed_at + _LATER, BranchCreated(branch)))
         for info in reversed(history):
-            if info.id not in told:
-                told.add(info.id)
+            if info.id not in logged:
+                logged.add(info.id)
                 events.append((info.flushed_at, NewCommit(branch, info.id)))
 
     def time_of(snapshot_id: SnapshotId) -> datetime:
@@ -236,7 +232,7 @@ def _fetch_state(storage: Storage) -> RefFilesState:
 def _fetch_histories(
     storage: Storage, state: RefFilesState, workers: int, progress: Progress
 ) -> dict[SnapshotId, SnapshotInfo]:
-    """Fetch all histories side by side, each from its tip as far as it is not known."""
+    """Fetch all histories concurrently, each snapshot once."""
     refs = RefFiles(storage)
     infos: dict[SnapshotId, SnapshotInfo] = {}
     wanted = sorted(state.tips)
@@ -244,13 +240,13 @@ def _fetch_histories(
         for info in map_bounded(refs.fetch_snapshot_info, wanted, workers=workers):
             infos[info.id] = info
             progress(Step(Phase.READ_SNAPSHOTS, len(infos), len(infos)))
-        parents = {infos[one].parent_id for one in wanted}
-        wanted = sorted(one for one in parents if one is not None and one not in infos)
+        parents = {infos[snapshot_id].parent_id for snapshot_id in wanted}
+        wanted = sorted(parent for parent in parents if parent is not None and parent not in infos)
     return infos
 
 
 def _delete_created(storage: Storage, created: Version) -> None:
-    """Delete the ``repo`` that was just created, unless somebody has changed it already."""
+    """Delete the ``repo`` that was just created, unless it was changed since."""
     try:
         if storage.head(REPO).version == created:
             storage.delete_many([REPO])
@@ -267,23 +263,23 @@ def _not_version_1_error(storage: Storage) -> SessionStateError:
 
 def _concurrent_change_error(storage: Storage) -> ConflictError:
     return ConflictError(
-        f"somebody changed branches or tags of {storage.url} during the upgrade: stop all writers, "
-        "and upgrade again",
+        f"branches or tags of {storage.url} changed during the upgrade: stop all writers, and "
+        "upgrade again",
         kind=ErrorKind.REPO_INFO_UPDATED,
     )
 
 
 class UpgradedError(SessionStateError, RuntimeError):
-    """A repository object of version 1 was used after the repository was upgraded."""
+    """A repository object was used after its repository was upgraded."""
 
 
 class _Upgraded:
-    """Stands where the connection of an upgraded repository was."""
+    """Replaces the connection of a repository object that was upgraded."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise UpgradedError(
-            "this repository was upgraded to version 2: use what upgrade_icechunk_repository "
-            "returned, or open it again"
+            "this repository was upgraded to version 2: use the repository returned by "
+            "upgrade_icechunk_repository, or open it again"
         )
 
     def __reduce__(self) -> Any:

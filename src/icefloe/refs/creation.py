@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
-from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, PreconditionFailedError
+from icefloe.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    PreconditionFailedError,
+    StorageError,
+)
 from icefloe.format import config_yaml
 from icefloe.format.envelope import SPEC_VERSIONS
 from icefloe.format.keys import CONFIG, REPO, branch_key, snapshot_key, transaction_log_key
@@ -72,6 +78,25 @@ def create_refs(
     if config is not None and opened.config != config:
         opened.refs.save_config(config, expected=opened.config)
     return opened.refs
+
+
+def require_clean_root(storage: Storage) -> None:
+    """Raise if a storage contains other files than an interrupted creation leaves."""
+    leftovers = {
+        CONFIG,
+        snapshot_key(INITIAL_SNAPSHOT_ID),
+        transaction_log_key(INITIAL_SNAPSHOT_ID),
+    }
+    try:
+        found = next((info.key for info in storage.list() if info.key not in leftovers), None)
+    except StorageError:
+        return  # the credentials may not allow listing, and creation itself is safe
+    if found is not None:
+        raise AlreadyExistsError(
+            f"{storage.url} is not empty (it contains {found!r}): choose another location, open "
+            "the repository if it is one, or pass check_clean_root=False",
+            kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        )
 
 
 def _already_exists(storage: Storage) -> AlreadyExistsError:

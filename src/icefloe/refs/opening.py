@@ -6,9 +6,10 @@ generation v2, and three in v1, two of them concurrent.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import (
     ObjectNotFoundError,
@@ -17,7 +18,7 @@ from icefloe.errors import (
     RepositoryNotFoundError,
 )
 from icefloe.format.keys import REPO, branch_key
-from icefloe.refs import problems
+from icefloe.refs import own_changes, problems
 from icefloe.refs.problems import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
@@ -39,6 +40,30 @@ class OpenedRefs:
     refs: Refs
     config: RepositoryConfig | None
     at_opening: Refs
+
+
+class RefsAtOpening:
+    """The references as opening read them, for the first read right after it.
+
+    ``Repository.open(storage).readonly_session("main")`` needs no second request for references.
+    They are valid for 10 ms: enough for the next statement of a program, and too short to miss a
+    commit of which the program could know. A commit of this process ends it at once, so that a
+    process always reads its own writes; `own_changes` counts these for the process, because
+    repositories that are opened apart share no object.
+    """
+
+    _VALID_S: Final = 0.01
+
+    def __init__(self, refs: Refs) -> None:
+        self._refs: Refs | None = refs
+        self._opened_at = time.monotonic()
+        self._num_changes = own_changes.count()
+
+    def take(self) -> Refs | None:
+        """Return the references if they are still valid; only once."""
+        refs, self._refs = self._refs, None
+        is_recent = time.monotonic() - self._opened_at < self._VALID_S
+        return refs if is_recent and own_changes.count() == self._num_changes else None
 
 
 def open_refs(storage: Storage) -> OpenedRefs:

@@ -1,4 +1,4 @@
-"""One open repository: its storage, references, files and configuration, shared by its sessions."""
+"""An open repository: storage, references, files and configuration, shared by its sessions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from icefloe.assets import Assets
 from icefloe.containers.virtual_chunks import VirtualChunks
 from icefloe.format.location_compression import LocationCompression
+from icefloe.model.config import RepositoryConfig
 from icefloe.refs.ref_files import RefFiles
 from icefloe.refs.repo_file import RepoFile
 from icefloe.transaction.transaction import Transaction
@@ -18,37 +19,37 @@ from icefloe.transaction.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.refs.interface import Refs
+    from icefloe.refs.opening import OpenedRefs
     from icefloe.storage.credentials import AnyCredential
     from icefloe.storage.interface import Storage
     from icefloe.transaction.change_set import ChangeSet
 
 
 class Connection:
-    """What every session of an open repository needs; pickles, caches left behind.
+    """The state that sessions of an open repository share. Pickles without its caches.
 
-    Copies of one connection that are unpickled in one process share its clients and caches, so
-    that of many tasks that carry the same session only the first fetches its snapshot.
+    Copies of a connection that are unpickled in one process share clients and caches, so that of
+    many tasks with the same session only the first fetches its snapshot.
 
     Parameters
     ----------
     storage
-        Where the repository is, with the settings that apply.
+        Storage of the repository, with the effective settings.
     spec_version
-        Its generation.
+        Spec version of the repository.
     config
-        The configuration that applies: defaults, persisted and given, merged.
+        Effective configuration: defaults, persisted and given settings merged.
     credentials
-        What virtual chunk containers may be read with, by URL prefix or name; None where the user
-        says nothing, so that only those of the repository's own platform are read.
+        Credentials of virtual chunk containers by URL prefix or name; with None only those of the
+        platform of the repository are read.
     default_commit_metadata
-        What every commit records besides its own metadata.
+        Metadata added to every commit.
     assets, virtual
-        The files and the virtual chunks, where somebody has them open already.
+        Files and virtual chunks of a connection to share caches with.
     token
-        What the copies of one connection have in common; a new one if not given.
+        Identity of the copies of a connection; default is a new one.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class Connection:
         )
         refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
         self.refs = refs.with_assets(self.assets)
-        # Nobody said anything about containers, or somebody said which there are, perhaps none.
+        # Not configured is different from configured as none.
         containers = None if config.virtual_chunk_containers is None else config.usable_containers()
         self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
-        # Nothing that it stands for changes, so copies that have it have the same credentials.
+        # A connection is immutable, so that copies with the same token have the same credentials.
         self._token = token or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
-        return _connect, (
+        return _unpickle, (
             self._token,
             self.storage,
             self.spec_version,
@@ -103,20 +104,60 @@ class Connection:
             level=rules.effective_compression_level,
         )
 
+    def with_config(
+        self,
+        config: RepositoryConfig,
+        credentials: Mapping[str, AnyCredential | None] | None = None,
+    ) -> Connection:
+        """Return a connection with settings merged over these, which shares the caches."""
+        merged = self.config.merge(config)
+        return Connection(
+            self.storage.with_settings(merged.effective_storage),
+            self.spec_version,
+            merged,
+            self.credentials if credentials is None else credentials,
+            default_commit_metadata=self.default_commit_metadata,
+            assets=self.assets,
+        )
+
+    def with_empty_caches(self) -> Connection:
+        """Return the same connection with nothing cached."""
+        return Connection(
+            self.storage,
+            self.spec_version,
+            self.config,
+            self.credentials,
+            default_commit_metadata=self.default_commit_metadata,
+        )
+
     def transaction(self, snapshot_id: SnapshotId, changes: ChangeSet | None = None) -> Transaction:
         """Begin a transaction from a snapshot."""
         return Transaction(self.assets, snapshot_id, self.config, self.virtual, changes)
 
     def is_same_repository(self, other: Connection) -> bool:
-        """Whether two connections lead to the same place, as far as that can be told."""
+        """Whether two connections have the same location, as far as is known."""
         if self.storage is other.storage:
             return True
-        # Storages in memory all have the same address, and none is another's place.
+        # All in-memory storages have the same URL, and each is a location by itself.
         return self.storage.url == other.storage.url and self.storage.url != "memory://"
 
 
-class _Unpickled:
-    """The connections that came to this process last, by their token."""
+def connect(
+    storage: Storage,
+    opened: OpenedRefs,
+    config: RepositoryConfig | None,
+    credentials: Mapping[str, AnyCredential | None] | None,
+) -> Connection:
+    """Connect to an opened repository: defaults, persisted and given settings are merged."""
+    merged = RepositoryConfig(storage=storage.default_settings())
+    for settings in (opened.config, config):
+        merged = merged.merge(settings or RepositoryConfig())
+    place = storage.with_settings(merged.effective_storage)
+    return Connection(place, opened.refs.spec_version, merged, credentials)
+
+
+class _UnpickledConnections:
+    """The connections that were last unpickled in this process, by token."""
 
     _MAX_CONNECTIONS: Final = 4
 
@@ -137,15 +178,15 @@ class _Unpickled:
                 self._connections.popitem(last=False)
 
     def forget(self) -> None:
-        # Threads and locks of the parent do not exist in a forked child.
+        # A forked child has no threads of its parent, and may have inherited a held lock.
         self.__init__()  # type: ignore[misc]
 
 
-_unpickled: Final = _Unpickled()
+_unpickled: Final = _UnpickledConnections()
 os.register_at_fork(after_in_child=_unpickled.forget)
 
 
-def _connect(  # noqa: PLR0917 - pickle calls it
+def _unpickle(  # noqa: PLR0917 - pickle calls it
     token: str,
     storage: Storage,
     spec_version: int,

@@ -1,4 +1,4 @@
-"""Sessions: one snapshot to read, or a transaction that becomes a commit."""
+"""Sessions: read one snapshot, or change it and commit (Icechunk spec, "Write Session")."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ __all__ = ["ForkSession", "Session"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Writers who meet again and again step aside for a moment, longer each time.
+# Backoff between rebases, so that competing writers do not meet again.
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 1.0
 
@@ -96,8 +96,8 @@ _LONGEST_PAUSE_S = 1.0
 class Session:
     """Reads one snapshot and, if it is writable, changes it.
 
-    What a session reads never changes but by its own writes. A commit makes all of them visible
-    at once, or none. After it the session is read-only and shows the new snapshot.
+    A session sees its snapshot and its own writes, and nothing else. A commit makes all of them
+    visible at once, or none. After it the session is read-only and reads the new snapshot.
     """
 
     def __init__(
@@ -114,41 +114,41 @@ class Session:
         self._mode = mode
         self._branch = branch
 
-    # -- what it is
+    # -- properties
 
     @property
     def read_only(self) -> bool:
-        """Whether it refuses writes."""
+        """Whether the session refuses writes."""
         return self._mode is SessionMode.readonly
 
     @property
     def mode(self) -> SessionMode:
-        """What it may do."""
+        """Whether the session reads, writes, or moves nodes."""
         return self._mode
 
     @property
     def snapshot_id(self) -> str:
-        """The snapshot that it reads, and that its changes are based on."""
+        """The snapshot that is read, and that changes are based on."""
         return str(self.transaction.base_id)
 
     @property
     def branch(self) -> str | None:
-        """The branch that a commit would move; None if it cannot commit."""
+        """The branch of a commit; None if the session cannot commit."""
         return self._branch
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration that applies; a copy."""
+        """A copy of the effective configuration."""
         return self.connection.config.copy()
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether there is anything to commit."""
+        """Whether there are changes to commit."""
         return not self.read_only and self.transaction.has_changes
 
     @cached_property
     def store(self) -> IcechunkStore:
-        """The Zarr store to read and write through."""
+        """The Zarr store of the session."""
         return IcechunkStore(self)
 
     def __eq__(self, value: object) -> bool:
@@ -185,43 +185,43 @@ class Session:
 
     def __reduce__(self) -> Any:
         if not self.read_only:
-            instead = "pickle session.fork() and merge what comes back"
+            instead = "pickle session.fork() and merge the forks that come back"
             if self._mode is SessionMode.rearrange:
-                instead = "move nodes where the session is, and pickle the repository"
+                instead = "move nodes in this process, or pickle the repository"
             raise InvalidInputError(
-                f"a {self._mode.name} session does not pickle, because only one copy could be "
+                f"a {self._mode.name} session cannot be pickled, because only one copy could be "
                 f"committed: {instead}",
                 kind=ErrorKind.PICKLE,
             )
         return _unpickle_reader, (self.connection, self.transaction.base_id)
 
     def status(self) -> Diff:
-        """Tell what a commit would change."""
+        """Return the uncommitted changes."""
         log = self._log()
         after = {node.id: node for node in self.transaction.changes.edits.values() if node}
         return diff_along_history([log], self.transaction.base.by_id, after)
 
     def discard_changes(self) -> None:
-        """Forget all changes since the session began."""
+        """Discard all uncommitted changes."""
         self.require_writable()
         self.transaction.discard()
 
-    # -- looking around
+    # -- inspection
 
     def path(self, path: str) -> Path:
-        """Read the path of a node, with or without a slash in front."""
+        """Parse the path of a node, with or without a leading slash."""
         if not isinstance(path, str):
             raise InvalidInputError(
-                f"the path of a node is a str, not {path!r:.80}", kind=ErrorKind.INVALID_PATH
+                f"a node path must be a str, not {path!r:.80}", kind=ErrorKind.INVALID_PATH
             )
         return Path("/" + path.strip("/"))
 
     def get_node_id(self, path: str) -> str:
-        """Return the id that a node keeps for as long as it exists."""
+        """Return the id of a node, which does not change while the node exists."""
         return str(self.transaction.require_node(self.path(path)).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
-        """Tell where the bytes of a chunk are."""
+        """Return the kind of a chunk: where its bytes are."""
         path = self.path(array_path)
         self.transaction.require_array(path)
         indices = parse_coordinates(chunk_coordinates, "chunk_coordinates")
@@ -238,13 +238,13 @@ class Session:
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
     ) -> AsyncIterator[tuple[int, ...]]:
-        """Yield the coordinates of an array's chunks that were written."""
+        """Yield the coordinates of the chunks of an array that are stored."""
         async for coords, *_ in self.store.array_chunk_iterator(array_path, batch_size):
             for row in coords.tolist():
                 yield tuple(row)
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the locations of all virtual chunks, one for each chunk."""
+        """Return the location of every virtual chunk."""
         found: list[str] = []
         for part in self._list_refs(RefsQuery(), with_containers=False):
             table = part.refs.payloads.locations.tolist()
@@ -260,21 +260,20 @@ class Session:
         regex: str | None = None,
         container: str | None = None,
     ) -> Iterator[VirtualRef]:
-        """Yield the virtual chunks for which everything given holds, manifest by manifest.
+        """Yield the virtual chunks that match all filters, manifest by manifest.
 
         Parameters
         ----------
         array_path
-            The array, or a group: all arrays below it.
+            Path of an array, or of a group for all arrays below it.
         prefix
-            What the location begins with.
+            Prefix of the location.
         glob
-            What the whole location looks like: ``*``, ``?`` and ``[…]`` as in a shell; ``*``
-            matches slashes too.
+            Shell pattern (``*``, ``?``, ``[…]``) of the whole location; ``*`` matches slashes.
         regex
-            What is found anywhere in the location.
+            Regular expression to find in the location.
         container
-            The name or the URL prefix of the container that holds it.
+            Name or URL prefix of the container.
         """
         query = RefsQuery(array_path, prefix, glob, regex, container)
         return iter_refs(self._list_refs(query), self._container_prefixes)
@@ -288,7 +287,7 @@ class Session:
         regex: str | None = None,
         container: str | None = None,
     ) -> Iterator[Any]:
-        """Do as `virtual_refs`, in Arrow record batches, all of one schema."""
+        """Like `virtual_refs`, as Arrow record batches of one schema."""
         query = RefsQuery(array_path, prefix, glob, regex, container)
         return record_batches(self._list_refs(query), self._container_prefixes)
 
@@ -301,11 +300,11 @@ class Session:
         regex: str | None = None,
         container: str | None = None,
     ) -> Any:
-        """Do as `virtual_refs`, as one Arrow table.
+        """Like `virtual_refs`, as an Arrow table.
 
-        Its columns are ``array_path``, ``index``, ``location``, ``offset``, ``length``, ``etag``,
-        ``last_modified`` and ``container``; for one array, `IcechunkStore.set_virtual_refs_table`
-        takes it as it is.
+        Columns are ``array_path``, ``index``, ``location``, ``offset``, ``length``, ``etag``,
+        ``last_modified`` and ``container``. `IcechunkStore.set_virtual_refs_table` accepts the
+        table of one array.
         """
         query = RefsQuery(array_path, prefix, glob, regex, container)
         return refs_table(self._list_refs(query), self._container_prefixes)
@@ -319,17 +318,14 @@ class Session:
         regex: str | None = None,
         container: str | None = None,
     ) -> list[str]:
-        """Return the locations of the virtual chunks that `virtual_refs` yields.
-
-        Each comes once, in no particular order.
-        """
+        """Return the distinct locations of the chunks that `virtual_refs` yields, unordered."""
         query = RefsQuery(array_path, prefix, glob, regex, container)
         return distinct_locations(self._list_refs(query, with_containers=False))
 
     def dependencies(self) -> Dependencies:
-        """Count the files outside the repository that this session needs, and their containers.
+        """Count the virtual files of this session by container, without reading virtual data.
 
-        Virtual data is not read. `Repository.dependencies` does it for all of history.
+        `Repository.dependencies` counts those of the whole history.
         """
         count = DependencyCount()
         for node in self.transaction.iter_nodes_below(Path("/")):
@@ -340,28 +336,28 @@ class Session:
 
     @property
     def _container_prefixes(self) -> list[str]:
-        return [one.container.url_prefix for one in self.connection.virtual.containers()]
+        return [access.container.url_prefix for access in self.connection.virtual.containers()]
 
     def _list_refs(self, query: RefsQuery, *, with_containers: bool = True) -> Iterator[RefsPart]:
         virtual = self.connection.virtual
         return list_refs(self.transaction, virtual, query, with_containers=with_containers)
 
-    # -- changing
+    # -- changes
 
     def move(self, from_path: str, to_path: str) -> None:
-        """Move or rename a node, with everything below it; no chunk is copied."""
+        """Move or rename a node and its descendants; no chunk is copied."""
         self.require_writable()
         if self._mode is not SessionMode.rearrange:
             raise SessionStateError(
-                "nodes move in a session of their own: take repository.rearrange_session(branch)",
+                "only a rearrange session moves nodes: use repository.rearrange_session(branch)",
                 kind=ErrorKind.REARRANGE_SESSION_ONLY,
             )
         self.transaction.move_node(self.path(from_path), self.path(to_path))
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
-        """Move all chunks of an array by a number of chunks along each dimension.
+        """Shift all chunks of an array by a number of chunks along each dimension.
 
-        Chunks that would leave the array are dropped; places that nothing moves to become empty.
+        Chunks shifted out of the array are dropped; chunks that nothing is shifted to become empty.
         Only references change: no chunk is read or written.
         """
         offset = parse_coordinates(chunk_offset, "chunk_offset")
@@ -373,15 +369,15 @@ class Session:
         forward: Callable[[Iterable[int]], Iterable[int] | None],
         backward: Callable[[Iterable[int]], Iterable[int] | None] | None = None,
     ) -> None:
-        """Give the chunks of an array new coordinates.
+        """Assign new coordinates to the chunks of an array.
 
         Parameters
         ----------
         forward
-            Says where a chunk goes, None to leave it where it is.
+            Maps coordinates of a chunk to new ones, or to None to keep them.
         backward
-            Says where what belongs at a place comes from. With it, a chunk whose place nothing
-            comes to is deleted; without it, it stays.
+            Inverse of ``forward``. With it, a chunk that no chunk is moved to is deleted; without
+            it, it stays.
         """
         self._relabel(array_path, lambda refs, grid: reindex_refs(refs, grid, forward, backward))
 
@@ -390,30 +386,27 @@ class Session:
         *others: ForkSession,
         on_chunk_conflict: VersionSelection = VersionSelection.Fail,
     ) -> None:
-        """Take over what forks of this session did.
+        """Merge the changes of forks of this session, in the given order.
 
         Parameters
         ----------
-        others
-            The forks, in the order in which they count.
         on_chunk_conflict
-            What happens where two wrote the same chunk with different bytes: ``Fail``, keep the
-            one that is here (``UseOurs``), or take the fork's (``UseTheirs``).
+            What to do with a chunk that is written with different bytes: raise (``Fail``), keep
+            the chunk of this session (``UseOurs``) or of the fork (``UseTheirs``).
 
         Raises
         ------
         SessionStateError
-            If forks contradict each other, or one began with changes that are not here. Nothing
-            was taken over then, from none of them.
+            If changes conflict, or a fork started with changes that this session does not have.
+            Nothing is merged then.
         ConflictError
-            If a fork began at another snapshot than this session: its writer may not have seen
-            what this session is based on.
+            If a fork is based on another snapshot than this session.
         """
         self.require_writable()
         require_version_selection(on_chunk_conflict)
         for fork in others:
             self._require_mergeable(fork)
-        # Before this session is locked: two that merge each other would wait for ever.
+        # Before this session is locked: two sessions that merge each other would deadlock.
         changes = [fork.transaction.copy_changes() for fork in others]
         rollback = self.transaction.rollback_on_error(exclusive=True)
         with rollback if len(others) > 1 else nullcontext():
@@ -422,7 +415,7 @@ class Session:
                 fork_point = fork.connection.transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
 
-    # -- becoming a commit
+    # -- commits
 
     def commit(
         self,
@@ -434,35 +427,30 @@ class Session:
         allow_empty: bool = False,
         policy: CommitPolicy = NO_POLICY,
     ) -> str:
-        """Make all changes visible at once, as a new snapshot of the branch.
+        """Commit all changes atomically as a new snapshot of the branch, and return its id.
 
         Parameters
         ----------
         message, metadata
-            What history records besides the changes.
+            Recorded in history.
         rebase_with
-            Who decides about conflicts if others committed in the meantime; without it any other
-            commit is a conflict.
+            Solver of conflicts with commits that were made since the session began; without it
+            any of those is a conflict.
         rebase_tries
-            How often to start over when others are faster.
+            Maximum number of rebases.
         allow_empty
-            Whether to commit although nothing changed.
+            Whether to commit without changes.
         policy
-            What jobs do differently; see `CommitPolicy`.
-
-        Returns
-        -------
-            The id of the new snapshot.
+            What a commit of a job does differently.
 
         Raises
         ------
         ConflictError
-            If the branch moved. Nothing was committed, nor written unless it moved just now; the
-            session can be rebased.
+            If the branch moved. Nothing is committed, and the session can be rebased.
         RebaseFailedError
-            If a conflict could not be solved.
+            If the solver could not resolve a conflict.
         OutcomeUnknownError
-            If nobody can tell whether the commit landed.
+            If it is unknown whether the commit succeeded.
         """
         branch = self._require_branch()
         if policy.has_work is not None:
@@ -478,8 +466,8 @@ class Session:
                 own = given if rebase_with is None else _with_rebase_attempts(given, attempts)
                 base_id = self.transaction.base_id
                 refs = self.connection.refs
-                # Who has no solver is told of a conflict before anything is written. Who has one
-                # needs the files in any case, and looks as late as possible: others are fast.
+                # Without a solver, a conflict is raised before anything is written. With one, the
+                # files are needed in any case, and the branch is read as late as possible.
                 finish = (
                     refs.begin_commit(branch, base_id)
                     if rebase_with is None
@@ -509,14 +497,14 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Commit in place of the branch's last commit, which leaves history (version 2 only)."""
+        """Replace the last commit of the branch, which leaves history (version 2)."""
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
         with self.transaction.seal():
             return self._amend(branch, message, _require_entries(metadata), rewrite=False)
 
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
-        """Write a snapshot that no branch points at; it can be opened by its id."""
+        """Write a snapshot that no branch points at, and return its id."""
         self.require_writable()
         base_id = self.transaction.base_id
         with self.transaction.seal():
@@ -526,15 +514,15 @@ class Session:
             return self._become_reader(flushed)
 
     def rebase(self, solver: ConflictSolver, *, policy: CommitPolicy = NO_POLICY) -> None:
-        """Go on from the branch's present tip, with the same changes on top.
+        """Move the changes onto the current tip of the branch.
 
-        The commits of others are replayed one by one, oldest first. Where one cannot be, the
-        session stays based on the last that could, and keeps its changes.
+        Goes through the new commits one by one, oldest first. After a failure the session is based
+        on the last commit without conflicts, and keeps its changes.
 
         Raises
         ------
         RebaseFailedError
-            With the snapshot and all conflicts that stand in the way.
+            With the commit and all its conflicts.
         """
         branch = self._require_branch()
         require_solver(solver)
@@ -581,11 +569,11 @@ class Session:
         *,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Commit the same content with all manifests made anew, by today's rules of splitting."""
+        """Rewrite all manifests by the current splitting configuration, and commit."""
         branch = self._require_branch()
         if commit_method not in {"new_commit", "amend"}:
             raise InvalidInputError(
-                f"commit_method is 'new_commit' or 'amend', not {commit_method!r}",
+                f"commit_method must be 'new_commit' or 'amend', not {commit_method!r}",
                 kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
         if self.transaction.has_changes:
@@ -604,19 +592,19 @@ class Session:
             return self._become_reader(flushed)
 
     def fork(self) -> ForkSession:
-        """Return a session that can go to another process, write there, and be merged back.
+        """Return a session that can be pickled, written to in another process, and merged back.
 
-        It sees what this session sees now. If there are uncommitted changes, they are written as a
-        snapshot that nothing refers to; otherwise nothing is written.
+        It sees the current state of this session: uncommitted changes are written as a snapshot
+        that nothing refers to.
         """
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot fork: it pickles as it is",
+                "a read-only session cannot be forked: pickle the session itself",
                 kind=ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
         if self._mode is SessionMode.rearrange:
             raise SessionStateError(
-                "a rearrange session cannot fork", kind=ErrorKind.NON_REARRANGE_SESSION
+                "a rearrange session cannot be forked", kind=ErrorKind.NON_REARRANGE_SESSION
             )
         with self.transaction.lock:
             base_id = self.transaction.base_id
@@ -626,11 +614,11 @@ class Session:
                 self.transaction.changes.fork_points.add(base_id)
         return ForkSession(self.connection, base_id, origin=self._origin)
 
-    # -- inside
+    # -- implementation
 
     @property
     def _origin(self) -> SnapshotId:
-        """The committed snapshot that all changes go back to."""
+        """The committed snapshot that all changes are based on."""
         return self.transaction.base_id
 
     @cached_property
@@ -659,7 +647,7 @@ class Session:
         _require_message(message)
         own = {**self.connection.default_commit_metadata, **metadata}
         encoded = encode_metadata(own, self.connection.spec_version)
-        # What can be wrong with the caller's words was found by now: nothing is written before.
+        # All arguments are validated by now: nothing is written before.
         self.transaction.finish_chunks()
         return self._flusher.flush(
             self.transaction.base,
@@ -680,7 +668,7 @@ class Session:
     ) -> str:
         if self.connection.spec_version < 2:
             raise FormatError(
-                "only repositories of version 2 can amend a commit; this one has version 1",
+                "only repositories of spec version 2 can amend commits; this one has version 1",
                 kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
         previous = self.connection.refs.fetch_snapshot_info(self.transaction.base_id)
@@ -692,7 +680,7 @@ class Session:
         replaced = self.connection.assets.fetch_transaction_log(previous.id)
         if replaced.moved_nodes and self._mode is not SessionMode.rearrange:
             raise SessionStateError(
-                f"commit {previous.id} moved nodes: amend it in a rearrange session",
+                f"commit {previous.id} moved nodes: amend it with a rearrange session",
                 kind=ErrorKind.REARRANGE_SESSION_ONLY,
             )
         flushed = self._flush(
@@ -726,8 +714,8 @@ class Session:
             return self.connection.assets.fetch_transaction_log(snapshot_id)
         except ObjectNotFoundError as error:
             raise SessionStateError(
-                f"the transaction log of {snapshot_id} is gone, so that nobody can tell whether "
-                "its changes conflict with those of this session: start a new session",
+                f"the transaction log of {snapshot_id} no longer exists, so that conflicts with "
+                "this session cannot be detected: start a new session",
                 kind=ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
 
@@ -766,7 +754,7 @@ class Session:
         self.require_writable()
         if self._branch is None:
             raise SessionStateError(
-                "a fork cannot commit: merge it into the session that it came from",
+                "a fork cannot commit: merge it into the session that created it",
                 kind=ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._branch
@@ -774,7 +762,7 @@ class Session:
     def _require_changes(self, *, allow_empty: bool) -> None:
         if not allow_empty and not self.transaction.has_changes:
             raise SessionStateError(
-                "there is nothing to commit: pass allow_empty=True to commit all the same",
+                "there is nothing to commit: pass allow_empty=True for an empty commit",
                 kind=ErrorKind.NO_CHANGES_TO_COMMIT,
             )
 
@@ -787,42 +775,42 @@ class Session:
             )
         if self._mode is SessionMode.rearrange:
             raise SessionStateError(
-                "a rearrange session takes no forks", kind=ErrorKind.NON_REARRANGE_SESSION
+                "a rearrange session cannot merge forks", kind=ErrorKind.NON_REARRANGE_SESSION
             )
         if not self.connection.is_same_repository(fork.connection):
             theirs, ours = fork.connection.storage.url, self.connection.storage.url
-            where = f"at {theirs}, and this session's is at {ours}"
+            where = f"at {theirs} instead of {ours}"
             if theirs == ours:
-                where = f"that is at {ours} too: each storage in memory is a place of its own"
+                where = f"also at {ours}: each in-memory storage is a separate location"
             raise SessionStateError(
                 f"the fork belongs to another repository, {where}; merge it into the session that "
-                "it came from",
+                "created it",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
         if fork.origin != self._origin:
             raise ConflictError(
-                f"the fork began at snapshot {fork.origin}, but this session is based on "
-                f"{self._origin}: merge it into a session that starts at {fork.origin}, and let "
-                "commit(rebase_with=...) find the conflicts",
+                f"the fork is based on snapshot {fork.origin}, but this session on {self._origin}: "
+                f"merge it into a session based on {fork.origin}, and detect conflicts with "
+                "commit(rebase_with=...)",
                 expected_parent=str(fork.origin),
                 actual_parent=str(self._origin),
             )
 
     def _require_fork_point(self, fork: ForkSession) -> None:
-        """Refuse a fork that saw other changes when it began: they would be left behind."""
+        """Raise if a fork started with changes that this session does not have."""
         began, here = fork.transaction.base_id, self.transaction.base_id
         if began != here and began not in self.transaction.changes.fork_points:
             raise SessionStateError(
-                f"the fork began at {began}, what is here at {here}, and uncommitted changes that "
-                "only one of them began with would be lost: pass all forks to the session that "
-                "they came from, session.merge(*forks), a fork of a fork after that fork; nothing "
+                f"the fork started at {began} and this session is at {here}: uncommitted changes "
+                "that only one of them has would be lost. Merge all forks into the session that "
+                "created them, session.merge(*forks), a fork of a fork after that fork; nothing "
                 "was merged",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
 
 
 class ForkSession(Session):
-    """A session for another process: it pickles, writes, and is merged back; it cannot commit."""
+    """A session for another process: it can be pickled, written to and merged, not committed."""
 
     def __init__(
         self,
@@ -858,20 +846,20 @@ def _unpickle_fork(
 def _require_message(message: object) -> None:
     kind = ErrorKind.INVALID_COMMIT_CONFIGURATION
     if not isinstance(message, str):
-        raise InvalidInputError(f"the message of a commit is a str, not {message!r:.80}", kind)
+        raise InvalidInputError(f"a commit message must be a str, not {message!r:.80}", kind)
     try:
         message.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"the message {message!r:.80} has half a surrogate pair", kind
+            f"the commit message {message!r:.80} contains a lone surrogate", kind
         ) from error
 
 
 def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata of a commit as a dictionary, or raise if it is no mapping."""
+    """Return the metadata of a commit as a dictionary, or raise if it is not a mapping."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidInputError(
-            f"the metadata of a commit is a mapping of names to JSON values, not {metadata!r:.80}",
+            f"commit metadata must map names to JSON values, not {metadata!r:.80}",
             kind=ErrorKind.BAD_METADATA,
         )
     return dict(metadata or {})
@@ -881,7 +869,7 @@ def _with_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[st
     present = metadata.get("__icechunk", {})
     if not isinstance(present, Mapping):
         raise InvalidInputError(
-            f"the metadata entry '__icechunk' is {present!r:.80}, and a commit that may be rebased "
+            f"the metadata entry '__icechunk' is {present!r:.80}, but a commit with rebase_with "
             "records its attempts there: use another name, or a mapping",
             kind=ErrorKind.BAD_METADATA,
         )
@@ -897,7 +885,7 @@ def _rebase_failed(info: SnapshotInfo, conflicts: list[Any]) -> RebaseFailedErro
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     return RebaseFailedError(
         f"commit {info.id} ({info.message!r}) conflicts with this session: {shown}{more}. The "
-        "session keeps its changes; solve this with another solver, or start a new session",
+        "session keeps its changes; use another solver, or start a new session",
         snapshot=str(info.id),
         conflicts=conflicts,
     )

@@ -1,4 +1,4 @@
-"""Times that callers give."""
+"""Validation of times given by callers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from icefloe.errors import ErrorKind, InvalidInputError
 
 
 def require_time_zone(name: str, value: datetime) -> datetime:
-    """Refuse a time that may mean another one elsewhere: what is deleted stays deleted."""
+    """Return a time, or raise if it has no time zone: what it selects may be deleted."""
     if not isinstance(value, datetime):
         raise InvalidInputError(
-            f"{name} is a datetime, not {value!r}: write datetime(..., tzinfo=timezone.utc)",
+            f"{name} must be a datetime, not {value!r}: write datetime(..., tzinfo=timezone.utc)",
             kind=ErrorKind.INVALID_REF_TYPE,
         )
     if value.tzinfo is None or value.utcoffset() is None:
