@@ -1,8 +1,8 @@
-"""Dask arrays written through a fork, by whatever scheduler runs the tasks.
+"""Writes of dask arrays through a fork, with any scheduler.
 
-Each task writes its block and returns the fork that it wrote through: with threads the one that
-all share, elsewhere a copy that has this block's chunks. A tree of tasks merges them, and the
-caller merges the last into its session. Needs dask 2025.2 or later.
+Each task writes its block and returns its fork: threads share one, other workers return a copy with
+the chunks of the block. A tree of tasks merges them, and the caller merges the result into its
+session. Needs dask 2025.2 or later.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
     "store_dask",
 ]
 
-# Before, `dask.array.store` did not return the targets.
+# Earlier versions of `dask.array.store` do not return the targets.
 if Version(version("dask")) < Version("2025.2"):
     raise ImportError(f"icefloe.dask needs dask 2025.2 or later, not {version('dask')}: upgrade it")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What `dask.array.store` would take, and what only one value of makes sense for here.
-_DECIDED_HERE = frozenset({"compute", "return_stored", "load_stored", "lock"})
+# Arguments of `dask.array.store` that this module sets.
+_RESERVED = frozenset({"compute", "return_stored", "load_stored", "lock"})
 
 
 def computing_meta(func: Callable[P, R]) -> Callable[P, Any]:
-    """Let a function answer dask's question what its result looks like: an array of objects."""
+    """Wrap a function to return an object array when dask computes its meta."""
 
     @wraps(func)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -62,7 +62,7 @@ def merge_sessions_array_kwargs(
     axis: Any = None,  # noqa: ARG001 - reductions of dask pass it
     keepdims: Any = None,  # noqa: ARG001
 ) -> ForkSession:
-    """Do as `merge_sessions`, as a step of a reduction."""
+    """Like `merge_sessions`, as a step of a dask reduction."""
     return merge_sessions(*sessions)
 
 
@@ -74,42 +74,42 @@ def store_dask(
     split_every: int | None = None,
     **store_kwargs: Any,
 ) -> ForkSession:
-    """Write dask arrays now, and return a fork that has all that was written.
+    """Compute and write dask arrays, and return a fork with all changes.
 
-    Nothing is part of a session before ``session.merge(fork)``, nor visible before its commit.
+    Merge it with ``session.merge(fork)``, and commit the session.
 
     Parameters
     ----------
     sources
-        The dask arrays.
+        Dask arrays.
     targets
-        For each of them the Zarr array, opened from ``session.fork().store``.
+        Zarr array of each source, opened from ``session.fork().store``.
     regions
-        For each of them the part of the target to write, None for all of it.
+        Part of each target to write, None for all of it.
     split_every
-        How many forks one task merges; dask's choice if not given.
+        Number of forks that one task merges; dask chooses by default.
     store_kwargs
-        How to compute, as for ``dask.compute``: ``scheduler``, ``retries`` and others.
+        Arguments of ``dask.compute``: ``scheduler``, ``retries`` and others.
 
     Raises
     ------
     InvalidInputError
-        If a target does not belong to a fork, or an option is one that is decided here.
+        If a target does not belong to a fork, or an argument is reserved.
     SessionStateError
         If two tasks wrote the same chunk with different bytes: a chunk of the target must not
-        reach across blocks of the source.
+        span blocks of the source.
     """
-    if refused := _DECIDED_HERE & store_kwargs.keys():
+    if refused := _RESERVED & store_kwargs.keys():
         raise InvalidInputError(
-            f"store_dask writes at once, without locks: leave out {', '.join(sorted(refused))}",
+            f"store_dask writes at once, without locks: omit {', '.join(sorted(refused))}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     for target in targets:
         if not isinstance(session := extract_session(target), ForkSession):
             raise InvalidInputError(
-                f"{target.path!r} was opened from {session!r}, whose changes cannot come back from "
-                "other processes: fork = session.fork(), open targets from fork.store, and "
-                "session.merge what store_dask returns",
+                f"{target.path!r} was opened from {session!r}, which cannot return changes from "
+                "other processes: open targets from session.fork().store, and merge the fork that "
+                "store_dask returns with session.merge",
                 kind=ErrorKind.NOT_ALLOWED,
             )
     if not sources:
@@ -129,7 +129,7 @@ def store_dask(
 def session_merge_reduction(
     arrays: da.Array | Sequence[da.Array], *, split_every: int | None, **store_kwargs: Any
 ) -> ForkSession:
-    """Compute arrays whose blocks are Zarr arrays that were written to, and merge their forks."""
+    """Compute arrays whose blocks are written Zarr arrays, and merge the forks of those."""
     merged = [
         da.reduction(  # type: ignore[no-untyped-call]
             array,

@@ -1,7 +1,4 @@
-"""Forks that wrote in other processes: taken out of Zarr arrays, and made one.
-
-For any engine that runs functions elsewhere and brings back what they return.
-"""
+"""Forks of a session in distributed engines: extraction from Zarr arrays, and merging."""
 
 from __future__ import annotations
 
@@ -36,19 +33,19 @@ def extract_session(
 
 
 def merge_sessions(*sessions: Forks) -> ForkSession:
-    """Make one fork of many, also from nested lists; those given stay as they are.
+    """Merge forks, also in nested lists, into a new one; the arguments do not change.
 
-    They must have begun at the same point: copies of one fork, or forks of a session without
-    changes. They are merged two by two, so that each chunk is looked at once for each doubling of
-    their number. A fork that comes more than once, as it does where threads shared it, counts once.
+    They must be copies of one fork, or forks of a session without changes. They are merged
+    pairwise, so that a chunk is processed a logarithmic number of times. A fork that occurs more
+    than once, as with threads that share it, counts once.
 
     Raises
     ------
     TypeError
-        If there is anything but forks, or nothing.
+        If there is no fork, or another object.
     SessionStateError
-        If two wrote the same chunk with different bytes, contradict each other otherwise, or began
-        at different points: ``session.merge(*forks)`` takes those.
+        If two forks wrote the same chunk with different bytes, conflict otherwise, or started with
+        different changes: use ``session.merge(*forks)`` for those.
     """
     forks: list[ForkSession] = list({id(fork): fork for fork in _flatten(sessions)}.values())
     if not forks:
@@ -67,15 +64,15 @@ def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
             yield session
         else:
             raise TypeError(
-                f"merge_sessions takes forks, not a {type(session).__name__}: a session takes "
-                "over forks with session.merge(*forks)"
+                f"merge_sessions takes forks, not a {type(session).__name__}: merge forks into a "
+                "session with session.merge(*forks)"
             )
 
 
 def _merge_pair(fork: ForkSession, *others: ForkSession) -> ForkSession:
     if not others:
         return fork
-    # A fork that tasks on other threads still write to must not change under them.
+    # Tasks on other threads may still write to the fork: merge into a copy.
     merged = ForkSession(
         fork.connection,
         fork.transaction.base_id,

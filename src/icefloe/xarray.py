@@ -1,4 +1,4 @@
-"""Xarray objects written to a session, dask arrays in parallel."""
+"""Writes of Xarray objects to a session; dask arrays are written in parallel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["to_icechunk"]
 Region: TypeAlias = "Mapping[str, slice | Literal['auto']] | Literal['auto'] | None"
 ZarrWriteModes: TypeAlias = Literal["w", "w-", "a", "a-", "r+", "r"]
 
-# Xarray's own names for what a Dataset cannot say of a DataArray.
+# Xarray's names for the properties of a DataArray that a Dataset lacks.
 _NAME = "__xarray_dataarray_name__"
 _VARIABLE = "__xarray_dataarray_variable__"
 
@@ -49,21 +49,19 @@ def to_icechunk(
     chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
     split_every: int | None = None,
 ) -> None:
-    """Write a Dataset or a DataArray to a group, as a part of the session's transaction.
+    """Write a Dataset or a DataArray to a group of a session.
 
-    Does what ``obj.to_zarr(session.store, zarr_format=3, consolidated=False)`` does, and also
-    brings back what dask's tasks wrote in other processes. Metadata and arrays in memory go to the
-    session itself; dask arrays through a fork of it, which is merged at the end. Nothing is
-    committed: if this raises, ``session.discard_changes()`` takes back what it did.
+    Like ``obj.to_zarr(session.store, zarr_format=3, consolidated=False)``, and also merges the
+    writes of dask tasks in other processes. Metadata and arrays in memory are written to the
+    session, dask arrays through a fork of it, which is merged at the end. Nothing is committed: if
+    this raises, ``session.discard_changes()`` undoes it.
 
     Parameters
     ----------
-    obj
-        What to write.
     session
         A writable session, or a fork.
     group
-        The path of the group; the root if not given.
+        Path of the group; default is the root.
     mode
         ``w``: replace the group; ``w-``: create it, it must not exist; ``a``: add and replace
         variables; ``a-``: add variables, and extend those with ``append_dim``; ``r+``: change
@@ -73,29 +71,28 @@ def to_icechunk(
     align_chunks
         Whether to rechunk dask arrays so that they share none.
     append_dim
-        The dimension along which to extend the arrays that are there.
+        Dimension along which to extend existing arrays.
     region
-        Which part of the arrays to write: slices by dimension, or ``"auto"`` to find them by
-        their coordinates.
+        Part of the arrays to write: slices by dimension, or ``"auto"`` to find them by coordinates.
     encoding
-        How to store variables, by their names, such as ``{"x": {"dtype": "int16"}}``.
+        Encoding of variables by name, such as ``{"x": {"dtype": "int16"}}``.
     chunkmanager_store_kwargs
-        How to compute, as for ``dask.compute``.
+        Arguments of ``dask.compute``.
     split_every
-        How many forks one task merges.
+        Number of forks that one task merges.
 
     Raises
     ------
     InvalidInputError
-        If ``session`` is none, or ``obj`` is not an object of xarray.
+        If ``session`` is not a session, or ``obj`` not an Xarray object.
     ReadOnlyError, SessionStateError
-        If the session does not take these writes; or if tasks wrote the same chunk.
+        If the session does not accept writes, or tasks wrote the same chunk.
     """
     _require_writable(session)
     dataset = _as_dataset(obj).copy()
     for variable in dataset.variables.values():
         if variable.size == 0:
-            variable.load()  # as xarray does: dask's chunks of no length are none in Zarr
+            variable.load()  # as xarray does: Zarr has no chunks of length 0, dask has
     _validate_dataset_names(dataset)
     group_store = ZarrStore.open_group(
         session.store,
@@ -112,7 +109,7 @@ def to_icechunk(
     dataset = group_store._validate_and_autodetect_region(dataset)  # noqa: SLF001
     given_encoding = dict(encoding or {})
     group_store._validate_encoding(given_encoding)  # noqa: SLF001
-    # It writes what is in memory, and keeps the rest.
+    # The writer writes arrays in memory, and collects the others.
     writer = ArrayWriter()  # type: ignore[no-untyped-call]
     dump_to_store(dataset, group_store, writer, encoding=given_encoding)  # type: ignore[no-untyped-call, unused-ignore]
     if writer.sources:
@@ -132,8 +129,8 @@ def _write_lazy(
         lazy = [source for source in writer.sources if not isinstance(source, da.Array)]
     if lazy:
         raise InvalidInputError(
-            f"chunked arrays are written if dask made them, not {type(lazy[0])}: compute them "
-            "first, or write with their own library through session.fork()",
+            f"only dask arrays are written in parallel, not {type(lazy[0])}: compute them first, "
+            "or write them with their own library through session.fork()",
             kind=ErrorKind.UNIMPLEMENTED,
         )
     fork = session.fork()
@@ -150,13 +147,13 @@ def _write_lazy(
 
 
 def _through(store: IcechunkStore, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with the same runtime settings, in another store."""
+    """Return the same array with the same runtime configuration in another store."""
     path = StorePath(store, array.path)
     return zarr.Array(zarr.AsyncArray(array.metadata, path, array.async_array.config))
 
 
 def _as_dataset(obj: object) -> xr.Dataset:
-    """Make a Dataset from which `xarray.open_dataarray` makes the DataArray again."""
+    """Convert to a Dataset that `xarray.open_dataarray` can read as the DataArray."""
     if isinstance(obj, xr.Dataset):
         return obj
     if not isinstance(obj, xr.DataArray):

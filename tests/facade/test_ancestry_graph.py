@@ -95,7 +95,7 @@ def test_layout_of_any_tree(choices: list[tuple[int, int]]) -> None:
     ]
     graph = lay_out(commits)
     places = {row.commit.id: place for place, row in enumerate(graph.rows)}
-    assert sorted(places) == sorted(one.id for one in commits)
+    assert sorted(places) == sorted(info.id for info in commits)
     for row in graph.rows:
         if row.commit.parent_id is not None:
             assert places[row.commit.parent_id] > places[row.commit.id]

@@ -44,7 +44,7 @@ def all_findings() -> list[str]:
 @pytest.mark.parametrize("module", ICECHUNK)
 def test_every_name_and_call_of_icechunk_is_here(module: str) -> None:
     """Names, members, and parameters with their order and defaults."""
-    assert [one for one in findings(module, ICECHUNK[module]) if not explained(one)] == []
+    assert [text for text in findings(module, ICECHUNK[module]) if not explained(text)] == []
 
 
 def test_every_difference_is_one() -> None:
@@ -54,7 +54,7 @@ def test_every_difference_is_one() -> None:
         pattern
         for difference in DIFFERENCES
         for pattern in difference.patterns
-        if not any(fnmatchcase(one, pattern) for one in found)
+        if not any(fnmatchcase(finding, pattern) for finding in found)
     ]
     assert unused == []
 

@@ -61,7 +61,9 @@ def test_repo_info() -> None:
     golden = Golden("v2-by-2.3.0")
     found = inspect((golden.repository / "repo").read_bytes(), "repo")
     assert found["branches"] == golden.expected["branches"]
-    assert [one["update_type"]["type"] for one in found["latest_updates"]] == golden.expected["ops"]
+    assert [update["update_type"]["type"] for update in found["latest_updates"]] == golden.expected[
+        "ops"
+    ]
     amended = found["latest_updates"][2]["update_type"]
     assert amended["new_snap_id"] == golden.expected["ids"]["amended"]
     assert found["config"]["inline_chunk_threshold_bytes"] == 64
@@ -75,10 +77,10 @@ def test_manifest() -> None:
         for path in golden.files()
         if "manifests" in path.parts
     ]
-    refs = [ref for one in described for array in one["arrays"] for ref in array["refs"]]
-    assert len(refs) == sum(one["total_chunk_refs"] for one in described)
+    refs = [ref for manifest in described for array in manifest["arrays"] for ref in array["refs"]]
+    assert len(refs) == sum(manifest["total_chunk_refs"] for manifest in described)
     virtual = [ref for ref in refs if "location" in ref]
-    assert len(virtual) == sum(one["total_virtual"] for one in described)
+    assert len(virtual) == sum(manifest["total_virtual"] for manifest in described)
     assert {"checksum_etag", "checksum_last_modified"} <= {name for ref in virtual for name in ref}
     path = next(path for path in golden.files() if "manifests" in path.parts)
     assert "refs" not in inspect(path.read_bytes(), "X", refs=False)["arrays"][0]
@@ -124,5 +126,5 @@ def test_what_json_cannot_say() -> None:
 @pytest.mark.parametrize("name", ["chunks/X", "README.md", "refs/branch.main/other.json"])
 def test_other_files_are_refused(name: str) -> None:
     """A file that is no metadata file raises an error that says what one is."""
-    with pytest.raises(FormatError, match="no metadata file of a repository"):
+    with pytest.raises(FormatError, match="not a metadata file of a repository"):
         describe_file(b"some bytes", name)

@@ -133,14 +133,14 @@ def test_young_snapshots_of_version_1(tmp_path: Path, run_wheel: Icechunk) -> No
     repository, ids = make_history(tmp_path / "repo", 1)
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
-    expected = {one: read_snapshot(repository, one) for one in ids[8:]}
+    expected = {snapshot_id: read_snapshot(repository, snapshot_id) for snapshot_id in ids[8:]}
     collection = {"delete_object_older_than": written_at(8)}
     _, seen = run_wheel(theirs, ("garbage_collect", collection), ("read", {}))
     Repository.open(LocalStorage(ours)).garbage_collect(written_at(8))
     assert files(ours) > files(theirs)
     assert run_wheel(ours, ("read", {})) == [seen]
     mine = Repository.open(LocalStorage(ours))
-    assert {one: read_snapshot(mine, one) for one in ids[8:]} == expected
+    assert {snapshot_id: read_snapshot(mine, snapshot_id) for snapshot_id in ids[8:]} == expected
 
 
 def test_goldens(tmp_path: Path, icechunk_and_version: tuple[Icechunk, int]) -> None:

@@ -60,5 +60,5 @@ def test_nothing_is_lost(tmp_path: Path, spec_version: int) -> None:
     repository.expire_snapshots(datetime.now().astimezone())
     repository.garbage_collect(datetime.now().astimezone())
     assert read_everything(Repository.open(storage)) == {
-        one: found[one] for one in (history[0], history[-1])
+        snapshot_id: found[snapshot_id] for snapshot_id in (history[0], history[-1])
     }

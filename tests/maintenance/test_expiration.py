@@ -34,13 +34,13 @@ def test_history_is_cut_off(tmp_path: Path, spec_version: int) -> None:
     data = read_everything(repository)
     released = repository.expire_snapshots(older_than)
     # Tags hold on to 1 and 3 in version 2; version 1 counts them, and they stay all the same.
-    assert {ids.index(one) for one in released} == ({1, 2, 3} if spec_version == 1 else {2})
+    assert set(map(ids.index, released)) == ({1, 2, 3} if spec_version == 1 else {2})
     line = [6, 5, 4, 0] if spec_version == 1 else [6, 5, 4, 3, 0]
     assert _history(repository, ids, "main") == line
     assert _history(Repository.open(LocalStorage(tmp_path / "repo")), ids, "main") == line
     assert repository.lookup_tag("old") == ids[1]
     found = read_everything(repository)
-    assert found == {one: data[one] for one in found}
+    assert found == {snapshot_id: data[snapshot_id] for snapshot_id in found}
     assert repository.expire_snapshots(older_than) == set()
 
 
@@ -72,7 +72,7 @@ def test_pruned_logs(tmp_path: Path) -> None:
 
     def pruned(number: int) -> list[int]:
         info = refs.fetch_snapshot_info(SnapshotId.parse(ids[number]))
-        return [ids.index(str(one)) for one in info.pruned_ancestor_tx_logs]
+        return [ids.index(str(snapshot_id)) for snapshot_id in info.pruned_ancestor_tx_logs]
 
     repository.expire_snapshots(repository.lookup_snapshot(ids[3]).written_at)
     assert (pruned(3), pruned(4)) == ([1, 2], [])
@@ -123,7 +123,7 @@ def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
         except StorageError:
             reopened = Repository.open(LocalStorage(root))
             found = read_everything(reopened)
-            assert found == {one: before[one] for one in found}
+            assert found == {snapshot_id: before[snapshot_id] for snapshot_id in found}
             assert {ids[6], ids[5], ids[4], ids[8], ids[1], ids[3]} <= set(found)
         else:
             break

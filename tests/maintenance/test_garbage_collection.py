@@ -65,7 +65,7 @@ def test_only_what_is_reachable_is_left(tmp_path: Path, spec_version: int) -> No
     reopened = Repository.open(LocalStorage(root))
     assert read_everything(reopened) == before
     assert repository.garbage_collect(_now()) == GCSummary()
-    in_use = {f"snapshots/{one}" for one in before}
+    in_use = {f"snapshots/{snapshot_id}" for snapshot_id in before}
     assert {name for name in files(root) if name.startswith("snapshots/")} == in_use
 
 
@@ -82,7 +82,7 @@ def test_young_files_stay(tmp_path: Path, spec_version: int) -> None:
             os.utime(root / name, (written_at(4).timestamp(),) * 2)
     summary = repository.garbage_collect(written_at(5))
     assert (summary.chunks_deleted, summary.snapshots_deleted) == (3, 0)
-    assert all(read_snapshot(repository, one) for one in ids[1:])
+    assert all(read_snapshot(repository, snapshot_id) for snapshot_id in ids[1:])
 
 
 def test_foreign_files_stay(tmp_path: Path, spec_version: int) -> None:
@@ -262,12 +262,12 @@ def test_requests(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     repository, _ = make_history(root, 2)
     kept = read_everything(repository)
-    manifests = {info.id for one in kept for info in repository.list_manifest_files(one)}
+    manifests = {info.id for name in kept for info in repository.list_manifest_files(name)}
     counting = CountingStorage(LocalStorage(root))
     collect_garbage(counting, 2, older_than=_now())
     gets = counting.keys("get")
     assert sorted(key for key in gets if key != "repo") == sorted(
-        [f"snapshots/{one}" for one in kept] + [f"manifests/{one}" for one in manifests]
+        [f"snapshots/{name}" for name in kept] + [f"manifests/{name}" for name in manifests]
     )
     assert gets.count("repo") == 1 + 1 + 4  # what is there, the change, and a look for each phase
     counts = counting.counts()

@@ -45,13 +45,15 @@ def test_only_ids_are_read(listed: list[str]) -> None:
 
 
 @given(st.lists(st.lists(ids)), st.lists(ids))
-def test_sets(parts: list[list[ChunkId]], asked: list[ChunkId]) -> None:
+def test_sets(parts: list[list[ChunkId]], candidates: list[ChunkId]) -> None:
     """A set has what was added, once each."""
     found = IdSet()
     for part in parts:
         found.add(rows_of(part, ChunkId))
-    model = {one for part in parts for one in part}
-    assert found.contains(rows_of(asked, ChunkId)).tolist() == [one in model for one in asked]
+    model = {object_id for part in parts for object_id in part}
+    assert found.contains(rows_of(candidates, ChunkId)).tolist() == [
+        name in model for name in candidates
+    ]
     assert len(found) == len(model)
-    everything = rows_of([one for part in parts for one in part], ChunkId)
-    assert format_names(unique_rows(everything)) == [str(one) for one in sorted(model)]
+    everything = rows_of([object_id for part in parts for object_id in part], ChunkId)
+    assert format_names(unique_rows(everything)) == [str(object_id) for object_id in sorted(model)]

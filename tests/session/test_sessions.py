@@ -288,7 +288,7 @@ def test_metadata(repository: Repository) -> None:
     assert info.message == "a message"
     assert info.metadata == {"author": "me", "level": 2, "nested": {"list": [1, None, "é"]}}
     assert repository.default_commit_metadata() == {"author": "me", "level": 1}
-    assert [one.message for one in repository.ancestry(branch="main")] == [
+    assert [info.message for info in repository.ancestry(branch="main")] == [
         "a message",
         "begin",
         "Repository initialized",
@@ -370,7 +370,7 @@ def test_rebase_onto_an_amended_commit() -> None:
         getattr(session, end)(end)
     with pytest.raises(RebaseFailedError) as caught:
         mine.rebase(ConflictDetector())
-    assert [one.conflicted_chunks for one in caught.value.conflicts] == [[[0]]]
+    assert [conflict.conflicted_chunks for conflict in caught.value.conflicts] == [[[0]]]
 
 
 def test_flush(repository: Repository) -> None:
@@ -487,7 +487,7 @@ def test_chunk_types_and_coordinates(repository: Repository) -> None:
 
 def _coordinates(session: Session, path: str) -> list[tuple[int, ...]]:
     async def collect() -> list[tuple[int, ...]]:
-        return [one async for one in session.chunk_coordinates(path, batch_size=2)]
+        return [indices async for indices in session.chunk_coordinates(path, batch_size=2)]
 
     return sync(collect())
 

@@ -108,8 +108,8 @@ def test_few_connections_are_kept(tmp_path: Any) -> None:
     copies = [pickle.loads(data) for data in pickles]  # noqa: S301
     again = [pickle.loads(data) for data in reversed(pickles)]  # noqa: S301
     same = [
-        one.connection.assets is other.connection.assets
-        for one, other in zip(reversed(copies), again, strict=True)
+        copy.connection.assets is other.connection.assets
+        for copy, other in zip(reversed(copies), again, strict=True)
     ]
     assert same == [True] * 4 + [False] * 2
 

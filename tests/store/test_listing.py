@@ -49,7 +49,7 @@ def hierarchies(draw: st.DrawFn) -> dict[str, bytes]:
     groups = draw(st.sets(paths | st.just(""), max_size=4))
     for path in sorted(groups | arrays.keys()):
         above = ["/".join(path.split("/")[:depth]) for depth in range(path.count("/") + 1)]
-        if any(f"{one}/zarr.json" in keys and one in arrays for one in above):
+        if any(f"{path}/zarr.json" in keys and path in arrays for path in above):
             continue
         if path not in arrays:
             keys[f"{path}/zarr.json".lstrip("/")] = zarr_documents.group()

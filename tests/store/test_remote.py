@@ -260,12 +260,12 @@ def test_a_failing_request_reaches_everybody_who_waits() -> None:
         return await asyncio.gather(*calls, return_exceptions=True)
 
     found = asyncio.run(read())
-    failed = [one for one in found if isinstance(one, Exception)]
+    failed = [result for result in found if isinstance(result, Exception)]
     assert 0 < len(failed) < 60
     assert all(chunks[0] in str(error) for error in failed)
-    for row, one in enumerate(found):
-        if not isinstance(one, Exception):
-            assert one.to_bytes() == DATA[row].tobytes()
+    for row, result in enumerate(found):
+        if not isinstance(result, Exception):
+            assert result.to_bytes() == DATA[row].tobytes()
 
 
 @pytest.mark.parametrize("config", [NATIVE, PACKED], ids=["native", "packed"])

@@ -195,9 +195,9 @@ class Keys(ZarrStoreStateMachine):
         """Delete a key, whether it has a value or not; an array takes its chunks along."""
         self.store.delete(key)
         prefix = key.removesuffix("zarr.json")
-        for one in [one for one in self.model if one == key or one.startswith(f"{prefix}c/")]:
-            if key.endswith("zarr.json") or one == key:
-                del self.model[one]
+        for name in [name for name in self.model if name == key or name.startswith(f"{prefix}c/")]:
+            if key.endswith("zarr.json") or name == key:
+                del self.model[name]
 
     @rule()
     def commit(self) -> None:

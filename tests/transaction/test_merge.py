@@ -465,7 +465,7 @@ def test_several_forks_all_or_none(repository: Repository) -> None:
         session.merge(fork, wrong)
     assert contents(session.store) == before
     assert session.status() == status
-    with pytest.raises(SessionStateError, match="began at"):
+    with pytest.raises(SessionStateError, match="started at"):
         session.merge(inner)
     put(session.store, "b/c/2", b"later")
     session.merge(fork, wrong, on_chunk_conflict=VersionSelection.UseOurs)

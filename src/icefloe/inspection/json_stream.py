@@ -1,4 +1,4 @@
-"""Writing JSON piece by piece, so that a manifest of millions of references needs no memory."""
+"""Streaming JSON, so that a manifest of millions of references takes little memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _INDENT = "  "
 
 
 def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the pieces of a JSON document; an iterator in it becomes a list, item by item.
+    """Yield the pieces of a JSON document; an iterator is written as a list, item by item.
 
-    Lists of numbers, and mappings inside a streamed list, take one line each.
+    Lists of scalars, and mappings inside a streamed list, are on one line each.
     """
     match value:
         case Iterator():
@@ -29,7 +29,7 @@ def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def stream_item(value: Any, depth: int) -> Iterator[str]:
-    """Yield one item of a streamed list: on one line, unless it streams itself."""
+    """Yield an item of a streamed list on one line, unless it contains an iterator."""
     if isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
         yield from stream_json(value, depth)
     else:
@@ -56,7 +56,7 @@ def _compact(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
         return json.dumps(value, allow_nan=False)
     except ValueError:
         return json.dumps(_finite(value), allow_nan=False)
@@ -64,7 +64,7 @@ def _compact(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Spell numbers that JSON does not have as strings."""
+    """Replace numbers that JSON lacks by strings."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)

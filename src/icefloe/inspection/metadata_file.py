@@ -1,7 +1,4 @@
-"""Any metadata file of a repository as a JSON value.
-
-Names follow the reference implementation's ``inspect_*`` functions where it has them.
-"""
+"""Metadata files of a repository as JSON values, with the names of Icechunk's ``inspect_*``."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ _MAX_TEXT_SIZE = 16 << 20
 
 
 def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memoryview:
-    """Fetch a file that should be metadata, after a look at its size and its first bytes.
-
-    A chunk file, or any other large file, is refused before it is read whole.
-    """
+    """Fetch a metadata file; refuse other large files by their size and first bytes."""
     size = storage.head(key).size_bytes
     head = storage.get(key, Bounded(0, min(size, len(MAGIC)))).data
     if size > MAX_FLATBUFFER_SIZE or (size > _MAX_TEXT_SIZE and bytes(head) != MAGIC):
@@ -58,8 +52,8 @@ def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memory
 def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> dict[str, Any]:
     """Describe a snapshot, manifest, transaction log, repo info, reference or configuration.
 
-    Chunk references are an iterator, for `icefloe.inspection.stream_json`; ``refs=False`` leaves
-    them out. Raises `FormatError` where the file is damaged.
+    Chunk references are an iterator, for `icefloe.inspection.stream_json`; ``refs=False`` omits
+    them. Raises `FormatError` if the file is damaged.
     """
     name = file.rpartition("/")[2]
     if bytes(data[: len(MAGIC)]) == MAGIC:
@@ -76,7 +70,7 @@ def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> 
 
 def _not_metadata(file: str, why: str) -> FormatError:
     return FormatError(
-        f"this is no metadata file of a repository: it does not start with ICE🧊CHUNK, and {why} "
+        f"not a metadata file of a repository: it does not start with ICE🧊CHUNK, and {why} "
         "(chunk files hold array bytes and have no format)",
         file=file,
         kind=ErrorKind.INVALID_FILE_FORMAT,
@@ -128,7 +122,7 @@ def _describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def describe_node(node: NodeSnapshot) -> dict[str, Any]:
-    """Describe a group or an array, its Zarr metadata included."""
+    """Describe a group or an array, with its Zarr metadata."""
     described: dict[str, Any] = {
         "id": str(node.id),
         "path": str(node.path),
@@ -160,7 +154,7 @@ def describe_node(node: NodeSnapshot) -> dict[str, Any]:
 
 
 def parse_json_or_base64(data: bytes) -> Any:
-    """Parse what should be JSON and, like everything in a repository, may be anything."""
+    """Parse JSON; data that is not JSON is returned in base64."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -198,7 +192,7 @@ def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
 
 
 def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
-    # A block of Python lists at a time: quicker to walk than columns, and small.
+    # Blocks of Python lists: faster to iterate than numpy columns, in bounded memory.
     for begin in range(0, len(array), _BLOCK_ROWS):
         rows = slice(begin, begin + _BLOCK_ROWS)
         block = array.payloads.rows(rows)
@@ -284,7 +278,9 @@ def describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
         "metadata": dict(info.metadata),
     }
     if info.pruned_ancestor_tx_logs:
-        described["pruned_ancestor_tx_logs"] = [str(one) for one in info.pruned_ancestor_tx_logs]
+        described["pruned_ancestor_tx_logs"] = [
+            str(log_id) for log_id in info.pruned_ancestor_tx_logs
+        ]
     return described
 
 

@@ -859,7 +859,7 @@ def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata of a commit as a dictionary, or raise if it is not a mapping."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidInputError(
-            f"commit metadata must map names to JSON values, not {metadata!r:.80}",
+            f"commit metadata must be a mapping of names to JSON values, not {metadata!r:.80}",
             kind=ErrorKind.BAD_METADATA,
         )
     return dict(metadata or {})
