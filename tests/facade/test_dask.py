@@ -203,7 +203,7 @@ class TestWhatIsRefused:
     def test_a_target_that_is_not_of_a_fork(self, repository: Repository) -> None:
         session = repository.writable_session("main")
         create(session, "a", (4,), (2,))
-        with pytest.raises(InvalidInputError, match=r"fork = session\.fork\(\)"):
+        with pytest.raises(InvalidInputError, match=r"open targets from session\.fork\(\)"):
             store_dask(sources=[da.zeros(4, chunks=2)], targets=[open_in(session, "a")])
 
     def test_a_target_that_is_elsewhere(self) -> None:
@@ -214,7 +214,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("name", ["compute", "lock", "return_stored", "load_stored"])
     def test_options_that_are_decided(self, repository: Repository, name: str) -> None:
         options: dict[str, Any] = {name: True}
-        with pytest.raises(InvalidInputError, match=f"leave out {name}"):
+        with pytest.raises(InvalidInputError, match=f"omit {name}"):
             store_dask(sources=[], targets=[], **options)
 
     def test_nothing(self) -> None:
