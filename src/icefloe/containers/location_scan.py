@@ -201,7 +201,7 @@ def _find_plain(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[
     else:
         first = np.searchsorted(doubled, starts)
         plain &= np.searchsorted(doubled, ends - 1) - first == 1 + is_file
-    # Most blocks have none of these, which bytes tell faster than numpy.
+    # Most blocks have none of these, and bytes methods check that faster than numpy.
     if len(text.translate(None, _SPECIAL)) < len(text):
         special = np.flatnonzero(_IS_SPECIAL[data])
         plain &= np.searchsorted(special, starts) == np.searchsorted(special, ends)

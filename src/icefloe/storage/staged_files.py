@@ -72,7 +72,7 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
     lock_fd = os.dup(fd)
     try:
         try:
-            with suppress(OSError):  # without locks, age alone tells which files are abandoned
+            with suppress(OSError):  # without locks, only age identifies abandoned files
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             write_all(fd, data)
             # The kernel stamps files with its last tick, milliseconds ago. The clock is finer, so
@@ -91,13 +91,13 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
 
 
 def has_live_writer(path: str) -> bool:
-    """Return whether the writer of a staged file holds its lock, as far as the system can tell."""
+    """Return whether the writer of a staged file holds its lock; assumes so for files of other users."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # a file of another user: assume that it is in use
+        return True  # a file of another user
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -245,40 +245,40 @@ class ObjectStorage(Storage):
                 )
                 if len(data) == length:
                     return memoryview(data)
-        wanted = Bounded(start, start + length)
-        return (await asyncio.to_thread(self.get, key, wanted)).data
+        span = Bounded(start, start + length)
+        return (await asyncio.to_thread(self.get, key, span)).data
 
-    def get_if(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
+    def get_if(self, key: str, span: Bounded, condition: ReadCondition) -> Fetched:
         """Fetch a range of an object that must still satisfy ``condition``; one request.
 
         Raises `PreconditionFailedError` if the server says that it does not, and otherwise the
         errors of `get`. For objects outside the repository: its own are read without conditions.
         """
         validate_key(key)
-        if wanted.start == wanted.end:
-            return self._empty(key, wanted)
+        if span.start == span.end:
+            return self._empty(key, span)
         conditions = _condition_options(condition)
-        ranged: GetOptions = {**conditions, "range": (wanted.start, wanted.end)}
+        ranged: GetOptions = {**conditions, "range": (span.start, span.end)}
         try:
-            return self._call("read", key, lambda: self._fetch(key, ranged, wanted, None))
+            return self._call("read", key, lambda: self._fetch(key, ranged, span, None))
         except RangeUnsatisfiableError:
-            return self._empty(key, wanted)
+            return self._empty(key, span)
         except RangeIgnoredError:
-            return self._call("read", key, lambda: self._fetch(key, conditions, wanted, None))
+            return self._call("read", key, lambda: self._fetch(key, conditions, span, None))
 
-    async def get_if_async(self, key: str, wanted: Bounded, condition: ReadCondition) -> Fetched:
+    async def get_if_async(self, key: str, span: Bounded, condition: ReadCondition) -> Fetched:
         """`get_if` without blocking the event loop."""
         validate_key(key)
-        if wanted.start < wanted.end:
+        if span.start < span.end:
             options: GetOptions = {
                 **_condition_options(condition),
-                "range": (wanted.start, wanted.end),
+                "range": (span.start, span.end),
             }
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
                 return await self._call_async(
-                    "read", key, lambda: self._fetch_async(key, options, wanted)
+                    "read", key, lambda: self._fetch_async(key, options, span)
                 )
-        return await asyncio.to_thread(self.get_if, key, wanted, condition)
+        return await asyncio.to_thread(self.get_if, key, span, condition)
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         """Write an object under the condition of ``mode``.
@@ -410,31 +410,31 @@ class ObjectStorage(Storage):
         result = obstore.get(self._reader, key, options=options)
         info = _info(key, result.meta)
         # A range past the end is the caller's error, which servers do not report.
-        wanted = resolve(byte_range, info.size_bytes)
+        span = resolve(byte_range, info.size_bytes)
         # Only the headers have been received so far.
-        require_at_most(max_bytes, wanted, self._where(key))
+        require_at_most(max_bytes, span, self._where(key))
         start, _ = result.range
-        data = memoryview(result.bytes())[wanted.start - start : wanted.end - start]
-        if len(data) != wanted.end - wanted.start:
+        data = memoryview(result.bytes())[span.start - start : span.end - start]
+        if len(data) != span.end - span.start:
             raise self._too_short_error(key)
         return Fetched(data, info)
 
-    async def _fetch_async(self, key: str, options: GetOptions, wanted: Bounded) -> Fetched:
+    async def _fetch_async(self, key: str, options: GetOptions, span: Bounded) -> Fetched:
         result = await obstore.get_async(self._reader, key, options=options)
         info = _info(key, result.meta)
         # As in `_fetch`, before the bytes are received.
-        resolve(wanted, info.size_bytes)
+        resolve(span, info.size_bytes)
         start, _ = result.range
-        data = memoryview(await result.bytes_async())[wanted.start - start : wanted.end - start]
-        if len(data) != wanted.end - wanted.start:
+        data = memoryview(await result.bytes_async())[span.start - start : span.end - start]
+        if len(data) != span.end - span.start:
             raise self._too_short_error(key)
         return Fetched(data, info)
 
     def _empty(self, key: str, byte_range: ByteRange | None) -> Fetched:
         """Return an empty range, or raise the error of the range, given the size of the object."""
         info = self.head(key)
-        wanted = resolve(byte_range, info.size_bytes)
-        if wanted.start != wanted.end:
+        span = resolve(byte_range, info.size_bytes)
+        if span.start != span.end:
             raise StorageError(f"{self._where(key)}: the server refused {byte_range}")
         return Fetched(b"", info)
 
