@@ -1,6 +1,6 @@
 """The external files that a repository depends on, and their containers.
 
-Values, and the vectorized counting behind them, that show whether a file may be deleted. Does no I/O
+Values, and the vectorized counting behind them, that show whether a file may be deleted. No I/O
 (`maintenance.dependents` and sessions do).
 """
 
