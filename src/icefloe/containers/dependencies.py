@@ -1,7 +1,7 @@
 """The external files that a repository depends on, and their containers.
 
-Values, and the vectorized counting behind them, that show whether a file may be deleted. No I/O
-(`maintenance.dependents` and sessions do).
+Values, and the vectorized counting behind them, that show whether a file may be deleted. I/O is
+done by `maintenance.dependents` and sessions.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
 
 
 def has_live_writer(path: str) -> bool:
-    """Return whether the writer of a staged file holds its lock; assumes so for files of other users."""
+    """Return whether a staged file is locked by its writer, or belongs to another user."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
