@@ -88,7 +88,7 @@ def values(session: Session, path: str) -> Any:
 
 
 def test_many_arrays_at_once(repository: Repository, scheduler: str) -> None:
-    """Whoever runs the tasks: what they wrote comes back as one fork, and is one commit."""
+    """With every scheduler, the writes of all tasks return as one fork and are one commit."""
     first, second = np.arange(48).reshape(6, 8), np.arange(1000, 1010)
     session = repository.writable_session("main")
     create(session, "first", (6, 8), (2, 4))

@@ -72,7 +72,7 @@ def repository() -> Repository:
     return made
 
 
-def changed(repository: Repository) -> Session:
+def change(repository: Repository) -> Session:
     session = repository.writable_session("main")
     group = zarr.open_group(session.store, mode="a")
     group["a"][:] = 2  # type: ignore[index]
@@ -82,7 +82,7 @@ def changed(repository: Repository) -> Session:
 
 def test_reprs_are_short(repository: Repository) -> None:
     """One line, with what one looks for."""
-    session = changed(repository)
+    session = change(repository)
     tip = repository.lookup_branch("main")
     expected: dict[Any, str] = {
         repository: "<Repository memory://, format v2>",
@@ -105,7 +105,7 @@ def test_reprs_are_short(repository: Repository) -> None:
 
 def test_a_diff_in_full(repository: Repository) -> None:
     """`str` lists paths and the first chunks."""
-    assert str(changed(repository).status()).splitlines() == [
+    assert str(change(repository).status()).splitlines() == [
         "New groups:",
         "    /<b>new",
         "Updated chunks:",
@@ -117,8 +117,8 @@ def test_a_diff_in_full(repository: Repository) -> None:
 
 
 def test_html_is_harmless_and_small(repository: Repository) -> None:
-    """Markup of strangers is text; no style sheet, no script, nothing to load."""
-    session = changed(repository)
+    """Untrusted markup is text; no style sheet, no script, nothing to load."""
+    session = change(repository)
     many = Diff(new_arrays={f"/{HOSTILE}{n}" for n in range(99)}, moved_nodes=[(HOSTILE, "/x")])
     shown: list[Any] = [
         repository,
@@ -155,10 +155,10 @@ def test_a_repository_shows_its_names_where_that_is_cheap(repository: Repository
 def test_html_never_raises(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where something fails, the repr is shown, and where that fails, the class."""
 
-    def failing(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise StorageError("gone")
 
-    monkeypatch.setattr(type(repository._connection.refs), "fetch", failing)
+    monkeypatch.setattr(type(repository._connection.refs), "fetch", fail)
     assert repository._repr_html_() == "<pre>&lt;Repository memory://, format v2&gt;</pre>"
 
     class Broken:

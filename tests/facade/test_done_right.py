@@ -45,13 +45,13 @@ def repository() -> Repository:
     return made
 
 
-def fetched(store: IcechunkStore, key: str, byte_range: ByteRequest | None = None) -> bytes:
+def fetch(store: IcechunkStore, key: str, byte_range: ByteRequest | None = None) -> bytes:
     found = asyncio.run(store.get(key, default_buffer_prototype(), byte_range))
     assert found is not None
     return found.to_bytes()
 
 
-async def _listed(keys: AsyncIterator[str]) -> list[str]:
+async def _list(keys: AsyncIterator[str]) -> list[str]:
     return [key async for key in keys]
 
 
@@ -69,21 +69,21 @@ def test_byte_ranges_past_the_end(
 ) -> None:
     """The bytes that there are, as Zarr's documentation has it."""
     store = repository.readonly_session("main").store
-    assert len(fetched(store, "a/c/0", byte_range)) == length
+    assert len(fetch(store, "a/c/0", byte_range)) == length
 
 
 def test_the_end_of_metadata(repository: Repository) -> None:
     """A suffix is the end of a file, whatever the file."""
     store = repository.readonly_session("main").store
-    whole = fetched(store, "zarr.json")
-    assert fetched(store, "zarr.json", SuffixByteRequest(10)) == whole[-10:]
+    whole = fetch(store, "zarr.json")
+    assert fetch(store, "zarr.json", SuffixByteRequest(10)) == whole[-10:]
 
 
 def test_prefixes_with_nothing_below_and_below_arrays(repository: Repository) -> None:
     """Listing is a question, and nothing an answer."""
     store = repository.readonly_session("main").store
-    assert asyncio.run(_listed(store.list_prefix("nope"))) == []
-    assert asyncio.run(_listed(store.list_prefix("a/c"))) == ["a/c/0", "a/c/1"]
+    assert asyncio.run(_list(store.list_prefix("nope"))) == []
+    assert asyncio.run(_list(store.list_prefix("a/c"))) == ["a/c/0", "a/c/1"]
 
 
 def test_a_chunk_with_too_many_coordinates(repository: Repository) -> None:
@@ -95,7 +95,7 @@ def test_a_chunk_with_too_many_coordinates(repository: Repository) -> None:
 
 
 def test_forks_that_wrote_the_same_chunk(repository: Repository) -> None:
-    """Somebody has to choose."""
+    """The caller has to choose."""
     session = repository.writable_session("main")
     forks = [session.fork() for _ in range(2)]
     for value, fork in enumerate(forks):
@@ -113,8 +113,8 @@ def test_a_fork_of_changes_that_are_not_here(repository: Repository) -> None:
     zarr.open_array(session.store, path="a")[0] = 1
     fork = session.fork()
     zarr.open_array(fork.store, path="a")[1] = 2
-    stranger = repository.writable_session("main")
-    for other in (stranger, stranger.fork(), session.fork()):
+    unrelated = repository.writable_session("main")
+    for other in (unrelated, unrelated.fork(), session.fork()):
         with pytest.raises(SessionStateError) as raised:
             other.merge(fork)
         assert raised.value.kind == "merge-not-allowed"

@@ -69,7 +69,7 @@ def test_not_found_is_a_key_error_that_reads_well() -> None:
     ],
 )
 def test_a_class_has_a_kind_of_its_own(error: type[IcefloeError], kind: ErrorKind) -> None:
-    """Whoever raises an error names a kind only where the class does not say it all."""
+    """An error is raised with a kind only if its class has more than one."""
     assert error("x").kind is kind
 
 

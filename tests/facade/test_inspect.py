@@ -101,7 +101,7 @@ def test_version_1_has_neither_repo_info_nor_ops_log() -> None:
 
 
 def test_what_is_not_there() -> None:
-    """A file that is not there is told by its key, and an id that is none is refused."""
+    """The error for a missing file has its key, and an invalid id is refused."""
     repository = open_golden(Golden("v2-by-2.3.0"))
     with pytest.raises(StorageError, match="manifests/1CECHNKREP0F1RSTCMTG") as raised:
         repository.inspect_manifest("1CECHNKREP0F1RSTCMTG")

@@ -54,7 +54,7 @@ def _counts(summary: Any) -> dict[str, int]:
     return {name: summary[name] for name in COUNTS}
 
 
-def _described(stats: ChunkStorageStats) -> dict[str, int]:
+def _describe(stats: ChunkStorageStats) -> dict[str, int]:
     return {
         "native_bytes": stats.native_bytes,
         "virtual_bytes": stats.virtual_bytes,
@@ -105,11 +105,11 @@ def test_expiration_and_collection(
     assert would == found
     counts, expected_counts = _counts(found), _counts(expected)
     if spec_version == 1:
-        # Snapshots that both wrote anew have different sizes.
+        # Snapshots that both rewrote have different sizes.
         del counts["bytes_deleted"], expected_counts["bytes_deleted"]
     assert counts == expected_counts
     _require_same_files(ours, theirs, spec_version)
-    assert _described(mine.chunk_storage_stats()) == stats
+    assert _describe(mine.chunk_storage_stats()) == stats
     assert icechunk(ours, ("read", {})) == [seen]
 
 
@@ -162,7 +162,7 @@ def test_goldens(tmp_path: Path, icechunk_and_version: tuple[Icechunk, int]) -> 
             ("read", {}),
         )
         mine = Repository.open(LocalStorage(ours))
-        assert _described(mine.chunk_storage_stats()) == stats
+        assert _describe(mine.chunk_storage_stats()) == stats
         assert stats["total_bytes"] > 0
         assert mine.expire_snapshots(older_than) == set(released)
         mine.garbage_collect(cutoff)

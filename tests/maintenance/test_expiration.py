@@ -70,14 +70,14 @@ def test_pruned_logs(tmp_path: Path) -> None:
     repository.delete_branch("dev")
     refs = RepoFile(LocalStorage(tmp_path / "repo"))
 
-    def pruned(number: int) -> list[int]:
+    def find_pruned(number: int) -> list[int]:
         info = refs.fetch_snapshot_info(SnapshotId.parse(ids[number]))
         return [ids.index(str(snapshot_id)) for snapshot_id in info.pruned_ancestor_tx_logs]
 
     repository.expire_snapshots(repository.lookup_snapshot(ids[3]).written_at)
-    assert (pruned(3), pruned(4)) == ([1, 2], [])
+    assert (find_pruned(3), find_pruned(4)) == ([1, 2], [])
     repository.expire_snapshots(repository.lookup_snapshot(ids[5]).written_at)
-    assert (pruned(5), pruned(6)) == ([1, 2, 3, 4], [])
+    assert (find_pruned(5), find_pruned(6)) == ([1, 2, 3, 4], [])
     changed = repository.diff(from_snapshot_id=ids[0], to_branch="main")
     repository.garbage_collect(datetime.now(UTC))
     assert repository.diff(from_snapshot_id=ids[0], to_branch="main") == changed
@@ -106,7 +106,7 @@ def test_read_only_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
-    """Version 1 rewrites several files: whoever dies in between has harmed nothing."""
+    """Version 1 rewrites several files: an interruption in between harms nothing."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, 1)
     young = repository.lookup_snapshot(ids[4]).written_at

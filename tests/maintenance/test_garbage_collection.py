@@ -141,7 +141,7 @@ def test_what_is_missing(tmp_path: Path, spec_version: int, kind: str) -> None:
 
 
 def test_dying_half_way(tmp_path: Path, spec_version: int) -> None:
-    """Whoever dies at any request leaves all that is reachable, and the next one ends the work."""
+    """A collection killed at any request keeps all live files, and the next one completes."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, spec_version)
     before = read_everything(repository)
@@ -207,7 +207,7 @@ def test_throttled_deletes_are_sent_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_progress(tmp_path: Path, spec_version: int) -> None:
-    """Whoever watches is told of each phase, in order, up to its end."""
+    """The progress callback gets every phase, in order, up to its end."""
     make_history(tmp_path / "repo", spec_version)
     steps: list[Step] = []
     storage = LocalStorage(tmp_path / "repo")
@@ -340,7 +340,7 @@ def test_left_behind_and_found_again(spec_version: int) -> None:
 
 
 def test_built_on_what_was_to_go() -> None:
-    """Version 2: a commit on a snapshot that was about to be dropped starts the work anew."""
+    """Version 2: a commit on a snapshot that is about to be dropped restarts the collection."""
     storage, repository, left_behind = _garbage_and_session(2)
     repository.create_branch("again", left_behind)
     session = repository.writable_session("again")

@@ -13,7 +13,7 @@ from icefloe.maintenance.limits import Budget, ReadLimits, map_bounded
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_answers_come_in_order(workers: int) -> None:
-    """Whoever is ready first, answers come in the order of the items."""
+    """Results come in the order of the items, whichever is ready first."""
 
     def slow(item: int) -> int:
         time.sleep(0.01 if item % 3 == 0 else 0)

@@ -131,7 +131,7 @@ def test_files_of_version_1_may_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_dying_half_way(after: bool) -> None:  # noqa: FBT001
-    """Whoever dies at any request leaves a repository of version 1 or 2 with all that was in it."""
+    """An upgrade killed at any request leaves a complete repository of version 1 or 2."""
     original = MemoryStorage()
     repository = Repository.create(original, UNPACKED, spec_version=1)
     first = commit(repository, "a", 0, 1)

@@ -87,7 +87,7 @@ _ENDS: dict[str, Callable[[Session], object]] = {
 }
 
 
-def _refused(
+def _assert_refused(
     session: Session,
     storage: CountingStorage,
     act: Callable[[Session], object],
@@ -120,7 +120,7 @@ def test_read_only(repository: Repository, storage: CountingStorage, name: str, 
     assert session.mode is SessionMode.readonly
     assert session.branch is None
     act = {**_WRITES, **_ENDS}[name]
-    _refused(session, storage, act, ReadOnlyError, ErrorKind.READ_ONLY_SESSION)
+    _assert_refused(session, storage, act, ReadOnlyError, ErrorKind.READ_ONLY_SESSION)
 
 
 @pytest.mark.parametrize("name", _WRITES)
@@ -130,7 +130,7 @@ def test_rearrange_sessions_only_move(
     """A session that moves nodes takes no writes."""
     session = repository.rearrange_session("main")
     kind = ErrorKind.NON_REARRANGE_SESSION
-    _refused(session, storage, _WRITES[name], SessionStateError, kind)
+    _assert_refused(session, storage, _WRITES[name], SessionStateError, kind)
 
 
 def test_writable_sessions_do_not_move(repository: Repository, storage: CountingStorage) -> None:
@@ -138,7 +138,7 @@ def test_writable_sessions_do_not_move(repository: Repository, storage: Counting
     session = repository.writable_session("main")
     put(session.store, "g/a/c/2", b"x")
     kind = ErrorKind.REARRANGE_SESSION_ONLY
-    _refused(session, storage, _ENDS["move"], SessionStateError, kind)
+    _assert_refused(session, storage, _ENDS["move"], SessionStateError, kind)
 
 
 def test_stale_sessions(repository: Repository, storage: CountingStorage) -> None:
@@ -160,12 +160,12 @@ def test_stale_sessions(repository: Repository, storage: CountingStorage) -> Non
 
 
 def test_stale_sessions_write_nothing(repository: Repository, storage: CountingStorage) -> None:
-    """Who cannot commit is told before files are written; who is rebased later can all the same."""
+    """A commit that must fail writes no files; the session can still be rebased and committed."""
     session, other = (repository.writable_session("main") for _ in range(2))
     put(session.store, "g/a/c/2", b"mine")
     put(other.store, "g/a/c/3", b"theirs")
     other.commit("theirs")
-    _refused(session, storage, _ENDS["commit"], ConflictError, ErrorKind.COMMIT_CONFLICT)
+    _assert_refused(session, storage, _ENDS["commit"], ConflictError, ErrorKind.COMMIT_CONFLICT)
     session.rebase(ConflictDetector())
     session.commit("mine")
     found = contents(repository.readonly_session("main").store)
@@ -182,7 +182,7 @@ def test_nothing_to_commit(repository: Repository, storage: CountingStorage) -> 
     assert not session.has_uncommitted_changes
     assert session.status().is_empty()
     kind = ErrorKind.NO_CHANGES_TO_COMMIT
-    _refused(session, storage, lambda one: one.commit("none"), SessionStateError, kind)
+    _assert_refused(session, storage, lambda one: one.commit("none"), SessionStateError, kind)
     parent = session.snapshot_id
     tip = session.commit("none", allow_empty=True)
     assert repository.lookup_snapshot(tip).parent_id == parent
@@ -205,7 +205,7 @@ def test_commit_twice(repository: Repository) -> None:
 
 
 def test_isolation(repository: Repository) -> None:
-    """Nobody sees what is not committed, and an open session never sees later commits."""
+    """Uncommitted changes are invisible, and an open session never sees later commits."""
     reader, writer = repository.readonly_session("main"), repository.writable_session("main")
     put(writer.store, "g/a/c/0", b"changed")
     delete(writer.store, "g/a/c/1")
@@ -353,7 +353,7 @@ def test_amend_needs_version_2() -> None:
     session = Repository.create(storage).writable_session("main")
     put(session.store, "zarr.json", group())
     kind = ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
-    _refused(session, storage, _ENDS["amend"], FormatError, kind)
+    _assert_refused(session, storage, _ENDS["amend"], FormatError, kind)
 
 
 def test_rebase_onto_an_amended_commit() -> None:

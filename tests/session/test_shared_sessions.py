@@ -109,7 +109,7 @@ def test_a_chunk_whose_write_ends_after_the_commit(
 def test_a_chunk_that_is_written_while_its_session_starts_over(
     repository: Repository, storage: MeanwhileStorage, what: str
 ) -> None:
-    """Nobody compared it with the commits of others, or its writer gave up: it does not count."""
+    """A chunk that is in flight during a rebase or a discard has to be written again."""
     session = repository.writable_session("main")
     other = repository.writable_session("main")
     put(other.store, "a/c/0", b"theirs")
@@ -176,7 +176,7 @@ def test_a_commit_that_fails_lets_others_write_again(
 
 
 def test_reads_during_commits(repository: Repository) -> None:
-    """Whoever reads what a session wrote finds it before, during and after the commit."""
+    """The writes of a session are readable before, during and after the commit."""
     for number in range(8):
         session = repository.writable_session("main")
         key, data = f"a/c/{number}", b"chunk"

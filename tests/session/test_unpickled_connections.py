@@ -76,7 +76,7 @@ def test_a_copy_of_a_copy_is_known_too(repository: Repository) -> None:
 
 
 def test_repositories_opened_apart_stay_apart(repository: Repository) -> None:
-    """Whoever opens a repository brings credentials and settings of its own."""
+    """Each opened repository has its own credentials and settings."""
     again = Repository.open(repository.storage)
     one, other = (copy_of(opened.readonly_session("main")) for opened in (repository, again))
     assert one.connection.assets is not other.connection.assets

@@ -293,7 +293,7 @@ def test_dimension_names_and_attributes(place: Place) -> None:
 
 @pytest.mark.parametrize("write_empty_chunks", [True, False])
 def test_empty_chunks(*, write_empty_chunks: bool) -> None:
-    """Chunks full of the fill value are kept if zarr is told so, and deleted otherwise."""
+    """Chunks of fill values are kept with write_empty_chunks, and deleted otherwise."""
     repository = Repository.create(in_memory_storage())
     with zarr.config.set({"array.write_empty_chunks": write_empty_chunks}):
         session = repository.writable_session("main")
@@ -392,7 +392,7 @@ def test_groups_and_members(place: Place) -> None:
 
 
 def test_opening_with_and_without_consolidated_metadata() -> None:
-    """There is none, as zarr is told; whoever insists on it gets the error that zarr has."""
+    """Consolidated metadata is not supported; requiring it raises Zarr's error."""
     session = Repository.create(in_memory_storage()).writable_session("main")
     zarr.create_array(session.store, name="a", shape=(2,), dtype="i4")[:] = 4
     assert not session.store.supports_consolidated_metadata

@@ -322,7 +322,7 @@ def _writable_store_of_reader(repository: Repository) -> tuple[IcechunkStore, Er
     return store.with_read_only(read_only=False), ErrorKind.READ_ONLY_SESSION
 
 
-def _committed(repository: Repository) -> tuple[IcechunkStore, ErrorKind]:
+def _commit(repository: Repository) -> tuple[IcechunkStore, ErrorKind]:
     session = repository.writable_session("main")
     store = session.store
     assert not store.read_only
@@ -330,7 +330,7 @@ def _committed(repository: Repository) -> tuple[IcechunkStore, ErrorKind]:
     return store, ErrorKind.READ_ONLY_SESSION
 
 
-@pytest.mark.parametrize("make", [_reader, _read_only_store, _writable_store_of_reader, _committed])
+@pytest.mark.parametrize("make", [_reader, _read_only_store, _writable_store_of_reader, _commit])
 def test_stores_that_take_no_writes(make: Any) -> None:
     """Every way to write is refused, for good keys and bad ones, and nothing is written."""
     watched = Watched()
@@ -386,7 +386,7 @@ def test_other_chunk_key_encodings(encoding: Any) -> None:
         )
     assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
     assert not session.status().new_arrays
-    document = zarr_documents.array((2, 2), chunk_key_encoding=_configured(**encoding))
+    document = zarr_documents.array((2, 2), chunk_key_encoding=_create_configured(**encoding))
     sizes = (DimensionShape.regular(2, 1),) * 2
     data = ArrayNodeData(sizes, None, ())
     session.transaction.put_node(NodeSnapshot(NodeId.random(), Path("/dots"), document, data))
@@ -400,7 +400,7 @@ def test_other_chunk_key_encodings(encoding: Any) -> None:
         array[:]
 
 
-def _configured(name: str, separator: str) -> dict[str, Any]:
+def _create_configured(name: str, separator: str) -> dict[str, Any]:
     return {"name": name, "configuration": {"separator": separator}}
 
 

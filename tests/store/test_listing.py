@@ -31,7 +31,7 @@ names = st.sampled_from(NAMES)
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
 
 
-def _listed(keys: AsyncIterator[str]) -> list[str]:
+def _list(keys: AsyncIterator[str]) -> list[str]:
     found = sync(_collect_aiterator(keys))
     assert len(set(found)) == len(found), "a name comes twice"
     return sorted(found)
@@ -74,14 +74,14 @@ def prefixes(draw: st.DrawFn, keys: dict[str, bytes]) -> str:
 def _require_the_same(store: IcechunkStore, model: Store, prefix: str) -> None:
     # Zarr's model takes a prefix for the beginning of a string; ours is whole segments.
     folder = f"{prefix.rstrip('/')}/" if prefix else ""
-    below = _listed(model.list_prefix(folder))
+    below = _list(model.list_prefix(folder))
     itself = [prefix] if sync(model.exists(prefix)) else []
-    assert _listed(store.list_prefix(prefix)) == sorted(below + itself)
+    assert _list(store.list_prefix(prefix)) == sorted(below + itself)
     assert sync(store.is_empty(prefix)) == (not below)
     assert sync(store.getsize_prefix(prefix)) == sum(sync(model.getsize(key)) for key in below)
     # An array shows ``c`` whether it has chunks or not.
-    ours = _listed(store.list_dir(prefix))
-    model_names = _listed(model.list_dir(prefix.rstrip("/")))
+    ours = _list(store.list_dir(prefix))
+    model_names = _list(model.list_dir(prefix.rstrip("/")))
     if ours != model_names:
         assert set(ours) == {*model_names, "c"} == {"c", "zarr.json"}
 
@@ -102,12 +102,12 @@ def test_any_hierarchy(data: st.DataObject) -> None:
     if keys:
         session.commit("a hierarchy")
         session = _again(session)
-    assert _listed(session.store.list()) == sorted(keys)
+    assert _list(session.store.list()) == sorted(keys)
     for prefix in drawn[:2]:
         _require_the_same(session.store, model, prefix)
         sync(session.store.delete_dir(prefix))
         sync(model.delete_dir(prefix))
-        assert _listed(session.store.list()) == _listed(model.list())
+        assert _list(session.store.list()) == _list(model.list())
     for prefix in ["", *drawn]:
         _require_the_same(session.store, model, prefix)
 
@@ -169,7 +169,7 @@ LISTED = {
 @pytest.mark.parametrize("prefix", LISTED)
 def test_list_dir(store: IcechunkStore, prefix: str) -> None:
     """Names right below a prefix; an array has ``c``, with chunks and without."""
-    assert _listed(store.list_dir(prefix)) == LISTED[prefix]
+    assert _list(store.list_dir(prefix)) == LISTED[prefix]
 
 
 def test_list_prefix(store: IcechunkStore) -> None:
@@ -187,27 +187,27 @@ def test_list_prefix(store: IcechunkStore) -> None:
         "implicit/zarr.json": [],
         "missing": [],
     }.items():
-        assert _listed(store.list_prefix(prefix)) == expected, prefix
+        assert _list(store.list_prefix(prefix)) == expected, prefix
 
 
 def test_deleting_chunks_by_prefix(store: IcechunkStore) -> None:
     """Some or all chunks of an array, never the array, and never those of another."""
     sync(store.delete_dir("a/c/0"))
-    assert _listed(store.list_prefix("a")) == ["a/c/2/1", "a/zarr.json"]
+    assert _list(store.list_prefix("a")) == ["a/c/2/1", "a/zarr.json"]
     sync(store.delete_dir("implicit/deep/b/c/1"))
-    assert len(_listed(store.list_prefix("implicit"))) == 5
+    assert len(_list(store.list_prefix("implicit"))) == 5
     sync(store.delete_dir("implicit/deep/b/c/"))
-    assert _listed(store.list_prefix("implicit")) == ["implicit/deep/b/zarr.json"]
+    assert _list(store.list_prefix("implicit")) == ["implicit/deep/b/zarr.json"]
     for prefix in ["missing", "a/x", "a/c/7", "a/c/x", "..", "z"]:
-        before = _listed(store.list())
+        before = _list(store.list())
         sync(store.delete_dir(prefix))
-        assert _listed(store.list()) == before
+        assert _list(store.list()) == before
 
 
 def test_deleting_an_implicit_group(store: IcechunkStore) -> None:
     """A group without metadata goes with everything below it."""
     sync(store.delete_dir("implicit"))
-    assert not [key for key in _listed(store.list()) if key.startswith("implicit")]
+    assert not [key for key in _list(store.list()) if key.startswith("implicit")]
     assert sync(store.exists("aa/c/1"))
 
 
@@ -234,9 +234,9 @@ def test_clearing_keeps_history(store: IcechunkStore) -> None:
     repository = Repository.open(session.connection.storage)
     session = repository.writable_session("main")
     session.store.sync_clear()
-    assert _listed(session.store.list()) == []
+    assert _list(session.store.list()) == []
     assert sync(session.store.is_empty(""))
     session.commit("nothing left")
-    assert _listed(repository.readonly_session("main").store.list()) == []
+    assert _list(repository.readonly_session("main").store.list()) == []
     before = repository.readonly_session(snapshot_id=first)
-    assert len(_listed(before.store.list())) == 16
+    assert len(_list(before.store.list())) == 16
