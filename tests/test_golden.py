@@ -12,12 +12,9 @@ import pytest
 from icefloe.assets import Assets
 from icefloe.errors import FormatError
 from icefloe.model.chunk_payload import VirtualChunkRef
-from icefloe.model.config import (
-    ManifestSplitCondition,
-    ManifestSplitDimCondition,
-    ObjectStoreConfig,
-)
+from icefloe.model.containers import ObjectStoreConfig
 from icefloe.model.ids import SnapshotId
+from icefloe.model.manifest_config import ManifestSplitCondition, ManifestSplitDimCondition
 from icefloe.refs import Refs, open_refs
 from icefloe.storage import LocalStorage
 from support.arrays import open_array, payloads

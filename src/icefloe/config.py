@@ -11,6 +11,12 @@ from icefloe.model.config import (
     CachingConfig as CachingConfig,
     CompressionAlgorithm as CompressionAlgorithm,
     CompressionConfig as CompressionConfig,
+    PackingConfig as PackingConfig,
+    RepositoryConfig as RepositoryConfig,
+    RepoUpdateRetryConfig as RepoUpdateRetryConfig,
+)
+from icefloe.model.containers import ObjectStoreConfig as ObjectStoreConfig
+from icefloe.model.manifest_config import (
     ManifestConfig as ManifestConfig,
     ManifestPreloadCondition as ManifestPreloadCondition,
     ManifestPreloadConfig as ManifestPreloadConfig,
@@ -18,9 +24,5 @@ from icefloe.model.config import (
     ManifestSplitDimCondition as ManifestSplitDimCondition,
     ManifestSplittingConfig as ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig as ManifestVirtualChunkLocationCompressionConfig,
-    ObjectStoreConfig as ObjectStoreConfig,
-    PackingConfig as PackingConfig,
-    RepositoryConfig as RepositoryConfig,
-    RepoUpdateRetryConfig as RepoUpdateRetryConfig,
 )
 from icefloe.model.repo_info import FeatureFlag as FeatureFlag

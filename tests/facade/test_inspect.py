@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_repo_info_and_the_ops_log(icechunk2: Path) -> None:
 
 def shown(update: Update) -> list[Any]:
     kind = update.kind
-    names = [name for name in kind.__match_args__ if name != "status"]  # type: ignore[attr-defined]
+    names = [field.name for field in fields(kind) if field.name != "status"]
     values = {name: str(getattr(kind, name)) for name in names}
     return [type(kind).__name__, values, update.updated_at.isoformat(), update.backup_path]
 

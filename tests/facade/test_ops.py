@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import get_args
 
 import pytest
 
@@ -14,7 +13,7 @@ from icefloe.model import repo_info as model
 from icefloe.model.ids import SnapshotId
 from icefloe.types import SpecVersion
 
-KINDS = get_args(model.UpdateType)
+KINDS = [getattr(UpdateType, name) for name in UpdateType.__annotations__]
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 ID = SnapshotId(bytes(range(12)))
 
@@ -38,7 +37,7 @@ def _example(hint: str) -> object:
     examples: dict[str, object] = {
         "str": "name",
         "int": 3,
-        "SnapshotId": ID,
+        "Id": ID,
         "bool | None": None,
         "RepoStatus": RepoStatus(model.RepoAvailability.read_only, TIME, "moving"),
     }

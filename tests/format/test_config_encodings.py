@@ -29,9 +29,20 @@ from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model import manifest_config as manifest
 from icefloe.model.config import (
     CachingConfig,
-    ChecksumAlgorithm,
     CompressionAlgorithm,
     CompressionConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+)
+from icefloe.model.config_section import Between, Persisted, field_types, is_optional, without_none
+from icefloe.model.containers import (
+    ChecksumAlgorithm,
+    ObjectStoreConfig,
+    S3Options,
+    VirtualChunkContainer,
+)
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestPreloadCondition,
     ManifestPreloadConfig,
@@ -39,18 +50,13 @@ from icefloe.model.config import (
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
-    ObjectStoreConfig,
-    PackingConfig,
-    RepositoryConfig,
-    RepoUpdateRetryConfig,
-    S3Options,
+)
+from icefloe.model.storage_settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
-    VirtualChunkContainer,
 )
-from icefloe.model.config_section import Between, Persisted, field_types, is_optional, without_none
 from support import SUPPORT, warm_python
 from support.hypothesis_examples import examples
 

@@ -15,13 +15,21 @@ import pytest
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model import config as config_module
+from icefloe.model import manifest_config, storage_settings
 from icefloe.model.config import (
-    IN_MEMORY_DEFAULTS,
-    LOCAL_FILE_SYSTEM_DEFAULTS,
-    AnySplitDimCondition,
     CachingConfig,
     CompressionAlgorithm,
     CompressionConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+)
+from icefloe.model.config_section import ConfigSection, field_types
+from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
+from icefloe.model.manifest_config import (
+    AnySplitDimCondition,
+    Excluded,
+    Included,
     ManifestConfig,
     ManifestPreloadCondition,
     ManifestPreloadConfig,
@@ -29,19 +37,17 @@ from icefloe.model.config import (
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
     ManifestVirtualChunkLocationCompressionConfig,
-    ObjectStoreConfig,
-    PackingConfig,
-    RepositoryConfig,
-    RepoUpdateRetryConfig,
-    S3Options,
+    PreloadNumRefs,
+    Unbounded,
+)
+from icefloe.model.storage_settings import (
+    IN_MEMORY_DEFAULTS,
+    LOCAL_FILE_SYSTEM_DEFAULTS,
     StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
-    VirtualChunkContainer,
 )
-from icefloe.model.config_section import ConfigSection, field_types
-from icefloe.model.manifest_config import Excluded, Included, PreloadNumRefs, Unbounded
 from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 
 if TYPE_CHECKING:
@@ -252,8 +258,11 @@ def test_fields_can_be_assigned_to() -> None:
 
 SECTIONS: list[type[ConfigSection]] = [
     value
-    for value in vars(config_module).values()
-    if isinstance(value, type) and issubclass(value, ConfigSection) and value is not ConfigSection
+    for module in (config_module, manifest_config, storage_settings)
+    for value in vars(module).values()
+    if isinstance(value, type)
+    and issubclass(value, ConfigSection)
+    and value.__module__ == module.__name__
 ]
 
 

@@ -15,12 +15,12 @@ import pytest
 import zarr
 
 from icefloe.errors import StorageError
-from icefloe.model.config import (
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
 from icefloe.refs.opening import RefsAtOpening
 from icefloe.repository import Repository

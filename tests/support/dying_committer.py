@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zarr.core.buffer import default_buffer_prototype
 
 from icefloe.errors import AlreadyExistsError
-from icefloe.model.config import (
+from icefloe.model.config import PackingConfig, RepositoryConfig
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    PackingConfig,
-    RepositoryConfig,
 )
 from icefloe.repository import Repository
 from icefloe.storage import Fresh, LocalStorage, Overwrite

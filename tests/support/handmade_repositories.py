@@ -14,7 +14,8 @@ from icefloe.assets import Assets
 from icefloe.format.location_compression import LocationCompression
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, LastModified, VirtualChunkRef
-from icefloe.model.config import ObjectStoreConfig, RepositoryConfig, VirtualChunkContainer
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.containers import ObjectStoreConfig, VirtualChunkContainer
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, ChunkId, ManifestId, NodeId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import (

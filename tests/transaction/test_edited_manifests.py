@@ -9,13 +9,12 @@ import pytest
 import zarr
 
 from icefloe.conflicts import ConflictDetector
-from icefloe.model.config import (
-    CachingConfig,
+from icefloe.model.config import CachingConfig, RepositoryConfig
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage

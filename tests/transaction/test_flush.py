@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, StorageError
-from icefloe.model.config import (
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.ids import SnapshotId
+from icefloe.model.manifest_config import (
     AnySplitDimCondition,
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
-from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage, Storage

@@ -20,14 +20,14 @@ from icefloe.errors import (
     NotFoundError,
     SessionStateError,
 )
-from icefloe.model.config import (
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.ids import SnapshotId
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
-from icefloe.model.ids import SnapshotId
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_storage import CountingStorage

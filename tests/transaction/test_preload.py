@@ -7,16 +7,16 @@ import time
 import pytest
 
 from icefloe.errors import StorageError
-from icefloe.model.config import (
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.ids import SnapshotId
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestPreloadCondition,
     ManifestPreloadConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
-from icefloe.model.ids import SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.repository import Repository

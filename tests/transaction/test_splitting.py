@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.config import (
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.manifest_config import (
     AnySplitDimCondition,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    RepositoryConfig,
 )
-from icefloe.model.config import ManifestConfig as Rules
+from icefloe.model.manifest_config import ManifestConfig as Rules
 from icefloe.model.node import (
     ArrayNodeData,
     ChunkIndexRange,

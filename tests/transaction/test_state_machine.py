@@ -29,13 +29,12 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.model.config import (
+from icefloe.model.config import PackingConfig, RepositoryConfig
+from icefloe.model.manifest_config import (
     ManifestConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
-    PackingConfig,
-    RepositoryConfig,
 )
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage

@@ -37,7 +37,7 @@ _ID, _STRING, _STATUS = "id", "string", "status"
 class _UpdateKind(NamedTuple):
     """The stored form of one kind of update: names and types of its fields, by slot."""
 
-    type: type[model.UpdateType]
+    type: type[Any]
     fields: tuple[tuple[str, str], ...] = ()
 
     def iter_fields(self) -> Iterator[tuple[Field, str]]:
@@ -229,7 +229,7 @@ def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateTyp
             for flag, value, is_set in zip(*columns, strict=True)
         ]
     if not columns:
-        return [kind.type() for _ in range(len(tables))]  # type: ignore[call-arg]
+        return [kind.type() for _ in range(len(tables))]
     return [kind.type(*values) for values in zip(*columns, strict=True)]
 
 

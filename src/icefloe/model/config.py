@@ -1,4 +1,4 @@
-"""The configuration of a repository, and all names of its sections.
+"""The configuration of a repository.
 
 `RepositoryConfig` is a tree of mutable sections. An unset field is None; its ``effective_``
 attribute has the value that applies. `RepositoryConfig.merge` overlays configurations: the defaults
@@ -23,64 +23,9 @@ from icefloe.model.config_section import (
     NonZeroU64,
     convert_with,
 )
-from icefloe.model.containers import (
-    AnyObjectStoreConfig,
-    ChecksumAlgorithm,
-    ObjectStoreConfig,
-    S3Options,
-    VirtualChunkContainer,
-    normalize_prefix,
-)
-from icefloe.model.manifest_config import (
-    AnySplitDimCondition,
-    ManifestConfig,
-    ManifestPreloadCondition,
-    ManifestPreloadConfig,
-    ManifestSplitCondition,
-    ManifestSplitDim,
-    ManifestSplitDimCondition,
-    ManifestSplittingConfig,
-    ManifestVirtualChunkLocationCompressionConfig,
-)
-from icefloe.model.storage_settings import (
-    IN_MEMORY_DEFAULTS,
-    LOCAL_FILE_SYSTEM_DEFAULTS,
-    OBJECT_STORE_DEFAULTS,
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
-
-__all__ = [
-    "IN_MEMORY_DEFAULTS",
-    "LOCAL_FILE_SYSTEM_DEFAULTS",
-    "OBJECT_STORE_DEFAULTS",
-    "AnyObjectStoreConfig",
-    "AnySplitDimCondition",
-    "CachingConfig",
-    "ChecksumAlgorithm",
-    "CompressionAlgorithm",
-    "CompressionConfig",
-    "ManifestConfig",
-    "ManifestPreloadCondition",
-    "ManifestPreloadConfig",
-    "ManifestSplitCondition",
-    "ManifestSplitDim",
-    "ManifestSplitDimCondition",
-    "ManifestSplittingConfig",
-    "ManifestVirtualChunkLocationCompressionConfig",
-    "ObjectStoreConfig",
-    "PackingConfig",
-    "RepoUpdateRetryConfig",
-    "RepositoryConfig",
-    "S3Options",
-    "StorageConcurrencySettings",
-    "StorageRetriesSettings",
-    "StorageSettings",
-    "StorageTimeoutSettings",
-    "VirtualChunkContainer",
-]
+from icefloe.model.containers import VirtualChunkContainer, normalize_prefix
+from icefloe.model.manifest_config import ManifestConfig
+from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
 
 
 class CompressionAlgorithm(Enum):
@@ -101,8 +46,8 @@ class CompressionConfig(ConfigSection):
     algorithm: CompressionAlgorithm | None = None
     level: U8 | None = None
 
-    effective_algorithm = Effective("algorithm", CompressionAlgorithm.Zstd)
-    effective_level = Effective("level", 3)
+    effective_algorithm = Effective(CompressionAlgorithm.Zstd)
+    effective_level = Effective(3)
 
     @staticmethod
     def default() -> "CompressionConfig":
@@ -120,11 +65,11 @@ class CachingConfig(ConfigSection):
     num_bytes_attributes: U64 | None = None
     num_bytes_chunks: U64 | None = None
 
-    effective_num_snapshot_nodes = Effective("num_snapshot_nodes", 500_000)
-    effective_num_chunk_refs = Effective("num_chunk_refs", 15_000_000)
-    effective_num_transaction_changes = Effective("num_transaction_changes", 0)
-    effective_num_bytes_attributes = Effective("num_bytes_attributes", 0)
-    effective_num_bytes_chunks = Effective("num_bytes_chunks", 0)
+    effective_num_snapshot_nodes = Effective(500_000)
+    effective_num_chunk_refs = Effective(15_000_000)
+    effective_num_transaction_changes = Effective(0)
+    effective_num_bytes_attributes = Effective(0)
+    effective_num_bytes_chunks = Effective(0)
 
     @staticmethod
     def default() -> "CachingConfig":
@@ -143,8 +88,8 @@ class PackingConfig(ConfigSection):
     max_chunk_bytes: U64 | None = None
     target_object_bytes: NonZeroU64 | None = None
 
-    effective_max_chunk_bytes = Effective("max_chunk_bytes", 256 * 1024)
-    effective_target_object_bytes = Effective("target_object_bytes", 8 * 1024 * 1024)
+    effective_max_chunk_bytes = Effective(256 * 1024)
+    effective_target_object_bytes = Effective(8 * 1024 * 1024)
 
 
 DEFAULT_REPO_UPDATE_RETRIES: Final = StorageRetriesSettings(
@@ -158,7 +103,7 @@ class RepoUpdateRetryConfig(ConfigSection):
 
     default: StorageRetriesSettings | None = None
 
-    effective_default = Effective("default", DEFAULT_REPO_UPDATE_RETRIES)
+    effective_default = Effective(DEFAULT_REPO_UPDATE_RETRIES)
 
 
 def _copy_mapping(containers: object) -> object:
@@ -191,13 +136,13 @@ class RepositoryConfig(ConfigSection):
     previous_file: str | None = field(default=None, kw_only=True)
     packing: PackingConfig | None = field(default=None, kw_only=True, metadata=ABSENT_IF_UNSET)
 
-    effective_inline_chunk_threshold_bytes = Effective("inline_chunk_threshold_bytes", 512)
-    effective_compression = Effective("compression", CompressionConfig())
-    effective_caching = Effective("caching", CachingConfig())
-    effective_storage = Effective("storage", StorageSettings())
-    effective_manifest = Effective("manifest", ManifestConfig())
-    effective_repo_update_retries = Effective("repo_update_retries", RepoUpdateRetryConfig())
-    effective_num_updates_per_repo_info_file = Effective("num_updates_per_repo_info_file", 1000)
+    effective_inline_chunk_threshold_bytes = Effective(512)
+    effective_compression = Effective(CompressionConfig())
+    effective_caching = Effective(CachingConfig())
+    effective_storage = Effective(StorageSettings())
+    effective_manifest = Effective(ManifestConfig())
+    effective_repo_update_retries = Effective(RepoUpdateRetryConfig())
+    effective_num_updates_per_repo_info_file = Effective(1000)
 
     @property
     def effective_max_concurrent_requests(self) -> int:

@@ -47,19 +47,19 @@ NOT_A_FIELD_ON_DISK: Final = {"persisted": False}
 
 
 def convert_with(convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return field metadata: ``convert`` is applied to a value before it is checked.
-
-    ``convert`` returns values that it cannot convert unchanged, and the check refuses them.
-    """
+    """Return field metadata: ``convert`` is applied to a value before it is checked."""
+    # It returns values that it cannot convert unchanged, and the check refuses them.
     return {"convert": convert}
 
 
 class Effective(Generic[T]):
     """The value of a field, or its default if unset; a default section is copied on access."""
 
-    def __init__(self, field_name: str, default: T) -> None:
-        self._field_name = field_name
+    def __init__(self, default: T) -> None:
         self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._field_name = name.removeprefix("effective_")
 
     def __get__(self, instance: object, owner: type | None = None) -> T:
         value: T | None = getattr(instance, self._field_name) if instance is not None else None
@@ -69,16 +69,9 @@ class Effective(Generic[T]):
 
 
 class Persisted:
-    """A persisted part of the configuration.
+    """A persisted part of the configuration."""
 
-    Not a dataclass, because frozen and mutable dataclasses cannot share a base that is one.
-
-    Attributes
-    ----------
-    unknown
-        Fields that a newer version wrote, kept so that saving does not lose them.
-    """
-
+    # Not a dataclass, because frozen and mutable dataclasses cannot share a base that is one.
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -86,7 +79,7 @@ class Persisted:
 
         @property
         def unknown(self) -> Mapping[str, Any]:
-            """Fields that a newer version wrote."""
+            """Fields that a newer version wrote, kept so that saving does not lose them."""
 
     def __repr__(self) -> str:
         """Show the fields that are set, except those that may hold secrets."""
@@ -119,14 +112,8 @@ class PersistedValue(Persisted):
 class ConfigSection(Persisted):
     """A section of optional fields, which can be assigned to and merged.
 
-    Assignments are checked like arguments of the constructor; a refused value changes nothing.
-
-    Raises
-    ------
-    InvalidInputError
-        If a value is invalid for its field.
-    AttributeError
-        If there is no such field.
+    Assignments are checked like arguments of the constructor: `InvalidInputError` for an invalid
+    value, `AttributeError` if there is no such field. A refused value changes nothing.
     """
 
     unknown: Mapping[str, Any] = field(

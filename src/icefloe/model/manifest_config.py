@@ -171,9 +171,9 @@ class ManifestPreloadConfig(ConfigSection):
     preload_if: ManifestPreloadCondition | None = None
     max_arrays_to_scan: U32 | None = None
 
-    effective_max_total_refs = Effective("max_total_refs", 10_000)
-    effective_preload_if = Effective("preload_if", DEFAULT_PRELOAD_CONDITION)
-    effective_max_arrays_to_scan = Effective("max_arrays_to_scan", 50)
+    effective_max_total_refs = Effective(10_000)
+    effective_preload_if = Effective(DEFAULT_PRELOAD_CONDITION)
+    effective_max_arrays_to_scan = Effective(50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class ManifestSplittingConfig(ConfigSection):
         self.split_sizes = split_sizes  # type: ignore[assignment]
         self.unknown = {} if unknown is None else unknown
 
-    effective_split_sizes = Effective("split_sizes", WHOLE_ARRAYS)
+    effective_split_sizes = Effective(WHOLE_ARRAYS)
 
     @staticmethod
     def from_dict(
@@ -372,10 +372,10 @@ class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
     dictionary_max_size_bytes: U32 | None = field(default=None, kw_only=True)
     compression_level: I32 | None = field(default=None, kw_only=True)
 
-    effective_min_num_chunks = Effective("min_num_chunks", 1000)
-    effective_dictionary_max_training_samples = Effective("dictionary_max_training_samples", 100)
-    effective_dictionary_max_size_bytes = Effective("dictionary_max_size_bytes", 2048)
-    effective_compression_level = Effective("compression_level", 3)
+    effective_min_num_chunks = Effective(1000)
+    effective_dictionary_max_training_samples = Effective(100)
+    effective_dictionary_max_size_bytes = Effective(2048)
+    effective_compression_level = Effective(3)
 
 
 @dataclass(slots=True, repr=False)
@@ -387,10 +387,10 @@ class ManifestConfig(ConfigSection):
     virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
     max_concurrent_manifest_fetches_during_commit: U16 | None = None
 
-    effective_preload = Effective("preload", ManifestPreloadConfig())
-    effective_splitting = Effective("splitting", ManifestSplittingConfig())
+    effective_preload = Effective(ManifestPreloadConfig())
+    effective_splitting = Effective(ManifestSplittingConfig())
     effective_virtual_chunk_location_compression = Effective(
-        "virtual_chunk_location_compression", ManifestVirtualChunkLocationCompressionConfig()
+        ManifestVirtualChunkLocationCompressionConfig()
     )
 
     @property

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from icefloe.model import repo_info  # noqa: PLW0406 - names that UpdateType hides
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import SnapshotInfo
+
+Id = TypeVar("Id", "SnapshotId", str)
+"""An id of an update: `SnapshotId` in the ops log, text in its public form."""
 
 
 class RepoAvailability(IntEnum):
@@ -71,111 +75,144 @@ FEATURE_FLAGS = (MOVE_NODE, CREATE_TAG, DELETE_TAG)
 
 
 @dataclass(frozen=True, slots=True)
-class RepoInitialized:
+class UpdateType:
+    """The kind of an update: one of the classes below.
+
+    Use ``isinstance(update.kind, UpdateType.NewCommit)`` or ``case UpdateType.NewCommit(branch)``.
+    """
+
+    RepoInitialized: ClassVar[type[repo_info.RepoInitialized]]
+    RepoMigrated: ClassVar[type[repo_info.RepoMigrated]]
+    ConfigChanged: ClassVar[type[repo_info.ConfigChanged]]
+    MetadataChanged: ClassVar[type[repo_info.MetadataChanged]]
+    TagCreated: ClassVar[type[repo_info.TagCreated]]
+    TagDeleted: ClassVar[type[repo_info.TagDeleted[str]]]
+    BranchCreated: ClassVar[type[repo_info.BranchCreated]]
+    BranchDeleted: ClassVar[type[repo_info.BranchDeleted[str]]]
+    BranchReset: ClassVar[type[repo_info.BranchReset[str]]]
+    NewCommit: ClassVar[type[repo_info.NewCommit[str]]]
+    CommitAmended: ClassVar[type[repo_info.CommitAmended[str]]]
+    NewDetachedSnapshot: ClassVar[type[repo_info.NewDetachedSnapshot[str]]]
+    GCRan: ClassVar[type[repo_info.GCRan]]
+    ExpirationRan: ClassVar[type[repo_info.ExpirationRan]]
+    FeatureFlagChanged: ClassVar[type[repo_info.FeatureFlagChanged]]
+    RepoStatusChanged: ClassVar[type[repo_info.RepoStatusChanged]]
+
+
+@dataclass(frozen=True, slots=True)
+class RepoInitialized(UpdateType):
     """The repository was created."""
 
 
 @dataclass(frozen=True, slots=True)
-class RepoMigrated:
+class RepoMigrated(UpdateType):
+    """The repository was migrated to another spec version."""
+
     from_version: int
     to_version: int
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChanged:
+class ConfigChanged(UpdateType):
     """The persisted configuration changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataChanged:
+class MetadataChanged(UpdateType):
     """The metadata of the repository changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class TagCreated:
+class TagCreated(UpdateType):
+    """A tag was created."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class TagDeleted:
+class TagDeleted(UpdateType, Generic[Id]):
+    """A tag was deleted; its name cannot be reused."""
+
     name: str
-    previous_snap_id: SnapshotId
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class BranchCreated:
+class BranchCreated(UpdateType):
+    """A branch was created."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class BranchDeleted:
+class BranchDeleted(UpdateType, Generic[Id]):
+    """A branch was deleted."""
+
     name: str
-    previous_snap_id: SnapshotId
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class BranchReset:
+class BranchReset(UpdateType, Generic[Id]):
+    """A branch was pointed at another snapshot."""
+
     name: str
-    previous_snap_id: SnapshotId
+    previous_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class NewCommit:
+class NewCommit(UpdateType, Generic[Id]):
+    """A commit on a branch."""
+
     branch: str
-    new_snap_id: SnapshotId
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAmended:
+class CommitAmended(UpdateType, Generic[Id]):
+    """The last commit of a branch was replaced."""
+
     branch: str
-    previous_snap_id: SnapshotId
-    new_snap_id: SnapshotId
+    previous_snap_id: Id
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class NewDetachedSnapshot:
-    new_snap_id: SnapshotId
+class NewDetachedSnapshot(UpdateType, Generic[Id]):
+    """A snapshot was written that no branch points at."""
+
+    new_snap_id: Id
 
 
 @dataclass(frozen=True, slots=True)
-class GCRan:
+class GCRan(UpdateType):
     """Garbage collection ran."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExpirationRan:
+class ExpirationRan(UpdateType):
     """Expiration ran."""
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureFlagChanged:
+class FeatureFlagChanged(UpdateType):
+    """A feature flag was set, or reset to its default (None)."""
+
     id: int
     new_value: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class RepoStatusChanged:
+class RepoStatusChanged(UpdateType):
+    """The status of the repository was set."""
+
     status: RepoStatus
 
 
-UpdateType: TypeAlias = (
-    RepoInitialized
-    | RepoMigrated
-    | ConfigChanged
-    | MetadataChanged
-    | TagCreated
-    | TagDeleted
-    | BranchCreated
-    | BranchDeleted
-    | BranchReset
-    | NewCommit
-    | CommitAmended
-    | NewDetachedSnapshot
-    | GCRan
-    | ExpirationRan
-    | FeatureFlagChanged
-    | RepoStatusChanged
-)
+for _kind in UpdateType.__subclasses__():
+    # The public names, for `repr` and pickle.
+    _kind.__qualname__ = f"UpdateType.{_kind.__name__}"
+    setattr(UpdateType, _kind.__name__, _kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,8 @@ class StorageConcurrencySettings(ConfigSection):
     max_concurrent_requests_for_object: NonZeroU16 | None = None
     ideal_concurrent_request_size: NonZeroU64 | None = None
 
-    effective_max_concurrent_requests_for_object = Effective(
-        "max_concurrent_requests_for_object", 18
-    )
-    effective_ideal_concurrent_request_size = Effective(
-        "ideal_concurrent_request_size", 12 * 1024 * 1024
-    )
+    effective_max_concurrent_requests_for_object = Effective(18)
+    effective_ideal_concurrent_request_size = Effective(12 * 1024 * 1024)
 
 
 @dataclass(slots=True, repr=False)
@@ -32,9 +28,9 @@ class StorageRetriesSettings(ConfigSection):
     initial_backoff_ms: U32 | None = None
     max_backoff_ms: U32 | None = None
 
-    effective_max_tries = Effective("max_tries", 10)
-    effective_initial_backoff_ms = Effective("initial_backoff_ms", 100)
-    effective_max_backoff_ms = Effective("max_backoff_ms", 3 * 60 * 1000)
+    effective_max_tries = Effective(10)
+    effective_initial_backoff_ms = Effective(100)
+    effective_max_backoff_ms = Effective(3 * 60 * 1000)
 
 
 @dataclass(slots=True, repr=False)
@@ -66,15 +62,13 @@ class StorageSettings(ConfigSection):
     minimum_size_for_multipart_upload: U64 | None = None
     timeouts: StorageTimeoutSettings | None = None
 
-    effective_concurrency = Effective("concurrency", StorageConcurrencySettings())
-    effective_retries = Effective("retries", StorageRetriesSettings())
-    effective_timeouts = Effective("timeouts", StorageTimeoutSettings())
-    effective_unsafe_use_conditional_create = Effective("unsafe_use_conditional_create", True)
-    effective_unsafe_use_conditional_update = Effective("unsafe_use_conditional_update", True)
-    effective_unsafe_use_metadata = Effective("unsafe_use_metadata", True)
-    effective_minimum_size_for_multipart_upload = Effective(
-        "minimum_size_for_multipart_upload", 100 * 1024 * 1024
-    )
+    effective_concurrency = Effective(StorageConcurrencySettings())
+    effective_retries = Effective(StorageRetriesSettings())
+    effective_timeouts = Effective(StorageTimeoutSettings())
+    effective_unsafe_use_conditional_create = Effective(True)
+    effective_unsafe_use_conditional_update = Effective(True)
+    effective_unsafe_use_metadata = Effective(True)
+    effective_minimum_size_for_multipart_upload = Effective(100 * 1024 * 1024)
 
     @property
     def effective_metadata_storage_class(self) -> str | None:

@@ -35,7 +35,8 @@ from icefloe.errors import (
 from icefloe.format.config_tree import flatten_variants, to_tree
 from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
-from icefloe.model.config import ManifestConfig, RepositoryConfig
+from icefloe.model.config import RepositoryConfig
+from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import backoff_delay_s
