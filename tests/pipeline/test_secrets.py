@@ -43,7 +43,7 @@ def catch_refusal(call: Callable[[], Any]) -> str:
 @pytest.mark.parametrize("url", [*PASSWORDS, *SIGNATURES])
 def test_no_source_with_a_secret(url: str, repository: icefloe.Repository) -> None:
     """References and the record of sources would expose it to all readers."""
-    problem = "user or password" if url in PASSWORDS else "signature or a token"
+    problem = "user or password" if url in PASSWORDS else "signature or token"
     for job in (virtualize, ingest):
         assert problem in catch_refusal(lambda job=job: job(None, repository, url))  # type: ignore[misc]
         assert problem in catch_refusal(lambda job=job: job(None, repository, [url], dry_run=True))  # type: ignore[misc]
