@@ -1,107 +1,52 @@
 """Storage of objects: one interface, its backends, their constructors and credentials."""
 
-from icefloe.model.containers import (
-    AnyObjectStoreConfig,
-    ChecksumAlgorithm,
-    ObjectStoreConfig,
-    S3Options,
-)
-from icefloe.model.storage_settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
-from icefloe.storage import credentials
+from icefloe.model.containers import AnyObjectStoreConfig as AnyObjectStoreConfig
+from icefloe.model.containers import ChecksumAlgorithm as ChecksumAlgorithm
+from icefloe.model.containers import ObjectStoreConfig as ObjectStoreConfig
+from icefloe.model.containers import S3Options as S3Options
+from icefloe.model.storage_settings import StorageConcurrencySettings as StorageConcurrencySettings
+from icefloe.model.storage_settings import StorageRetriesSettings as StorageRetriesSettings
+from icefloe.model.storage_settings import StorageSettings as StorageSettings
+from icefloe.model.storage_settings import StorageTimeoutSettings as StorageTimeoutSettings
 from icefloe.storage import factories as factories  # assigns the constructors of Storage
-from icefloe.storage.constructors import (
-    azure_storage,
-    gcs_storage,
-    http_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    r2_storage,
-    s3_object_store_storage,
-    s3_storage,
-    storage_from_url,
-    tigris_storage,
-)
+from icefloe.storage.constructors import azure_storage as azure_storage
+from icefloe.storage.constructors import gcs_storage as gcs_storage
+from icefloe.storage.constructors import http_storage as http_storage
+from icefloe.storage.constructors import in_memory_storage as in_memory_storage
+from icefloe.storage.constructors import local_filesystem_storage as local_filesystem_storage
+from icefloe.storage.constructors import r2_storage as r2_storage
+from icefloe.storage.constructors import s3_object_store_storage as s3_object_store_storage
+from icefloe.storage.constructors import s3_storage as s3_storage
+from icefloe.storage.constructors import storage_from_url as storage_from_url
+from icefloe.storage.constructors import tigris_storage as tigris_storage
 from icefloe.storage.credentials import *  # noqa: F403
-from icefloe.storage.hugging_face import hf_storage
-from icefloe.storage.interface import (
-    Create,
-    Fetched,
-    Fresh,
-    ObjectInfo,
-    Overwrite,
-    PutMode,
-    Storage,
-    StorageObjectInfo,
-    UpdateIfMatch,
-    Version,
-)
-from icefloe.storage.latency import LatencyStorage
-from icefloe.storage.local import LocalStorage
-from icefloe.storage.memory import MemoryStorage
-from icefloe.storage.object_store import HttpStorage, ObjectStorage
-from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, Place, S3Place
-from icefloe.storage.redirect import redirect_storage
-from icefloe.storage.store_configs import (
-    azure_store,
-    gcs_store,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
-from icefloe.types import ChunkType
-
-__all__ = [
-    "AnyObjectStoreConfig",
-    "AzurePlace",
-    "ChecksumAlgorithm",
-    "ChunkType",
-    "Create",
-    "Fetched",
-    "Fresh",
-    "GcsPlace",
-    "Headers",
-    "HttpPlace",
-    "HttpStorage",
-    "LatencyStorage",
-    "LocalStorage",
-    "MemoryStorage",
-    "ObjectInfo",
-    "ObjectStorage",
-    "ObjectStoreConfig",
-    "Overwrite",
-    "Place",
-    "PutMode",
-    "S3Options",
-    "S3Place",
-    "Storage",
-    "StorageConcurrencySettings",
-    "StorageObjectInfo",
-    "StorageRetriesSettings",
-    "StorageSettings",
-    "StorageTimeoutSettings",
-    "UpdateIfMatch",
-    "Version",
-    "azure_storage",
-    "azure_store",
-    "gcs_storage",
-    "gcs_store",
-    "hf_storage",
-    "http_storage",
-    "http_store",
-    "in_memory_storage",
-    "local_filesystem_storage",
-    "local_filesystem_store",
-    "r2_storage",
-    "redirect_storage",
-    "s3_object_store_storage",
-    "s3_storage",
-    "s3_store",
-    "storage_from_url",
-    "tigris_storage",
-]
-__all__ += credentials.__all__
+from icefloe.storage.hugging_face import hf_storage as hf_storage
+from icefloe.storage.interface import Create as Create
+from icefloe.storage.interface import Fetched as Fetched
+from icefloe.storage.interface import Fresh as Fresh
+from icefloe.storage.interface import ObjectInfo as ObjectInfo
+from icefloe.storage.interface import Overwrite as Overwrite
+from icefloe.storage.interface import PutMode as PutMode
+from icefloe.storage.interface import Storage as Storage
+from icefloe.storage.interface import StorageObjectInfo as StorageObjectInfo
+from icefloe.storage.interface import Update as Update
+from icefloe.storage.interface import UpdateIfMatch as UpdateIfMatch
+from icefloe.storage.interface import Version as Version
+from icefloe.storage.latency import LatencyStorage as LatencyStorage
+from icefloe.storage.local import LocalStorage as LocalStorage
+from icefloe.storage.memory import MemoryStorage as MemoryStorage
+from icefloe.storage.object_store import HttpStorage as HttpStorage
+from icefloe.storage.object_store import ObjectStorage as ObjectStorage
+from icefloe.storage.places import AzurePlace as AzurePlace
+from icefloe.storage.places import GcsPlace as GcsPlace
+from icefloe.storage.places import Headers as Headers
+from icefloe.storage.places import HttpPlace as HttpPlace
+from icefloe.storage.places import Place as Place
+from icefloe.storage.places import S3Place as S3Place
+from icefloe.storage.redirect import redirect_storage as redirect_storage
+from icefloe.storage.store_configs import azure_store as azure_store
+from icefloe.storage.store_configs import gcs_store as gcs_store
+from icefloe.storage.store_configs import http_store as http_store
+from icefloe.storage.store_configs import local_filesystem_store as local_filesystem_store
+from icefloe.storage.store_configs import s3_store as s3_store
+from icefloe.types import ChunkType as ChunkType

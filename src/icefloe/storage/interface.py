@@ -87,6 +87,10 @@ class UpdateIfMatch:
     version: Version
 
 
+Update: TypeAlias = UpdateIfMatch
+"""Former name of `UpdateIfMatch`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fresh:
     """Put under a new random key that is not read before another object refers to it.
