@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
 
@@ -52,17 +52,25 @@ __all__ = [
 ]
 
 
+class _Expiring:
+    """Requires a time zone of ``expires_after``."""
+
+    __slots__ = ()
+    expires_after: datetime | None
+
+    def __post_init__(self) -> None:
+        if self.expires_after is not None and self.expires_after.tzinfo is None:
+            raise _invalid("expires_after needs a time zone, for example datetime.now(UTC)")
+
+
 @dataclass(frozen=True, slots=True)
-class S3StaticCredentials:
+class S3StaticCredentials(_Expiring):
     """An S3 key pair, possibly temporary."""
 
     access_key_id: str = field(repr=False)
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
     expires_after: datetime | None = None
-
-    def __post_init__(self) -> None:
-        _require_time_zone(self.expires_after)
 
 
 class S3Credentials:
@@ -99,14 +107,11 @@ AnyS3Credential: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class GcsBearerCredential:
+class GcsBearerCredential(_Expiring):
     """A Google Cloud OAuth token."""
 
     bearer: str = field(repr=False)
     expires_after: datetime | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        _require_time_zone(self.expires_after)
 
 
 class GcsStaticCredentials:
@@ -182,34 +187,25 @@ class AzureRefreshableCredential:
     """The kinds of refreshable Azure credentials."""
 
     @dataclass(frozen=True, slots=True)
-    class AccessKey:
+    class AccessKey(_Expiring):
         """An account key that may be rotated."""
 
         key: str = field(repr=False)
         expires_after: datetime | None = field(default=None, kw_only=True)
 
-        def __post_init__(self) -> None:
-            _require_time_zone(self.expires_after)
-
     @dataclass(frozen=True, slots=True)
-    class SasToken:
+    class SasToken(_Expiring):
         """A shared access signature that expires."""
 
         token: str = field(repr=False)
         expires_after: datetime | None = field(default=None, kw_only=True)
 
-        def __post_init__(self) -> None:
-            _require_time_zone(self.expires_after)
-
     @dataclass(frozen=True, slots=True)
-    class BearerToken:
+    class BearerToken(_Expiring):
         """An OAuth token that expires."""
 
         bearer: str = field(repr=False)
         expires_after: datetime | None = field(default=None, kw_only=True)
-
-        def __post_init__(self) -> None:
-            _require_time_zone(self.expires_after)
 
 
 AnyAzureRefreshableCredential: TypeAlias = (
@@ -378,14 +374,8 @@ def s3_credentials(
     """
     key_pair = (access_key_id, secret_access_key, session_token, expires_after)
     static = any(value is not None for value in key_pair)
-    _require_one_kind(
-        {
-            "a key pair": static,
-            "anonymous": bool(anonymous),
-            "from_env": bool(from_env),
-            "get_credentials": get_credentials is not None,
-        }
-    )
+    given = {"a key pair": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**given, "get_credentials": get_credentials is not None})
     if anonymous:
         return S3Credentials.Anonymous()
     if get_credentials is not None:
@@ -415,26 +405,15 @@ def gcs_static_credentials(
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
     """Make GCS credentials from the given argument."""
-    _require_one_kind(
-        {
-            "service_account_file": service_account_file is not None,
-            "service_account_key": service_account_key is not None,
-            "application_credentials": application_credentials is not None,
-            "bearer_token": bearer_token is not None,
-        }
+    kinds = GcsStaticCredentials
+    made: AnyGcsStaticCredential = _make_static(
+        "GCS",
+        ("service_account_file", service_account_file, kinds.ServiceAccount),
+        ("service_account_key", service_account_key, kinds.ServiceAccountKey),
+        ("application_credentials", application_credentials, kinds.ApplicationCredentials),
+        ("bearer_token", bearer_token, kinds.BearerToken),
     )
-    if service_account_file is not None:
-        return GcsStaticCredentials.ServiceAccount(service_account_file)
-    if service_account_key is not None:
-        return GcsStaticCredentials.ServiceAccountKey(service_account_key)
-    if application_credentials is not None:
-        return GcsStaticCredentials.ApplicationCredentials(application_credentials)
-    if bearer_token is not None:
-        return GcsStaticCredentials.BearerToken(bearer_token)
-    raise _invalid(
-        "static GCS credentials need service_account_file, service_account_key, "
-        "application_credentials or bearer_token"
-    )
+    return made
 
 
 def gcs_refreshable_credentials(
@@ -470,14 +449,8 @@ def gcs_credentials(
     """Make GCS credentials of the selected kind; the default is the environment."""
     fixed = (service_account_file, service_account_key, application_credentials, bearer_token)
     static = any(value is not None for value in fixed)
-    _require_one_kind(
-        {
-            "a static credential": static,
-            "anonymous": bool(anonymous),
-            "from_env": bool(from_env),
-            "get_credentials": get_credentials is not None,
-        }
-    )
+    given = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**given, "get_credentials": get_credentials is not None})
     if anonymous:
         return GcsCredentials.Anonymous()
     if get_credentials is not None:
@@ -500,20 +473,13 @@ def azure_static_credentials(
     *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
 ) -> AnyAzureStaticCredential:
     """Make Azure credentials from the given argument."""
-    _require_one_kind(
-        {
-            "access_key": access_key is not None,
-            "sas_token": sas_token is not None,
-            "bearer_token": bearer_token is not None,
-        }
+    made: AnyAzureStaticCredential = _make_static(
+        "Azure",
+        ("access_key", access_key, AzureStaticCredentials.AccessKey),
+        ("sas_token", sas_token, AzureStaticCredentials.SasToken),
+        ("bearer_token", bearer_token, AzureStaticCredentials.BearerToken),
     )
-    if access_key is not None:
-        return AzureStaticCredentials.AccessKey(access_key)
-    if sas_token is not None:
-        return AzureStaticCredentials.SasToken(sas_token)
-    if bearer_token is not None:
-        return AzureStaticCredentials.BearerToken(bearer_token)
-    raise _invalid("static Azure credentials need access_key, sas_token or bearer_token")
+    return made
 
 
 def azure_refreshable_credentials(
@@ -547,14 +513,8 @@ def azure_credentials(
 ) -> AnyAzureCredential:
     """Make Azure credentials of the selected kind; the default is the environment."""
     static = any(value is not None for value in (access_key, sas_token, bearer_token))
-    _require_one_kind(
-        {
-            "a static credential": static,
-            "anonymous": bool(anonymous),
-            "from_env": bool(from_env),
-            "get_credentials": get_credentials is not None,
-        }
-    )
+    given = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**given, "get_credentials": get_credentials is not None})
     if anonymous:
         return AzureCredentials.Anonymous()
     if get_credentials is not None:
@@ -615,15 +575,19 @@ def _pickle_function(function: Callable[[], object]) -> bytes:
         ) from error
 
 
-def _require_one_kind(given: Mapping[str, bool]) -> None:
+def _make_static(platform: str, *choices: tuple[str, str | None, Callable[[str], object]]) -> Any:
+    names = [name for name, _, _ in choices]
+    _require_one_kind({name: value is not None for name, value, _ in choices})
+    for _, value, kind in choices:
+        if value is not None:
+            return kind(value)
+    raise _invalid(f"static {platform} credentials need {', '.join(names[:-1])} or {names[-1]}")
+
+
+def _require_one_kind(given: Mapping[str, bool | None]) -> None:
     kinds = [name for name, is_given in given.items() if is_given]
     if len(kinds) > 1:
         raise _invalid(f"credentials of more than one kind: choose one of {', '.join(kinds)}")
-
-
-def _require_time_zone(expires_after: datetime | None) -> None:
-    if expires_after is not None and expires_after.tzinfo is None:
-        raise _invalid("expires_after needs a time zone, for example datetime.now(UTC)")
 
 
 def _invalid(message: str) -> InvalidInputError:

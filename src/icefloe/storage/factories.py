@@ -27,19 +27,17 @@ from icefloe.storage.redirect import redirect_storage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from icefloe.model.containers import S3Options
     from icefloe.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
     from icefloe.storage.local import LocalStorage
-    from icefloe.storage.memory import MemoryStorage
 
 _DEFAULT_STREAM_TIMEOUT_S: Final = 60
 
 
-def new_in_memory() -> MemoryStorage:
-    """See `in_memory_storage`."""
-    return in_memory_storage()
+new_in_memory = in_memory_storage
+new_redirect = redirect_storage
 
 
 def new_local_filesystem(path: str | os.PathLike[str]) -> LocalStorage:
@@ -59,23 +57,19 @@ def new_s3(
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `s3_storage`."""
-    made = s3_storage(
+    return _make_s3(
+        s3_storage,
+        config,
+        credentials,
         bucket=bucket,
         prefix=prefix,
-        region=config.region,
-        endpoint_url=config.endpoint_url,
-        allow_http=config.allow_http,
-        anonymous=config.anonymous or None,
         force_path_style=config.force_path_style,
-        network_stream_timeout_seconds=_stream_timeout_s(config),
         requester_pays=config.requester_pays,
-        checksum_algorithm=config.checksum_algorithm,
         legacy_rooted_keys=legacy_rooted_keys,
         read_headers=read_headers,
         write_headers=write_headers,
         headers=headers,
     )
-    return _with_s3_credentials(made, credentials)
 
 
 def new_s3_object_store(
@@ -113,22 +107,18 @@ def new_tigris(  # noqa: PLR0917 - Icechunk's signature
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `tigris_storage`."""
-    made = tigris_storage(
+    return _make_s3(
+        tigris_storage,
+        config,
+        credentials,
         bucket=bucket,
         prefix=prefix,
-        region=config.region,
-        endpoint_url=config.endpoint_url,
         use_weak_consistency=use_weak_consistency,
-        allow_http=config.allow_http,
-        anonymous=config.anonymous or None,
-        network_stream_timeout_seconds=_stream_timeout_s(config),
-        checksum_algorithm=config.checksum_algorithm,
         legacy_rooted_keys=legacy_rooted_keys,
         read_headers=read_headers,
         write_headers=write_headers,
         headers=headers,
     )
-    return _with_s3_credentials(made, credentials)
 
 
 def new_r2(  # noqa: PLR0917 - Icechunk's signature
@@ -144,22 +134,18 @@ def new_r2(  # noqa: PLR0917 - Icechunk's signature
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `r2_storage`."""
-    made = r2_storage(
+    return _make_s3(
+        r2_storage,
+        config,
+        credentials,
         bucket=bucket,
         prefix=prefix,
         account_id=account_id,
-        endpoint_url=config.endpoint_url,
-        region=config.region,
-        allow_http=config.allow_http,
-        anonymous=config.anonymous or None,
-        network_stream_timeout_seconds=_stream_timeout_s(config),
-        checksum_algorithm=config.checksum_algorithm,
         legacy_rooted_keys=legacy_rooted_keys,
         read_headers=read_headers,
         write_headers=write_headers,
         headers=headers,
     )
-    return _with_s3_credentials(made, credentials)
 
 
 def new_hf(  # noqa: PLR0917 - Icechunk's signature
@@ -175,22 +161,20 @@ def new_hf(  # noqa: PLR0917 - Icechunk's signature
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `hf_storage`."""
-    made = s3_storage(
+    return _make_s3(
+        s3_storage,
+        config,
+        credentials,
         bucket=bucket,
         prefix=prefix,
         region=config.region or "us-east-1",
         endpoint_url=config.endpoint_url or hf_endpoint(namespace),
-        allow_http=config.allow_http,
-        anonymous=config.anonymous or None,
         force_path_style=True,
-        network_stream_timeout_seconds=_stream_timeout_s(config),
-        checksum_algorithm=config.checksum_algorithm,
         legacy_rooted_keys=legacy_rooted_keys,
         read_headers=read_headers,
         write_headers=write_headers,
         headers=headers,
     )
-    return _with_s3_credentials(made, credentials)
 
 
 def new_gcs(
@@ -233,25 +217,28 @@ def new_azure_blob(
 
 
 def new_http(
-    base_url: str,
-    config: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
+    base_url: str, config: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> HttpStorage:
     """See `http_storage`."""
     return http_storage(base_url, config, headers)
 
 
-def new_redirect(base_url: str) -> ObjectStorage:
-    """See `redirect_storage`."""
-    return redirect_storage(base_url)
-
-
-def _stream_timeout_s(config: S3Options) -> int:
+def _make_s3(
+    make: Callable[..., ObjectStorage],
+    config: S3Options,
+    credentials: AnyS3Credential | None,
+    **arguments: object,
+) -> ObjectStorage:
     seconds = config.network_stream_timeout_seconds
-    return _DEFAULT_STREAM_TIMEOUT_S if seconds is None else seconds
-
-
-def _with_s3_credentials(made: ObjectStorage, credentials: AnyS3Credential | None) -> ObjectStorage:
+    options = {
+        "region": config.region,
+        "endpoint_url": config.endpoint_url,
+        "allow_http": config.allow_http,
+        "anonymous": config.anonymous or None,
+        "network_stream_timeout_seconds": _DEFAULT_STREAM_TIMEOUT_S if seconds is None else seconds,
+        "checksum_algorithm": config.checksum_algorithm,
+    }
+    made = make(**{**options, **arguments})
     # Credentials take precedence over `anonymous` of the options.
     if credentials is None or not isinstance(made.place, S3Place):
         return made
@@ -260,17 +247,5 @@ def _with_s3_credentials(made: ObjectStorage, credentials: AnyS3Credential | Non
 
 # Icechunk's users call these as static methods of Storage. Storage is the base class of everything
 # they return, so its module declares them and cannot import them.
-for _function in (
-    new_azure_blob,
-    new_gcs,
-    new_hf,
-    new_http,
-    new_in_memory,
-    new_local_filesystem,
-    new_r2,
-    new_redirect,
-    new_s3,
-    new_s3_object_store,
-    new_tigris,
-):
-    setattr(Storage, _function.__name__, staticmethod(_function))
+for _name in [name for name in globals() if name.startswith("new_")]:
+    setattr(Storage, _name, staticmethod(globals()[_name]))
