@@ -6,13 +6,7 @@ from icefloe.display.html import code, faint, label, panel, table
 
 
 def session_html(
-    kind: str,
-    url: str,
-    *,
-    mode: str,
-    branch: str | None,
-    snapshot_id: str,
-    has_changes: bool,
+    kind: str, url: str, *, mode: str, branch: str | None, snapshot_id: str, has_changes: bool
 ) -> str:
     """Show a session or its store."""
     rows: list[tuple[str, object]] = [

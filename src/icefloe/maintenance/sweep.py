@@ -110,11 +110,7 @@ class Sweeper:
         return not self._failed
 
     def delete(
-        self,
-        phase: Phase,
-        prefix: str,
-        rows: NDArray[np.uint8],
-        sizes_bytes: NDArray[np.int64],
+        self, phase: Phase, prefix: str, rows: NDArray[np.uint8], sizes_bytes: NDArray[np.int64]
     ) -> None:
         """Delete the files below ``prefix`` with these ids.
 

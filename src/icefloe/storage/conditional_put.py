@@ -90,31 +90,17 @@ def put_conditionally(
 ) -> Version:
     """Send a conditional put until its outcome is known, and return the new version.
 
-    Parameters
-    ----------
-    where
-        The object, for messages.
-    write_id
-        Stored with the object; None where the store keeps no metadata, and then no lost response
-        can be settled as success.
-    send
-        Sends one request. Raises the errors of this module, or a final `StorageError`.
-    read_back
-        Returns the object at the key, or None; may retry, since it changes nothing.
+    ``where`` is the object, for messages. ``write_id`` is None where the store keeps no metadata,
+    and then no lost response can be settled as success. ``send`` sends one request, and raises the
+    errors of this module or a final `StorageError`; ``read_back`` may retry, it changes nothing.
     """
     response_was_lost = False
     failure: Exception | None = None
     for attempt in range(policy.max_attempts):
         if attempt > 0:
             delay_s = policy.backoff_delay_s(attempt)
-            _LOGGER.debug(
-                "%s: attempt %d of %d in %.2f s, after: %s",
-                where,
-                attempt + 1,
-                policy.max_attempts,
-                delay_s,
-                failure,
-            )
+            attempts = f"attempt {attempt + 1} of {policy.max_attempts}"
+            _LOGGER.debug("%s: %s in %.2f s, after: %s", where, attempts, delay_s, failure)
             sleep(delay_s)
         try:
             return send()

@@ -160,10 +160,7 @@ class LocalStorage(Storage):
     def __reduce__(self) -> tuple[partial[LocalStorage], tuple[()]]:
         # Without the caches: they describe this machine.
         make = partial(
-            LocalStorage,
-            self._root,
-            durable=self._durable,
-            follow_symlinks=self._follow_symlinks,
+            LocalStorage, self._root, durable=self._durable, follow_symlinks=self._follow_symlinks
         )
         return make, ()
 
@@ -228,10 +225,7 @@ class LocalStorage(Storage):
     def delete_many(self, keys: Iterable[str]) -> None:
         paths = [(self._path(key), key) for key in keys]
         for directory, group in groupby(paths, key=lambda item: os.path.dirname(item[0])):
-            with (
-                suppress(FileNotFoundError, NotADirectoryError),
-                _open_directory(directory) as fd,
-            ):
+            with suppress(FileNotFoundError, NotADirectoryError), _open_directory(directory) as fd:
                 for path, key in group:
                     # Without the lock, a deletion between the stat and the rename of an update
                     # would be undone.
@@ -574,9 +568,7 @@ def _translate_errors(operation: str, key: str) -> Iterator[None]:
 
 def _storage_error(operation: str, key: str, error: OSError) -> StorageError | ReadOnlyError:
     match error:
-        case FileNotFoundError() if operation == "read":
-            return ObjectNotFoundError(f"{key}: no such object: {error}")
-        case NotADirectoryError() if operation == "read":
+        case FileNotFoundError() | NotADirectoryError() if operation == "read":
             return ObjectNotFoundError(f"{key}: no such object: {error}")
         case IsADirectoryError():
             return _directory_at(key)
@@ -603,6 +595,5 @@ def _link_at(key: str) -> StorageError:
 
 def _directory_at(key: str) -> StorageError:
     return StorageError(
-        f"{key}: a directory has this name, because longer keys are objects",
-        kind=ErrorKind.IO,
+        f"{key}: a directory has this name, because longer keys are objects", kind=ErrorKind.IO
     )

@@ -14,14 +14,7 @@ class ReadCondition:
     """Preconditions sent with a read.
 
     A server may ignore them: a caller that depends on one compares the metadata of the response.
-
-    Attributes
-    ----------
-    if_match
-        Entity tag that the object must have, with quotes.
-    if_unmodified_since
-        Time since which the object must not have changed, in whole seconds.
     """
 
-    if_match: str | None = None
-    if_unmodified_since: datetime | None = None
+    if_match: str | None = None  # entity tag, with quotes
+    if_unmodified_since: datetime | None = None  # in whole seconds

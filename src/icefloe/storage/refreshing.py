@@ -35,15 +35,8 @@ class RefreshingCredential(Generic[C]):
     Single-flight: of concurrent callers of `get`, one calls the function and the others wait.
     A credential that is valid for less than twice the margin is renewed after half that time.
 
-    Parameters
-    ----------
-    pickled_function
-        The user's function. It comes from the user's own process, never from a repository:
-        unpickling runs code.
-    current
-        First result, if known.
-    kinds
-        Valid types of the result.
+    The function comes from the user's own process, never from a repository: unpickling runs code.
+    ``current`` is its first result, if known, and ``kinds`` are the valid types of a result.
     """
 
     def __init__(

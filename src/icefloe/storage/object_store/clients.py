@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
@@ -87,19 +88,16 @@ def _open_unchecked(place: Place, settings: StorageSettings) -> Clients:
     retry = _retry_config(settings)
     once: RetryConfig = {**retry, "max_retries": 0}
     match place:
-        case S3Place(headers=headers):
-            connect_s3 = _s3_connector(place, settings)
+        case S3Place(headers=headers) | GcsPlace(headers=headers):
+            connect: Callable[[Mapping[str, str], RetryConfig], ObjectStore]
+            if isinstance(place, S3Place):
+                connect = _s3_connector(place, settings)
+            else:
+                connect = _gcs_connector(place, settings)
             return Clients(
-                reader=connect_s3(headers.reading, retry),
-                writer=connect_s3(headers.writing, retry),
-                conditional=connect_s3(headers.writing, once),
-            )
-        case GcsPlace(headers=headers):
-            connect_gcs = _gcs_connector(place, settings)
-            return Clients(
-                reader=connect_gcs(headers.reading, retry),
-                writer=connect_gcs(headers.writing, retry),
-                conditional=connect_gcs(headers.writing, once),
+                reader=connect(headers.reading, retry),
+                writer=connect(headers.writing, retry),
+                conditional=connect(headers.writing, once),
             )
         case AzurePlace():
             connect_azure = _azure_connector(place, settings)
@@ -182,10 +180,10 @@ def _s3_connector(
         case S3Credentials.Static(credentials):
             # Through a provider, so that variables of the environment, such as a session token,
             # are not mixed with the given keys.
-            provider = _S3Provider(lambda: credentials)
+            provider = partial(_provide_s3, lambda: credentials)
         case S3Credentials.Refreshable(pickled_function, current):
             refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
-            provider = _S3Provider(refreshing.get)
+            provider = partial(_provide_s3, refreshing.get)
     seconds = place.network_stream_timeout_seconds
     read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
 
@@ -205,20 +203,15 @@ def _s3_connector(
     return connect
 
 
-class _S3Provider:
-    """Provides S3 credentials to obstore, which asks at least before they expire."""
-
-    def __init__(self, get: Callable[[], S3StaticCredentials]) -> None:
-        self._get = get
-
-    def __call__(self) -> S3Credential:
-        credentials = self._get()
-        return {
-            "access_key_id": credentials.access_key_id,
-            "secret_access_key": credentials.secret_access_key,
-            "token": credentials.session_token,
-            "expires_at": credentials.expires_after,
-        }
+def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
+    """Return a credential to obstore, which asks again before it expires."""
+    credentials = get()
+    return {
+        "access_key_id": credentials.access_key_id,
+        "secret_access_key": credentials.secret_access_key,
+        "token": credentials.session_token,
+        "expires_at": credentials.expires_after,
+    }
 
 
 def _gcs_connector(
@@ -239,10 +232,10 @@ def _gcs_connector(
             config["application_credentials"] = path
         case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
             bearer = GcsBearerCredential(token)
-            provider = _GcsProvider(lambda: bearer)
+            provider = partial(_provide_gcs, lambda: bearer)
         case GcsCredentials.Refreshable(pickled_function, current):
             refreshing = RefreshingCredential(pickled_function, current, (GcsBearerCredential,))
-            provider = _GcsProvider(refreshing.get)
+            provider = partial(_provide_gcs, refreshing.get)
 
     def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> GCSStore:
         return GCSStore(
@@ -257,15 +250,9 @@ def _gcs_connector(
     return connect
 
 
-class _GcsProvider:
-    """Provides GCS credentials to obstore."""
-
-    def __init__(self, get: Callable[[], GcsBearerCredential]) -> None:
-        self._get = get
-
-    def __call__(self) -> GCSCredential:
-        credential = self._get()
-        return {"token": credential.bearer, "expires_at": credential.expires_after}
+def _provide_gcs(get: Callable[[], GcsBearerCredential]) -> GCSCredential:
+    credential = get()
+    return {"token": credential.bearer, "expires_at": credential.expires_after}
 
 
 def _azure_connector(
@@ -288,15 +275,9 @@ def _azure_connector(
             config["token"] = token
         case AzureCredentials.Refreshable(pickled_function, current):
             refreshing = RefreshingCredential[AnyAzureRefreshableCredential](
-                pickled_function,
-                current,
-                (
-                    AzureRefreshableCredential.AccessKey,
-                    AzureRefreshableCredential.SasToken,
-                    AzureRefreshableCredential.BearerToken,
-                ),
+                pickled_function, current, get_args(AnyAzureRefreshableCredential)
             )
-            provider = _AzureProvider(refreshing.get)
+            provider = partial(_provide_azure, refreshing.get)
 
     def connect(retry_config: RetryConfig) -> AzureStore:
         return AzureStore(
@@ -311,20 +292,14 @@ def _azure_connector(
     return connect
 
 
-class _AzureProvider:
-    """Provides Azure credentials to obstore."""
-
-    def __init__(self, get: Callable[[], AnyAzureRefreshableCredential]) -> None:
-        self._get = get
-
-    def __call__(self) -> AzureCredential:
-        match self._get():
-            case AzureRefreshableCredential.AccessKey(key, expires_after=expires):
-                return {"access_key": key, "expires_at": expires}
-            case AzureRefreshableCredential.SasToken(token, expires_after=expires):
-                return {"sas_token": token, "expires_at": expires}
-            case AzureRefreshableCredential.BearerToken(bearer, expires_after=expires):
-                return {"token": bearer, "expires_at": expires}
+def _provide_azure(get: Callable[[], AnyAzureRefreshableCredential]) -> AzureCredential:
+    match get():
+        case AzureRefreshableCredential.AccessKey(key, expires_after=expires):
+            return {"access_key": key, "expires_at": expires}
+        case AzureRefreshableCredential.SasToken(token, expires_after=expires):
+            return {"sas_token": token, "expires_at": expires}
+        case AzureRefreshableCredential.BearerToken(bearer, expires_after=expires):
+            return {"token": bearer, "expires_at": expires}
 
 
 def _split_config(given: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:

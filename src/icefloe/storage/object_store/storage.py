@@ -23,8 +23,9 @@ import threading
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import obstore
 
@@ -103,23 +104,11 @@ _runtime: Final = _ObstoreRuntime()
 os.register_at_fork(after_in_child=_runtime.note_fork)
 
 
-class _PutOptions(TypedDict):
-    """Options of obstore for a plain put."""
-
-    attributes: Attributes
-    use_multipart: bool
-    chunk_size: int
-
-
 class ObjectStorage(Storage):
     """A prefix of a bucket in an object store.
 
-    Clients are opened on the first request, and again after unpickling.
-
-    Parameters
-    ----------
-    settings
-        Unset ones take the defaults of object stores.
+    Clients are opened on the first request, and again after unpickling. Unset ``settings`` take the
+    defaults of object stores.
     """
 
     def __init__(self, place: Place, *, settings: StorageSettings | None = None) -> None:
@@ -150,7 +139,7 @@ class ObjectStorage(Storage):
         return f"{type(self).__name__}({self.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self._place, self._settings)
+        return partial(type(self), self._place, settings=self._settings), ()
 
     def default_settings(self) -> StorageSettings:
         return OBJECT_STORE_DEFAULTS
@@ -270,10 +259,7 @@ class ObjectStorage(Storage):
         """`get_if` without blocking the event loop."""
         validate_key(key)
         if span.start < span.end:
-            options: GetOptions = {
-                **_condition_options(condition),
-                "range": (span.start, span.end),
-            }
+            options: GetOptions = {**_condition_options(condition), "range": (span.start, span.end)}
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
                 return await self._call_async(
                     "read", key, lambda: self._fetch_async(key, options, span)
@@ -314,11 +300,12 @@ class ObjectStorage(Storage):
                 validate_key(key)
             self._require_writable(batch[0])
             try:
-                self._call("delete", batch[0], lambda batch=batch: self._delete(batch))  # type: ignore[misc]
+                self._delete(batch)
             except ObjectNotFoundError:
                 # Azure and GCS stop at the first key that is absent.
                 for key in batch:
-                    self._delete_one(key)
+                    with suppress(ObjectNotFoundError):
+                        self._delete([key])
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """List the objects below ``prefix``, 1000 per request.
@@ -445,7 +432,7 @@ class ObjectStorage(Storage):
         )
         return _put_version(result)
 
-    def _put_options(self, key: str, data: bytes | memoryview) -> _PutOptions:
+    def _put_options(self, key: str, data: bytes | memoryview) -> dict[str, Any]:
         minimum = self._settings.effective_minimum_size_for_multipart_upload
         size = memoryview(data).nbytes
         return {
@@ -504,13 +491,7 @@ class ObjectStorage(Storage):
         return {} if storage_class is None else {"Storage-Class": storage_class}
 
     def _delete(self, keys: Sequence[str]) -> None:
-        obstore.delete(self._writer, keys)
-
-    def _delete_one(self, key: str) -> None:
-        try:
-            self._call("delete", key, lambda: self._delete([key]))
-        except ObjectNotFoundError:
-            return
+        self._call("delete", keys[0], lambda: obstore.delete(self._writer, keys))
 
     def _iter_pages(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._call(
@@ -552,10 +533,6 @@ class HttpStorage(ObjectStorage):
                 "through its object store instead",
                 kind=ErrorKind.OBJECT_STORE,
             ) from error
-
-
-def _rebuild(kind: type[ObjectStorage], place: Place, settings: StorageSettings) -> ObjectStorage:
-    return kind(place, settings=settings)
 
 
 def _resolve_all(ranges: Sequence[Bounded], size_bytes: int) -> list[Bounded]:
