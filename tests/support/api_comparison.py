@@ -56,7 +56,7 @@ def compare(name: str, theirs: Any, ours: Any) -> list[str]:
         return []
     if ours is None:
         return [f"{name} is no callable here"] if theirs.get("call") else []
-    found = [f"{name}: {one}" for one in problems(theirs.get("call"), ours.get("call"))]
+    found = [f"{name}: {problem}" for problem in problems(theirs.get("call"), ours.get("call"))]
     for member, described in theirs.get("members", {}).items():
         mine = ours.get("members", {})
         if member not in mine:

@@ -74,5 +74,5 @@ DIFFERENCES = (
 
 def explained(finding: str) -> bool:
     """Whether a finding is one of the differences."""
-    patterns = [pattern for one in DIFFERENCES for pattern in one.patterns]
+    patterns = [pattern for difference in DIFFERENCES for pattern in difference.patterns]
     return any(fnmatchcase(finding, pattern) for pattern in patterns)

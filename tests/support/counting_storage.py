@@ -136,6 +136,6 @@ def _size_bytes(answer: object) -> int:
         case bytes() | memoryview():
             return memoryview(answer).nbytes
         case list():
-            return sum(_size_bytes(one) for one in answer)
+            return sum(_size_bytes(part) for part in answer)
         case _:
             return 0

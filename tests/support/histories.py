@@ -107,7 +107,7 @@ def read_everything(repository: Repository) -> dict[str, dict[str, bytes]]:
     tips = [{"branch": name} for name in repository.list_branches()]
     tips += [{"tag": name} for name in repository.list_tags()]
     ids = {info.id for tip in tips for info in repository.ancestry(**tip)}
-    return {one: read_snapshot(repository, one) for one in sorted(ids)}
+    return {snapshot_id: read_snapshot(repository, snapshot_id) for snapshot_id in sorted(ids)}
 
 
 def read_snapshot(repository: Repository, snapshot_id: str) -> dict[str, bytes]:

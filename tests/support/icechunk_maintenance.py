@@ -41,4 +41,4 @@ def run(root: str, operation: str, arguments: dict[str, Any]) -> Any:
 if __name__ == "__main__":
     if hasattr(icechunk, "set_logs_filter"):
         icechunk.set_logs_filter("error")
-    print(json.dumps([run(sys.argv[1], *one) for one in json.loads(sys.argv[2])]))  # noqa: T201
+    print(json.dumps([run(sys.argv[1], *task) for task in json.loads(sys.argv[2])]))  # noqa: T201

@@ -63,8 +63,8 @@ def main(folder: Path) -> None:
         for key, value in theirs_found.items():
             assert ours_found[key] == value, (name, key, ours_found[key], value)
         opened = [
-            xr.open_datatree(one.readonly_session("main").store, engine="zarr", consolidated=False)
-            for one in (ours, theirs)
+            xr.open_datatree(repo.readonly_session("main").store, engine="zarr", consolidated=False)
+            for repo in (ours, theirs)
         ]
         xr.testing.assert_identical(*opened)
         sys.stdout.write(f"{name}\n")

@@ -174,7 +174,7 @@ def damage(path: Path, name: str) -> None:
     parsed = icefloe.virtual.parse(path).arrays[name]
     assert isinstance(parsed, icefloe.virtual.VirtualArray)
     start, length = (
-        int(one[0]) for one in (parsed.refs.payloads.offset, parsed.refs.payloads.length)
+        int(column[0]) for column in (parsed.refs.payloads.offset, parsed.refs.payloads.length)
     )
     data = bytearray(path.read_bytes())
     data[start : start + length] = bytes(length)

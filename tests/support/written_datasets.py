@@ -28,7 +28,7 @@ def weather(start: int, stop: int, *, columns: int = 8) -> xr.Dataset:
         {
             "temperature": (("time", "x"), values, {"units": "K"}),
             "count": (("time",), (hours * 7).astype("i4")),
-            "station": ("x", np.array([f"st-{one}" for one in range(columns)], _TEXT)),
+            "station": ("x", np.array([f"st-{number}" for number in range(columns)], _TEXT)),
             "height": ((), 1.5),
         },
         {"time": _T0 + hours * np.timedelta64(1, "h"), "x": np.arange(columns, dtype="f8")},

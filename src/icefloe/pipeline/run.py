@@ -278,7 +278,7 @@ class JobRun:
         policy: CommitPolicy = NO_POLICY,
     ) -> Report:
         """Commit the session once; ``summary`` is the default message."""
-        for columns in contents.changed_chunks(self.session):
+        for columns in contents.iter_changed_chunks(self.session):
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
         try:

@@ -70,15 +70,15 @@ def require_parent(snapshot: SnapshotInfo, parent: SnapshotId) -> None:
 
 def conflict(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
     todo = "rebase the session, or start a new one"
-    return _moved(branch, expected, actual, todo, ErrorKind.COMMIT_CONFLICT)
+    return _moved_error(branch, expected, actual, todo, ErrorKind.COMMIT_CONFLICT)
 
 
 def branch_moved(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
     todo = f"check the new commits, and reset from {actual} to drop them"
-    return _moved(branch, expected, actual, todo, ErrorKind.BRANCH_UPDATE_CONFLICT)
+    return _moved_error(branch, expected, actual, todo, ErrorKind.BRANCH_UPDATE_CONFLICT)
 
 
-def _moved(
+def _moved_error(
     branch: str, expected: SnapshotId, actual: SnapshotId, todo: str, kind: ErrorKind
 ) -> ConflictError:
     message = f"branch {branch!r} moved: expected {expected}, found {actual}; {todo}"

@@ -182,13 +182,13 @@ def _find_expired(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the branches and tags to delete."""
 
-    def expired(refs: Mapping[str, SnapshotId]) -> tuple[str, ...]:
+    def select_expired(refs: Mapping[str, SnapshotId]) -> tuple[str, ...]:
         return tuple(name for name in sorted(refs) if policy.expires(infos[refs[name]]))
 
     others = {name: tip for name, tip in branches.items() if name != MAIN}
     return (
-        expired(others) if policy.delete_expired_branches else (),
-        expired(tags) if policy.delete_expired_tags else (),
+        select_expired(others) if policy.delete_expired_branches else (),
+        select_expired(tags) if policy.delete_expired_tags else (),
     )
 
 

@@ -115,7 +115,7 @@ def set_payloads(
     session.transaction.set_payloads(path, coords, payloads)
 
 
-def changed_chunks(session: Session) -> Iterator[ArrayManifest]:
+def iter_changed_chunks(session: Session) -> Iterator[ArrayManifest]:
     """Yield the chunks that a session changed, array by array."""
     for changes in session.transaction.changes.chunks.values():
         yield changes.columns()

@@ -110,7 +110,7 @@ def materialize(
     if not work.units:
         return run.report_nothing()
     left_out = run.write_units(run.session, work.units, _copier(run.open_reader()))
-    chunks = sum(map(len, contents.changed_chunks(run.session)))
+    chunks = sum(map(len, contents.iter_changed_chunks(run.session)))
     if left_out and (on_error == "raise" or not chunks):
         raise JobFailedError(run.name, left_out)
     files = len(work.locations) - len(left_out)
