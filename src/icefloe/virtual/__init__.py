@@ -3,28 +3,15 @@
 Containers, authorization and fetching are in `icefloe.containers`.
 """
 
-from icefloe.containers.virtual_chunks import VirtualChunks
-from icefloe.model.containers import VirtualChunkContainer
-from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
-from icefloe.virtual.agreement import Disagreement
-from icefloe.virtual.arrays import LoadedArray, VirtualArray
-from icefloe.virtual.combining import combine
-from icefloe.virtual.dataset import VirtualDataset
-from icefloe.virtual.parsing import parse
-from icefloe.virtual.sources import SourceFile
-from icefloe.virtual.writer import append, write
-
-__all__ = [
-    "Disagreement",
-    "LoadedArray",
-    "SourceFile",
-    "VirtualArray",
-    "VirtualChunkContainer",
-    "VirtualChunkSpec",
-    "VirtualChunks",
-    "VirtualDataset",
-    "append",
-    "combine",
-    "parse",
-    "write",
-]
+from icefloe.containers.virtual_chunks import VirtualChunks as VirtualChunks
+from icefloe.model.containers import VirtualChunkContainer as VirtualChunkContainer
+from icefloe.model.virtual_chunk_spec import VirtualChunkSpec as VirtualChunkSpec
+from icefloe.virtual.agreement import Disagreement as Disagreement
+from icefloe.virtual.arrays import LoadedArray as LoadedArray
+from icefloe.virtual.arrays import VirtualArray as VirtualArray
+from icefloe.virtual.combining import combine as combine
+from icefloe.virtual.dataset import VirtualDataset as VirtualDataset
+from icefloe.virtual.parsing import parse as parse
+from icefloe.virtual.sources import SourceFile as SourceFile
+from icefloe.virtual.writer import append as append
+from icefloe.virtual.writer import write as write

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import FilesDisagreeError
@@ -75,18 +76,14 @@ def raise_disagreements(found: Iterable[Disagreement], what: str) -> None:
     if not disagreements:
         return
     # The same problem in many files is listed once, with a count.
-    counts: Counter[tuple[str, str]] = Counter()
-    listed: list[str] = []
-    for problem in disagreements:
-        counts[problem.variable, problem.text] += 1
-        if counts[problem.variable, problem.text] == 1 and len(listed) < _MAX_LISTED:
-            listed.append(str(problem))
-    lines = []
-    for line, count in zip(listed, counts.values(), strict=False):
-        lines.append(f"  {line}" + (f" (and {count - 1} more files)" if count > 1 else ""))
-    hidden = len(counts) - len(listed)
-    if hidden > 0:
-        lines.append(f"  … and {hidden} more, in .disagreements")
+    counts = Counter((problem.variable, problem.text) for problem in disagreements)
+    firsts = {(problem.variable, problem.text): problem for problem in reversed(disagreements)}
+    lines = [
+        f"  {firsts[key]}" + (f" (and {count - 1} more files)" if count > 1 else "")
+        for key, count in islice(counts.items(), _MAX_LISTED)
+    ]
+    if len(counts) > _MAX_LISTED:
+        lines.append(f"  … and {len(counts) - _MAX_LISTED} more, in .disagreements")
     files = len({problem.file for problem in disagreements})
     raise FilesDisagreeError(
         f"{what}: {files} {'file disagrees' if files == 1 else 'files disagree'}, and nothing was "
@@ -100,16 +97,7 @@ def compare(
 ) -> Iterator[Disagreement]:
     """Find what prevents a dataset from being joined to another along ``dims``.
 
-    Parameters
-    ----------
-    first
-        The first file, or the stored group.
-    other
-        The file that may disagree.
-    dims
-        Dimensions along which lengths and coordinates may differ.
-    stored
-        Whether ``first`` is stored in a repository: loaded arrays take its chunks and codecs.
+    With ``stored``, ``first`` is a group of a repository: loaded arrays take its chunks and codecs.
     """
     missing = [path for path in first.arrays if path not in other.arrays]
     extra = [path for path in other.arrays if path not in first.arrays]
@@ -139,10 +127,8 @@ def _compare_arrays(
     if type(mine) is not type(theirs) and not stored:
         is_loaded = isinstance(theirs, LoadedArray)
         found, expected = ("loaded", "referenced") if is_loaded else ("referenced", "loaded")
-        yield (
-            "loading",
-            f"is {found} (list it in loadable_variables of all files or of none), but {expected}",
-        )
+        hint = "list it in loadable_variables of all files or of none"
+        yield "loading", f"is {found} ({hint}), but {expected}"
         return
     if mine.dimension_names != theirs.dimension_names:
         yield "dimensions", f"has dimensions {_format_dims(theirs)}, but {_format_dims(mine)}"
@@ -159,8 +145,7 @@ def _compare_arrays(
         fill_value = theirs.metadata["fill_value"]
         if not are_same(mine.metadata["fill_value"], fill_value):
             yield "fill value", f"has fill value {fill_value}, but {mine.metadata['fill_value']}"
-    lengths = zip(mine.dimension_names, mine.shape, theirs.shape, strict=True)
-    for name, ours, length in lengths:
+    for name, ours, length in zip(mine.dimension_names, mine.shape, theirs.shape, strict=True):
         if name not in dims and ours != length:
             yield "length", f"has {length} steps along {name}, but {ours}"
     yield from _compare_attributes(mine, theirs)
@@ -170,11 +155,7 @@ def _compare_arrays(
 
 def _compare_attributes(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str]]:
     is_loaded = isinstance(mine, LoadedArray) and isinstance(theirs, LoadedArray)
-    are_times = (
-        is_loaded
-        and parse_time_units(mine.attributes) is not None
-        and parse_time_units(theirs.attributes) is not None
-    )
+    are_times = is_loaded and all(parse_time_units(array.attributes) for array in (mine, theirs))
     for name in sorted(SEMANTIC_ATTRIBUTES):
         if are_times and name in {"units", "calendar"}:
             continue  # converted when the values are joined
@@ -196,11 +177,9 @@ def _compare_values(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str
         return
     differs = mine.values != theirs.values
     first = tuple(int(indices[0]) for indices in differs.nonzero())
-    text = (
-        f"differs in {int(differs.sum())} of {differs.size} values, first at {list(first)}: "
-        f"{theirs.values[first].item()!r}, but {mine.values[first].item()!r}"
-    )
-    yield "values", text
+    count = f"differs in {int(differs.sum())} of {differs.size} values, first at {list(first)}"
+    values = f"{theirs.values[first].item()!r}, but {mine.values[first].item()!r}"
+    yield "values", f"{count}: {values}"
 
 
 def _are_times(mine: AnyArray, theirs: AnyArray) -> bool:

@@ -12,17 +12,10 @@ import numpy as np
 
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.node import ChunkIndexRange, ManifestExtents
+from icefloe.virtual import stored_group
 from icefloe.virtual.agreement import Disagreement, compare
 from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_equal, find_coordinate
 from icefloe.virtual.cf_time import convert_times, parse_time_units
-from icefloe.virtual.stored_group import (
-    NO_PAYLOADS,
-    align_with_stored,
-    fetch_stored,
-    join_path,
-    open_stored,
-    resolve_group,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,16 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The steps of a stored array that a dataset covers along a dimension.
+    """The steps of a stored array that a dataset of ``length`` steps covers along a dimension.
 
-    Parameters
-    ----------
-    start
-        First step.
-    present
-        Number of steps, from ``start``, that are stored already.
-    length
-        Number of steps in the dataset.
+    They begin at step ``start``; the first ``present`` of them are stored already.
     """
 
     dim: str
@@ -64,11 +50,10 @@ def compare_with_group(
     dataset: VirtualDataset, session: Session, *, dim: str, group: str = "/"
 ) -> Iterator[Disagreement]:
     """Find differences between a dataset and a group, other than its steps along ``dim``."""
-    base = resolve_group(session, group)
-    aligned = align_with_stored(session, base, dataset, dim)
-    return compare(
-        fetch_stored(session, base, aligned), aligned, dims=frozenset({dim}), stored=True
-    )
+    base = stored_group.resolve_group(session, group)
+    aligned = stored_group.align_with_stored(session, base, dataset, dim)
+    stored = stored_group.fetch_stored(session, base, aligned)
+    return compare(stored, aligned, dims=frozenset({dim}), stored=True)
 
 
 def find_append_problems(
@@ -77,23 +62,17 @@ def find_append_problems(
     """Find what prevents each file from being appended, by its loaded arrays alone.
 
     Unlike in `icefloe.virtual.append`, steps that the group has already are a problem: the
-    references of these files are not at hand to be compared.
-
-    Parameters
-    ----------
-    datasets
-        Parsed files that agree with each other.
+    references of these files are not at hand to be compared. The files agree with each other.
     """
-    base = resolve_group(session, group)
+    base = stored_group.resolve_group(session, group)
     session.transaction.require_node(base)
     stored: VirtualDataset | None = None
     for dataset in datasets:
-        virtual = [
-            path for path, array in dataset.arrays.items() if isinstance(array, VirtualArray)
-        ]
+        arrays = dataset.arrays.items()
+        virtual = [path for path, array in arrays if isinstance(array, VirtualArray)]
         loaded = dataset.without(*virtual)
         if stored is None:
-            stored = fetch_stored(session, base, loaded)
+            stored = stored_group.fetch_stored(session, base, loaded)
             stored = stored.without(*(stored.arrays.keys() - loaded.arrays.keys()))
         problems = list(compare(stored, loaded, dims=frozenset({dim}), stored=True))
         if not problems:
@@ -112,10 +91,10 @@ def find_append_problems(
 
 def is_descending(session: Session, *, dim: str, group: str = "/") -> bool:
     """Whether the stored coordinate of a dimension descends; False if there is none."""
-    path = join_path(resolve_group(session, group), dim)
+    path = stored_group.join_path(stored_group.resolve_group(session, group), dim)
     if session.transaction.get_node(path) is None:
         return False
-    array = open_stored(session, path)
+    array = stored_group.open_stored(session, path)
     return array.size > 1 and array.dtype.kind in "iuf" and bool(array[-1] < array[0])
 
 
@@ -131,12 +110,11 @@ def convert_to_stored_units(
             continue
         owner = _find_units_owner(dataset, path)
         values, problem = _convert_units(array.values, owner, stored, dataset)
-        if problem is None:
-            cast = _cast_exactly(values, mine.values.dtype)
-            if cast is None:
-                problem = f"has values that do not fit the repository's {mine.values.dtype}"
-            else:
-                values = cast
+        cast = _cast_exactly(values, mine.values.dtype) if problem is None else values
+        if cast is None:
+            problem = f"has values that do not fit the repository's {mine.values.dtype}"
+        else:
+            values = cast
         if problem is not None:
             problems.append(Disagreement(dataset.shown, path, "dtype", problem))
         arrays[path] = LoadedArray(array.metadata, values)
@@ -166,19 +144,16 @@ def plan_placements(
             start = stored_length if start is None else start
             placement = Placement(dim, start, min(length, stored_length - start), length)
         elif placement is None and coordinate is not None:
-            placement, problem = _place_by_coordinate(
-                stored.arrays[coordinate], dataset.arrays[coordinate], dim
-            )
+            mine, theirs = stored.arrays[coordinate], dataset.arrays[coordinate]
+            placement, problem = _place_by_coordinate(mine, theirs, dim)
             if problem is not None:
                 problems.append(Disagreement(dataset.shown, coordinate, "overlap", problem))
         assert placement is not None  # noqa: S101 - narrows the type: one branch has set it
         by_owner[owner] = placements[path] = placement
         chunk = array.chunk_shape
         if isinstance(array, VirtualArray) and chunk is not None and placement.start % chunk[axis]:
-            text = (
-                f"would start at step {placement.start} along {dim}, within a chunk of "
-                f"{chunk[axis]} steps: references can only be appended at a chunk boundary"
-            )
+            where = f"at step {placement.start} along {dim}, within a chunk of {chunk[axis]} steps"
+            text = f"would start {where}: references can only be appended at a chunk boundary"
             problems.append(Disagreement(dataset.shown, path, "chunks", text))
     return placements, problems
 
@@ -198,7 +173,7 @@ def find_changed_steps(
         last = placement.start + placement.present - 1
         axis = array.dimension_names.index(placement.dim)
         if isinstance(array, VirtualArray):
-            there = fetch_refs_at(session, join_path(base, path), array, placement)
+            there = fetch_refs_at(session, stored_group.join_path(base, path), array, placement)
             new = select_refs(array.refs, axis, 0, count_present_chunks(array, placement))
             coords = new.coords.astype(np.int64)
             coords[:, axis] += placement.start // _chunk_length(array, axis)
@@ -229,12 +204,9 @@ def fetch_refs_at(
     grid = session.transaction.get_grid(path)
     ranges = [ChunkIndexRange(0, count) for count in grid]
     ranges[axis] = ChunkIndexRange(low, high)
-    parts = [
-        select_refs(part, axis, low, high)
-        for part in session.transaction.fetch_chunk_refs(
-            path, within=ManifestExtents(tuple(ranges))
-        )
-    ] or [ArrayManifest(np.zeros((0, len(grid)), np.uint32), NO_PAYLOADS)]
+    found = session.transaction.fetch_chunk_refs(path, within=ManifestExtents(tuple(ranges)))
+    parts = [select_refs(part, axis, low, high) for part in found]
+    parts = parts or [ArrayManifest(np.zeros((0, len(grid)), np.uint32), stored_group.NO_PAYLOADS)]
     coords = np.concatenate([part.coords for part in parts])
     return ArrayManifest.of(coords, ChunkPayloads.concatenate([part.payloads for part in parts]))
 
@@ -272,10 +244,8 @@ def _convert_units(
         return converted, None
     if target.calendar != given.calendar:
         return values, f"has calendar {given.calendar!r}, the repository {target.calendar!r}"
-    return values, (
-        f"has times in {given.text!r} that are not whole numbers of the repository's "
-        f"{target.text!r}"
-    )
+    exact = f"that are not whole numbers of the repository's {target.text!r}"
+    return values, f"has times in {given.text!r} {exact}"
 
 
 def _find_units_owner(dataset: VirtualDataset, path: str) -> str:
@@ -318,11 +288,8 @@ def _place_values(there: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, str
         start = int(matches[0])
         present = min(len(new), len(there) - start)
         if not are_equal(there[start : start + present], new[:present]):
-            problem = (
-                f"starts with {new[0]!s} as the repository does, but continues differently: "
-                "overlapping steps must be the same"
-            )
-            return start, present, problem
+            same = f"starts with {new[0]!s} as the repository does, but continues differently"
+            return start, present, f"{same}: overlapping steps must be the same"
     rest = new[present:]
     known = np.isin(rest, there)
     if known.any():
@@ -334,11 +301,9 @@ def _place_values(there: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, str
         descends = rest[-1] < rest[0] if len(there) == 1 else there[-1] < there[0]
         differences = np.diff(np.concatenate([there[-1:], rest]))
         if not (differences < 0 if descends else differences > 0).all():
-            problem = (
-                f"goes from {rest[0]!s} to {rest[-1]!s}, which does not continue what the "
-                f"repository has ({there[0]!s} to {there[-1]!s}): steps are appended in order"
-            )
-            return start, present, problem
+            stored = f"what the repository has ({there[0]!s} to {there[-1]!s})"
+            problem = f"goes from {rest[0]!s} to {rest[-1]!s}, which does not continue {stored}"
+            return start, present, f"{problem}: steps are appended in order"
     return start, present, None
 
 
@@ -347,19 +312,15 @@ def _find_stored_refs(
 ) -> int | None:
     """Find the step from which a group has the first reference of a dataset already."""
     for path, array in dataset.arrays.items():
-        if (
-            not isinstance(array, VirtualArray)
-            or not len(array.refs)
-            or dim not in array.dimension_names
-            or f"{path.rpartition('/')[0]}/" != group
-        ):
+        is_here = f"{path.rpartition('/')[0]}/" == group and dim in array.dimension_names
+        if not is_here or not isinstance(array, VirtualArray) or not len(array.refs):
             continue
         chunk = array.chunk_shape
         axis = array.dimension_names.index(dim)
         first, payloads = array.refs.coords[0], array.refs.payloads
         code = int(payloads.location[0])
         location = payloads.locations[code] if code >= 0 else ""
-        for part in session.transaction.fetch_chunk_refs(join_path(base, path)):
+        for part in session.transaction.fetch_chunk_refs(stored_group.join_path(base, path)):
             there = part.payloads
             rows = np.flatnonzero(
                 (there.offset == payloads.offset[0])

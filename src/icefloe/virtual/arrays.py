@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +29,7 @@ _MIN_CHUNK_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """Base of virtual and loaded arrays.
-
-    Parameters
-    ----------
-    metadata
-        The array's ``zarr.json`` (Zarr v3), as JSON values.
-    """
+    """Base of virtual and loaded arrays; ``metadata`` is the ``zarr.json`` (v3) as JSON values."""
 
     metadata: dict[str, Any]
 
@@ -59,8 +53,7 @@ class _Array:
     @property
     def attributes(self) -> dict[str, Any]:
         """User attributes."""
-        attributes: dict[str, Any] = self.metadata.get("attributes", {})
-        return attributes
+        return cast("dict[str, Any]", self.metadata.get("attributes", {}))
 
     def with_shape(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """Return the metadata with another shape."""
@@ -152,8 +145,7 @@ def are_equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> bool:
 
 def format_data_type(metadata: Mapping[str, Any]) -> str:
     """Return a data type for display."""
-    data_type = metadata["data_type"]
-    return data_type if isinstance(data_type, str) else str(data_type)
+    return str(metadata["data_type"])
 
 
 def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
@@ -165,7 +157,6 @@ def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _describe(array: _Array) -> str:
-    dims = ", ".join(
-        f"{name}: {length}" for name, length in zip(array.dimension_names, array.shape, strict=True)
-    )
+    lengths = zip(array.dimension_names, array.shape, strict=True)
+    dims = ", ".join(f"{name}: {length}" for name, length in lengths)
     return f"{format_data_type(array.metadata)} ({dims})"

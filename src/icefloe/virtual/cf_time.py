@@ -31,7 +31,7 @@ _NANOSECONDS: Final = {
 _ALIASES: Final = {
     **{name: name for name in _NANOSECONDS},
     **{name.removesuffix("s"): name for name in _NANOSECONDS},
-    **dict.fromkeys(("d",), "days"),
+    "d": "days",
     **dict.fromkeys(("h", "hr", "hrs"), "hours"),
     **dict.fromkeys(("min", "mins"), "minutes"),
     **dict.fromkeys(("s", "sec", "secs"), "seconds"),
@@ -39,17 +39,9 @@ _ALIASES: Final = {
     **dict.fromkeys(("us", "microsec", "microsecs"), "microseconds"),
     **dict.fromkeys(("ns", "nanosec", "nanosecs"), "nanoseconds"),
 }
-_CALENDARS: Final = {
-    "standard": "standard",
-    "gregorian": "standard",
-    "proleptic_gregorian": "proleptic_gregorian",
-    "julian": "julian",
-    "noleap": "noleap",
-    "365_day": "noleap",
-    "all_leap": "all_leap",
-    "366_day": "all_leap",
-    "360_day": "360_day",
-}
+_CALENDAR_NAMES = ("standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day")
+_CALENDAR_ALIASES = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+_CALENDARS: Final = {name: name for name in _CALENDAR_NAMES} | _CALENDAR_ALIASES
 _UNITS: Final = re.compile(r"\s*(?P<unit>[a-z]+)\s+since\s+(?P<reference>.+?)\s*", re.IGNORECASE)
 _REFERENCE: Final = re.compile(
     r"(?P<year>-?\d{1,4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
@@ -62,18 +54,10 @@ _MONTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True)
 class TimeUnits:
-    """Units of a time coordinate.
+    """Units of a time coordinate, with the canonical names of unit and calendar.
 
-    Parameters
-    ----------
-    unit
-        Plural name, such as ``hours``.
-    reference
-        Reference time as written in the attribute.
-    calendar
-        Canonical name: ``standard`` for ``gregorian``.
-    epoch_ns
-        The reference in nanoseconds since an arbitrary day, the same for each calendar.
+    ``reference`` is the text of the attribute, ``epoch_ns`` the same time in nanoseconds since an
+    arbitrary day, the same for each calendar.
     """
 
     unit: str
@@ -125,10 +109,7 @@ def convert_times(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> 
     if (total % divisor != 0).any():
         return None
     quotient = total // divisor
-    limits = np.iinfo(np.int64)
-    if quotient.dtype == object and any(
-        not limits.min <= number <= limits.max for number in quotient.flat
-    ):
+    if quotient.dtype == object and not all(-(2**63) <= number < 2**63 for number in quotient.flat):
         return None
     return np.asarray(quotient, np.int64)
 

@@ -7,7 +7,7 @@ dimension are concatenated; arrays without it are taken from the first file.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -68,20 +68,17 @@ def combine(
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     if not names or len(set(names)) != len(names):
-        raise InvalidInputError(
-            f"dims={dims!r}: give the names of the dimensions along which to combine, each once",
-            kind=ErrorKind.NOT_ALLOWED,
+        raise _not_allowed_error(
+            f"dims={dims!r}: give the names of the dimensions along which to combine, each once"
         )
     flat = list(_flatten(datasets))
     if not flat:
-        raise InvalidInputError("there is nothing to combine", kind=ErrorKind.NOT_ALLOWED)
+        raise _not_allowed_error("there is nothing to combine")
     require_dims(flat, names)
     # All files are compared before anything is raised: the message lists all disagreements.
-    problems = [
-        problem
-        for other in flat[1:]
-        for problem in find_disagreements(flat[0], other, frozenset(names))
-    ]
+    problems: list[Disagreement] = []
+    for other in flat[1:]:
+        problems += find_disagreements(flat[0], other, frozenset(names))
     if combine_attrs == "identical":
         problems += _find_attribute_conflicts(flat)
     nested: Any = datasets
@@ -89,9 +86,8 @@ def combine(
         raise_disagreements(problems, "combining")
         nested = arrange_by_coordinates(flat, names)
     elif len(names) > 1 and not all(isinstance(item, list | tuple) for item in datasets):
-        raise InvalidInputError(
-            f"to combine along {', '.join(names)}, give nested lists, or order='coordinates'",
-            kind=ErrorKind.NOT_ALLOWED,
+        raise _not_allowed_error(
+            f"to combine along {', '.join(names)}, give nested lists, or order='coordinates'"
         )
     if len(names) == 1 and order == "given":
         disagreeing = {problem.file for problem in problems}
@@ -138,22 +134,21 @@ def _flatten(nested: Any) -> Iterator[VirtualDataset]:
         yield nested
         return
     if not isinstance(nested, list | tuple):
-        raise InvalidInputError(
-            f"combine takes the results of parse, not a {type(nested).__name__}",
-            kind=ErrorKind.NOT_ALLOWED,
-        )
+        given = type(nested).__name__
+        raise _not_allowed_error(f"combine takes the results of parse, not a {given}")
     for item in nested:
         yield from _flatten(item)
 
 
+def _not_allowed_error(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)
+
+
 def _join_nested(nested: Any, names: tuple[str, ...], how: CombineAttributes) -> VirtualDataset:
     if not names:
-        single: VirtualDataset = nested
-        return single
+        return cast("VirtualDataset", nested)
     if isinstance(nested, VirtualDataset):
-        raise InvalidInputError(
-            "nested lists are as deep as there are dimensions", kind=ErrorKind.NOT_ALLOWED
-        )
+        raise _not_allowed_error("nested lists are as deep as there are dimensions")
     return _join([_join_nested(item, names[1:], how) for item in nested], names[0], how)
 
 
@@ -244,11 +239,8 @@ def _convert_times(
                 convert_times(_require_values(part, each), given, target)
                 for part, given in zip(parts, known, strict=True)
             ]
-            has_units = "units" in parts[0].arrays[each].attributes
-            result[each] = (
-                [converted for converted in values if converted is not None],
-                target.text if has_units else None,
-            )
+            text = target.text if "units" in parts[0].arrays[each].attributes else None
+            result[each] = [converted for converted in values if converted is not None], text
     return result
 
 

@@ -51,17 +51,13 @@ def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
 
 def _is_splittable(part: VirtualArray, axis: int) -> bool:
     """Whether chunks are uncompressed and contiguous along the axis."""
-    chunk, shape = part.chunk_shape, part.shape
-    codecs = [codec["name"] for codec in part.metadata["codecs"]]
+    chunk = part.chunk_shape
     return (
         chunk is not None
-        and codecs == ["bytes"]
+        and [codec["name"] for codec in part.metadata["codecs"]] == ["bytes"]
         and chunk[axis] > 0
         and all(length == 1 for length in chunk[:axis])
-        and all(
-            length == max(1, whole)
-            for length, whole in zip(chunk[axis + 1 :], shape[axis + 1 :], strict=True)
-        )
+        and chunk[axis + 1 :] == tuple(max(1, length) for length in part.shape[axis + 1 :])
         and bool((part.refs.payloads.kind == ChunkKind.VIRTUAL).all())
     )
 
@@ -87,7 +83,5 @@ def _split(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     inside = np.flatnonzero(coords[:, axis].astype(np.int64) * length < part.shape[axis])
     shape = [*chunk[:axis], length, *chunk[axis + 1 :]]
     grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
-    return VirtualArray(
-        {**part.metadata, "chunk_grid": grid},
-        ArrayManifest.of(coords[inside], payloads.rows(inside)),
-    )
+    manifest = ArrayManifest.of(coords[inside], payloads.rows(inside))
+    return VirtualArray({**part.metadata, "chunk_grid": grid}, manifest)

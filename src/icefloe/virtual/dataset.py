@@ -7,13 +7,12 @@ relative to the dataset root: ``""`` is the root group, ``a/b`` a node below it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from icefloe.virtual import writer
 from icefloe.virtual.arrays import VirtualArray
 
 if TYPE_CHECKING:
-    from icefloe.session import Session
     from icefloe.virtual.arrays import AnyArray
     from icefloe.virtual.sources import SourceFile
 
@@ -52,9 +51,8 @@ class VirtualDataset:
     @property
     def num_refs(self) -> int:
         """Number of chunk references."""
-        return sum(
-            len(array.refs) for array in self.arrays.values() if isinstance(array, VirtualArray)
-        )
+        arrays = self.arrays.values()
+        return sum(len(array.refs) for array in arrays if isinstance(array, VirtualArray))
 
     def lengths(self) -> dict[str, int]:
         """Return the length of each dimension of the root group's arrays."""
@@ -71,30 +69,8 @@ class VirtualDataset:
         kept = {path: array for path, array in self.arrays.items() if path not in paths}
         return replace(self, arrays=kept)
 
-    def write(
-        self, session: Session, *, group: str = "/", validate_containers: bool = True
-    ) -> None:
-        """Write the dataset to a new group; see `icefloe.virtual.write`."""
-        writer.write(self, session, group=group, validate_containers=validate_containers)
-
-    def append(
-        self,
-        session: Session,
-        *,
-        dim: str,
-        group: str = "/",
-        if_present: Literal["check", "replace"] = "check",
-        validate_containers: bool = True,
-    ) -> int:
-        """Append the dataset to a group along a dimension; see `icefloe.virtual.append`."""
-        return writer.append(
-            self,
-            session,
-            dim=dim,
-            group=group,
-            if_present=if_present,
-            validate_containers=validate_containers,
-        )
+    write = writer.write
+    append = writer.append
 
     def __repr__(self) -> str:
         lines = [f"<VirtualDataset of {self.shown}: {self.num_refs} references>"]

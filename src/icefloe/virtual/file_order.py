@@ -67,7 +67,7 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
     for column, dim in enumerate(dims):
         path = find_coordinate(datasets[0].arrays, "", dim)
         values = None if path is None else reconcile_values(datasets, path)
-        if values is None or any(not len(coordinate) for coordinate in values):
+        if values is None or not all(map(len, values)):
             raise InvalidInputError(
                 f"files cannot be ordered along {dim}: they have no comparable, loaded coordinate "
                 "of that name; pass them as nested lists in order",
@@ -75,9 +75,8 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
             )
         # Files of one step each have no direction, and their given order is arbitrary here.
         descends = any(len(coordinate) > 1 for coordinate in values) and _find_direction(values) < 0
-        starts, indices = np.unique(
-            np.array([coordinate[0] for coordinate in values]), return_inverse=True
-        )
+        firsts = np.array([coordinate[0] for coordinate in values])
+        starts, indices = np.unique(firsts, return_inverse=True)
         positions[:, column] = len(starts) - 1 - indices if descends else indices
         starts_by_dim.append(starts[::-1] if descends else starts)
     sizes = positions.max(axis=0) + 1

@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
 
 class FileRefBuilder:
-    """Builds references into one file.
-
-    Parameters
-    ----------
-    source
-        The file.
-    checksum
-        Checksum stored with each reference.
-    """
+    """Builds references into one file, which all have the same checksum."""
 
     def __init__(self, source: SourceFile, checksum: Checksum | None) -> None:
         self._source = source
@@ -49,22 +41,16 @@ class FileRefBuilder:
     ) -> ArrayManifest:
         """Build the references of one array, from rows in any order.
 
-        Raises
-        ------
-        FormatError
-            If a chunk ends after the end of the file.
+        Raises `FormatError` if a chunk ends after the end of the file.
         """
         offset, length = np.asarray(offsets, np.uint64), np.asarray(lengths, np.uint64)
         size = self._source.size_bytes
         if size is not None and len(offset) and int((offset + length).max()) > size:
-            raise format_error(
-                self._source.url,
-                f"is truncated: it has {size} bytes, but a chunk ends at byte "
-                f"{int((offset + length).max())}",
-            )
-        payloads = ChunkPayloads.virtual(
-            constant(0, len(offset), np.int32), self._locations, offset, length
-        )
+            end = int((offset + length).max())
+            reason = f"is truncated: it has {size} bytes, but a chunk ends at byte {end}"
+            raise format_error(self._source.url, reason)
+        codes = constant(0, len(offset), np.int32)
+        payloads = ChunkPayloads.virtual(codes, self._locations, offset, length)
         return ArrayManifest.of(coords, with_checksum(payloads, self._checksum))
 
     def empty(self, ndim: int) -> ArrayManifest:

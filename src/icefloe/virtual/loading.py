@@ -48,25 +48,16 @@ def load_values(
             continue
         size_bytes = compute_size_bytes(array)
         if size_bytes > _MAX_BYTES:
-            raise unsupported_error(
-                request.url,
-                path,
-                f"with {size_bytes} bytes it is too large to be loaded",
-                "list the arrays to load in loadable_variables, or ",
-            )
+            what = f"with {size_bytes} bytes it is too large to be loaded"
+            hint = "list the arrays to load in loadable_variables, or "
+            raise unsupported_error(request.url, path, what, hint)
         values = decode_values(array, path, request.url, fetch_encoded(array, open_location))
         arrays[path] = LoadedArray.of(array.metadata, values)
     return replace(dataset, arrays=arrays)
 
 
 def decode_values(array: VirtualArray, path: str, url: str, encoded: list[bytes]) -> NDArray[Any]:
-    """Decode an array from the encoded bytes of its chunks.
-
-    Raises
-    ------
-    FormatError
-        If they cannot be decoded.
-    """
+    """Decode an array from the encoded bytes of its chunks, or raise `FormatError`."""
     keys = ["/".join(["a/c", *map(str, row)]) for row in array.refs.coords.tolist()]
     chunks = dict(zip(keys, encoded, strict=True))
     chunks["a/zarr.json"] = json.dumps(array.metadata).encode()
@@ -83,10 +74,7 @@ def decode_values(array: VirtualArray, path: str, url: str, encoded: list[bytes]
 def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource]) -> list[bytes]:
     """Fetch the chunks of an array; ``open_location`` opens referenced files.
 
-    Raises
-    ------
-    FormatError
-        If a file ends before a chunk does.
+    Raises `FormatError` if a file ends before a chunk does.
     """
     payloads = array.refs.payloads
     chunks: list[bytes] = [b""] * len(payloads)
@@ -98,9 +86,8 @@ def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource
         rows = np.flatnonzero(is_virtual & (payloads.location == code))
         source = open_location(payloads.locations[code])
         starts, lengths = payloads.offset[rows].tolist(), payloads.length[rows].tolist()
-        for row, data, length in zip(
-            rows.tolist(), fetch_ranges(source, starts, lengths), lengths, strict=True
-        ):
+        found = fetch_ranges(source, starts, lengths)
+        for row, data, length in zip(rows.tolist(), found, lengths, strict=True):
             if len(data) < length:
                 raise format_error(source.url, "is truncated: it ends before a chunk does")
             chunks[row] = data

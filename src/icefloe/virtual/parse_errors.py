@@ -16,6 +16,11 @@ def format_error(url: str, reason: str) -> FormatError:
     return FormatError(reason, file=url, kind=ErrorKind.INVALID_FILE_FORMAT)
 
 
+def damaged_error(url: str, what: str) -> FormatError:
+    """Return the error for a file with invalid content."""
+    return format_error(url, f"is damaged: {what}")
+
+
 def unsupported_error(url: str, variable: str, what: str, instead: str = "") -> InvalidInputError:
     """Return the error for a variable that cannot be referenced, with advice to drop it."""
     return InvalidInputError(
@@ -27,10 +32,7 @@ def unsupported_error(url: str, variable: str, what: str, instead: str = "") -> 
 def import_optional(module: str, package: str | None = None) -> ModuleType:
     """Import a module of an optional package, or one of ours that needs one.
 
-    Raises
-    ------
-    InvalidInputError
-        Of kind ``MISSING_DEPENDENCY`` if ``package`` is not installed.
+    Raises `InvalidInputError` of kind ``MISSING_DEPENDENCY`` if ``package`` is not installed.
     """
     try:
         return import_module(module)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from icefloe.errors import ErrorKind, FormatError, ObjectNotFoundError
+from icefloe.errors import FormatError, ObjectNotFoundError
 from icefloe.virtual.loading import load_values
 from icefloe.virtual.parse_errors import format_error, import_optional
-from icefloe.virtual.parsers import kerchunk, netcdf3, zarr
-from icefloe.virtual.parsers.sniffing import (
-    FORMATS,
-    HEAD_BYTES,
-    USER_BLOCKS,
-    Format,
-    is_hdf5,
-    require_format,
-    sniff,
-)
+from icefloe.virtual.parsers import kerchunk, netcdf3, sniffing, zarr
 from icefloe.virtual.request import ParseRequest
 from icefloe.virtual.sources import OpenSource, SourceFile, Sources, not_found_error
 
@@ -115,21 +106,21 @@ def parse_at(
     parser: Callable[..., Any] | None = None,
 ) -> VirtualDataset:
     """Parse a file as `parse` does, with open ``sources`` that several files can share."""
-    if format is not None and format not in FORMATS:
-        require_format("hdf5", claimed=format, url="")  # raises before any I/O
+    if format is not None:
+        sniffing.get_format(format)  # raises before any I/O
     source = sources.open(url)
     info = source.fetch_info()
     listing: list[tuple[str, ObjectInfo]] = []
-    found: Format | None = None
+    found: sniffing.Format | None = None
     if parser is not None:
         info = info or SourceFile(source.url)
     elif info is not None:
         sniffed = _sniff_file(source, info.size_bytes or 0)
-        found = require_format(sniffed, claimed=format, url=source.url)
+        found = sniffing.require_format(sniffed, claimed=format, url=source.url)
     else:
         listing = _list_directory(source)
         sniffed = _sniff_directory(source, [name for name, _ in listing])
-        found = require_format(sniffed, claimed=format, url=source.url)
+        found = sniffing.require_format(sniffed, claimed=format, url=source.url)
         info = SourceFile(source.url)
         if found == "kerchunk-parquet":
             # The references are as old as the document that describes them.
@@ -141,10 +132,10 @@ def parse_at(
     request = ParseRequest(
         source=info,
         group=(group or "").strip("/"),
-        drop_variables=frozenset(name.strip("/") for name in drop_variables),
+        drop_variables=_strip_slashes(drop_variables),
         loadable_variables=None
         if loadable_variables is None
-        else frozenset(name.strip("/") for name in loadable_variables),
+        else _strip_slashes(loadable_variables),
         inline_below_bytes=inline_below_bytes,
         checksum=info.checksum(choice),
     )
@@ -157,9 +148,8 @@ def parse_at(
         return sources.open_named_by(location, source)
 
     match found:
-        case "hdf5":
-            parsed: VirtualDataset = _import_parser("hdf5").parse(source, request)
-            return parsed  # loaded in the same pass
+        case "hdf5":  # loads values in the same pass
+            return cast("VirtualDataset", _import_parser("hdf5").parse(source, request))
         case "netcdf3":
             parsed = netcdf3.parse(source, request)
         case "zarr":
@@ -177,6 +167,10 @@ def parse_at(
     return load_values(parsed, request, open_location)
 
 
+def _strip_slashes(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(path.strip("/") for path in paths)
+
+
 def _import_parser(name: str) -> Any:
     """Import a parser that needs optional packages at import time."""
     return import_optional(f"icefloe.virtual.parsers.{name}")
@@ -186,8 +180,7 @@ def _list_directory(source: OpenSource) -> list[tuple[str, ObjectInfo]]:
     if source.url.startswith(("http://", "https://")):
         raise ObjectNotFoundError(
             f"{source.url}: there is no such file; a Zarr store on a web server cannot be parsed, "
-            "because its chunks cannot be listed",
-            kind=ErrorKind.OBJECT_NOT_FOUND,
+            "because its chunks cannot be listed"
         )
     listing = list(source.list_tree())
     if not listing:
@@ -195,7 +188,7 @@ def _list_directory(source: OpenSource) -> list[tuple[str, ObjectInfo]]:
     return listing
 
 
-def _sniff_directory(source: OpenSource, names: list[str]) -> Format:
+def _sniff_directory(source: OpenSource, names: list[str]) -> sniffing.Format:
     top = {name for name in names if "/" not in name}
     if ".zmetadata" in top:
         try:
@@ -207,9 +200,8 @@ def _sniff_directory(source: OpenSource, names: list[str]) -> Format:
     if top & {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}:
         return "zarr"
     if top & {"repo", "config.yaml"} or any(name.startswith("snapshots/") for name in names):
-        raise format_error(
-            source.url, "is an Icechunk repository: open it, and read from a session"
-        )
+        reason = "is an Icechunk repository: open it, and read from a session"
+        raise format_error(source.url, reason)
     raise format_error(
         source.url,
         "is a directory, but neither a Zarr hierarchy (zarr.json, .zgroup) nor Kerchunk references "
@@ -217,12 +209,12 @@ def _sniff_directory(source: OpenSource, names: list[str]) -> Format:
     )
 
 
-def _sniff_file(source: OpenSource, size_bytes: int) -> Format:
-    head = source.fetch(0, min(HEAD_BYTES, size_bytes)) if size_bytes else b""
+def _sniff_file(source: OpenSource, size_bytes: int) -> sniffing.Format:
+    head = source.fetch(0, min(sniffing.HEAD_BYTES, size_bytes)) if size_bytes else b""
     try:
-        return sniff(head, url=source.url)
+        return sniffing.sniff(head, url=source.url)
     except FormatError:
-        for start in USER_BLOCKS:
-            if start + 8 <= size_bytes and is_hdf5(source.fetch(start, 8)):
+        for start in sniffing.USER_BLOCKS:
+            if start + 8 <= size_bytes and source.fetch(start, 8) == sniffing.HDF5:
                 return "hdf5"
         raise

@@ -19,21 +19,8 @@ if TYPE_CHECKING:
 class ParseRequest:
     """Options of one call of `icefloe.virtual.parse`, as parsers receive them.
 
-    Parameters
-    ----------
-    source
-        The file.
-    group
-        Group to parse, without leading or trailing slash; empty for the root.
-    drop_variables
-        Paths of arrays and groups to drop.
-    loadable_variables
-        Paths of arrays to load. None loads the coordinates of dimensions and their bounds, which
-        are needed to compare and order files, and scalars.
-    inline_below_bytes
-        Smaller arrays are loaded as well.
-    checksum
-        Checksum stored with each reference.
+    Paths have no leading or trailing slash; the root group is empty. ``checksum`` is stored with
+    each reference.
     """
 
     source: SourceFile

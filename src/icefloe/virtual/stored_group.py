@@ -57,8 +57,7 @@ def fetch_stored(session: Session, base: Path, dataset: VirtualDataset) -> Virtu
         if not node.is_array:
             groups[path] = document.get("attributes") or {}
         elif isinstance(dataset.arrays.get(path), LoadedArray):
-            values = open_stored(session, node.path)[...]
-            arrays[path] = LoadedArray(document, np.asarray(values))
+            arrays[path] = LoadedArray(document, np.asarray(open_stored(session, node.path)[...]))
         else:
             coords = np.zeros((0, len(document["shape"])), np.uint32)
             arrays[path] = VirtualArray(document, ArrayManifest(coords, NO_PAYLOADS))

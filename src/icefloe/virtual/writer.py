@@ -12,46 +12,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from icefloe.errors import (
-    AlreadyExistsError,
-    ErrorKind,
-    InvalidInputError,
-)
+from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from icefloe.session import Session
+from icefloe.virtual import append_plan, stored_group
 from icefloe.virtual.agreement import compare, raise_disagreements
-from icefloe.virtual.append_plan import (
-    Placement,
-    convert_to_stored_units,
-    count_present_chunks,
-    fetch_refs_at,
-    find_changed_steps,
-    plan_placements,
-    select_refs,
-    slice_steps,
-)
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
-from icefloe.virtual.stored_group import (
-    align_with_stored,
-    fetch_stored,
-    join_path,
-    open_stored,
-    resolve_group,
-)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.model.path import Path
+    from icefloe.virtual.append_plan import Placement
     from icefloe.virtual.arrays import AnyArray
     from icefloe.virtual.dataset import VirtualDataset
 
 
 def write(
-    dataset: VirtualDataset,
-    session: Session,
-    *,
-    group: str = "/",
-    validate_containers: bool = True,
+    dataset: VirtualDataset, session: Session, *, group: str = "/", validate_containers: bool = True
 ) -> None:
     """Write a parsed or combined dataset to an empty or new group.
 
@@ -74,15 +51,14 @@ def write(
         If a location is refused, or the repository cannot store an array.
     """
     _require_writable(session)
-    base = resolve_group(session, group)
+    base = stored_group.resolve_group(session, group)
     below = sorted(node.path.value for node in session.transaction.iter_nodes_below(base))
     node = session.transaction.get_node(base)
     if below or (node is not None and node.is_array):
         there = ", ".join(below[:5]) or f"the array {base}"
         raise AlreadyExistsError(
             f"{base} has {there}{', …' if len(below) > 5 else ''}: append to it, write to "
-            "another group, or delete it first",
-            kind=ErrorKind.NODE_ALREADY_EXISTS,
+            "another group, or delete it first"
         )
     if validate_containers:
         _require_containers(session, dataset)
@@ -91,9 +67,10 @@ def write(
             if session.transaction.get_node(above) is None:
                 session.transaction.set_metadata(above, _encode_group({}))
         for path, attributes in dataset.groups.items():
-            session.transaction.set_metadata(join_path(base, path), _encode_group(attributes))
+            where = stored_group.join_path(base, path)
+            session.transaction.set_metadata(where, _encode_group(attributes))
         for path, array in dataset.arrays.items():
-            where = join_path(base, path)
+            where = stored_group.join_path(base, path)
             session.transaction.set_metadata(where, _encode(array.metadata))
             if isinstance(array, VirtualArray):
                 session.transaction.set_payloads(where, array.refs.coords, array.refs.payloads)
@@ -153,28 +130,28 @@ def append(
             f"{dataset.shown}: no variable has the dimension {dim!r} to append along",
             kind=ErrorKind.FILES_DISAGREE,
         )
-    base = resolve_group(session, group)
+    base = stored_group.resolve_group(session, group)
     session.transaction.require_node(base)
-    dataset = align_with_stored(session, base, dataset, dim)
+    dataset = stored_group.align_with_stored(session, base, dataset, dim)
     if validate_containers:
         _require_containers(session, dataset)
-    stored = fetch_stored(session, base, dataset)
+    stored = stored_group.fetch_stored(session, base, dataset)
     if is_partial:
         stored = stored.without(*(stored.arrays.keys() - dataset.arrays.keys()))
     what = f"appending to {base}"
     raise_disagreements(compare(stored, dataset, dims=frozenset({dim}), stored=True), what)
-    dataset, problems = convert_to_stored_units(stored, dataset)
+    dataset, problems = append_plan.convert_to_stored_units(stored, dataset)
     raise_disagreements(problems, what)
-    placements, problems = plan_placements(session, base, stored, dataset, dim)
+    placements, problems = append_plan.plan_placements(session, base, stored, dataset, dim)
     raise_disagreements(problems, what)
-    changed = [*find_changed_steps(session, base, stored, dataset, placements)]
+    changed = [*append_plan.find_changed_steps(session, base, stored, dataset, placements)]
     if if_present == "check":
         raise_disagreements(changed, what)
     replaced = {disagreement.variable for disagreement in changed}
     with session.transaction.rollback_on_error():
         for path, placement in placements.items():
             if placement.added or path in replaced:
-                where, array = join_path(base, path), dataset.arrays[path]
+                where, array = stored_group.join_path(base, path), dataset.arrays[path]
                 _extend(session, where, array, placement, replace=path in replaced)
     return max(placement.added for placement in placements.values())
 
@@ -192,15 +169,17 @@ def _extend(
             session.transaction.set_metadata(path, _encode(document))
         skipped = 0 if replace else placement.present
         if skipped < placement.length:
-            values = array.values[slice_steps(axis, skipped, placement.length)]
-            _set_values(session, path, values, slice_steps(axis, placement.start + skipped, end))
+            values = array.values[append_plan.slice_steps(axis, skipped, placement.length)]
+            region = append_plan.slice_steps(axis, placement.start + skipped, end)
+            _set_values(session, path, values, region)
         return
     refs = array.refs
     if replace and placement.present:
-        old = fetch_refs_at(session, path, array, placement)
+        old = append_plan.fetch_refs_at(session, path, array, placement)
         session.transaction.delete_chunks(path, old.coords)
     elif placement.present:
-        refs = select_refs(refs, axis, count_present_chunks(array, placement), 2**32)
+        present = append_plan.count_present_chunks(array, placement)
+        refs = append_plan.select_refs(refs, axis, present, 2**32)
     if placement.added:
         session.transaction.set_metadata(path, _encode(document))
     chunk = array.chunk_shape or (1,) * (axis + 1)
@@ -211,7 +190,7 @@ def _extend(
 
 def _set_values(session: Session, path: Path, values: NDArray[Any], region: Any) -> None:
     if values.size:
-        open_stored(session, path)[region] = values
+        stored_group.open_stored(session, path)[region] = values
 
 
 def _require_containers(session: Session, dataset: VirtualDataset) -> None:

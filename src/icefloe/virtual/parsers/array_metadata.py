@@ -48,7 +48,7 @@ def build_array_metadata(
     *,
     shape: Sequence[int],
     chunk_shape: Sequence[int],
-    dimension_names: Sequence[str | None] | None,
+    dims: Sequence[str | None] | None,
     attributes: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the metadata of one array from its template."""
@@ -60,8 +60,8 @@ def build_array_metadata(
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
         "attributes": attributes,
     }
-    if dimension_names is not None:
-        metadata["dimension_names"] = list(dimension_names)
+    if dims is not None:
+        metadata["dimension_names"] = list(dims)
     return metadata
 
 

@@ -7,6 +7,7 @@ external files. The conversion of HDF5 filters to codecs is VirtualiZarr's.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
@@ -14,7 +15,7 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
 from virtualizarr.parsers.hdf.filters import codecs_from_dataset
 
-from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, NodeNotFoundError
+from icefloe.errors import IcefloeError, InvalidInputError, NodeNotFoundError
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder, compute_chunk_indices
@@ -61,21 +62,13 @@ _ATTRIBUTE_CLASSES: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.E
 def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
     """Parse a file.
 
-    Raises
-    ------
-    FormatError
-        If the file is damaged or truncated.
-    InvalidInputError
-        If a variable cannot be referenced.
+    Raises `FormatError` if it is damaged, `InvalidInputError` if a variable cannot be referenced.
     """
     refs = FileRefBuilder(request.source, request.checksum)
     try:
         if source.path is not None:
-            file = _open_file(source.path)
-            try:
+            with closing(_open_file(source.path)) as file:
                 return _Walk(file, request, refs).parse()
-            finally:
-                file.close()
         with (
             source.open_reader(request.source.size_bytes or 0) as reader,
             h5py.File(reader, "r") as opened,
@@ -127,10 +120,7 @@ class _Walk:
                 raise OSError("its root group cannot be read") from error
             root = None
         if not isinstance(root, h5g.GroupID):
-            raise NodeNotFoundError(
-                f"{self._request.url}: there is no group {path!r} in the file",
-                kind=ErrorKind.NODE_NOT_FOUND,
-            )
+            raise NodeNotFoundError(f"{self._request.url}: there is no group {path!r} in the file")
         self._walk(root, "", frozenset())
         return VirtualDataset((self._request.source,), self._groups, self._arrays)
 
@@ -169,10 +159,8 @@ class _Walk:
 
     def _parse_array(self, dataset: Any, path: str, phony: list[int]) -> AnyArray | None:
         is_scale = h5ds.is_scale(dataset)
-        if is_scale and h5a.exists(dataset, b"NAME"):
-            label = _read_text(dataset, b"NAME")
-            if label is not None and label.startswith(_NO_VARIABLE):
-                return None
+        if is_scale and _is_only_dimension(dataset):
+            return None
         if dataset.get_space().get_simple_extent_type() == h5s.NULL:
             raise self._unsupported_error(path, "it has no shape and no values")
         dtype, shape = dataset.dtype, dataset.shape
@@ -191,24 +179,17 @@ class _Walk:
                 )
             return self._load_strings(dataset, attributes, dims)
         if dtype.kind in "OV" or dtype.names is not None:
-            raise self._unsupported_error(
-                path, f"values of type {_format_type(dtype)} cannot be stored"
-            )
-        chunk_shape = create.get_chunk() if layout == h5d.CHUNKED else shape
+            what = f"values of type {_format_type(dtype)} cannot be stored"
+            raise self._unsupported_error(path, what)
+        chunk = create.get_chunk() if layout == h5d.CHUNKED else shape
         template = self._build_template(dataset, create, dtype, path, len(shape))
         metadata = build_array_metadata(
-            template,
-            shape=shape,
-            chunk_shape=chunk_shape,
-            dimension_names=dims,
-            attributes=attributes,
+            template, shape=shape, chunk_shape=chunk, dims=dims, attributes=attributes
         )
         # Compact storage is part of the object header, without an address.
         if is_loadable or layout == h5d.COMPACT:
             return LoadedArray.of(metadata, _read_values(dataset, shape, dtype))
-        return VirtualArray(
-            metadata, self._collect_refs(dataset, create, layout, chunk_shape, path)
-        )
+        return VirtualArray(metadata, self._collect_refs(dataset, create, layout, chunk, path))
 
     def _build_template(
         self, dataset: Any, create: Any, dtype: np.dtype[Any], path: str, ndim: int
@@ -227,10 +208,9 @@ class _Walk:
         try:
             return get_array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
         except Exception as error:
-            raise self._unsupported_error(
-                path,
-                f"zarr cannot represent its data type or codecs ({_format_type(dtype)}): {error}",
-            ) from error
+            kind = _format_type(dtype)
+            what = f"zarr cannot represent its data type or codecs ({kind}): {error}"
+            raise self._unsupported_error(path, what) from error
 
     def _convert_filters(
         self, dataset: Any, path: str, code: int, name: bytes
@@ -239,11 +219,8 @@ class _Walk:
             return [codec.get_config() for codec in codecs_from_dataset(h5py.Dataset(dataset))]
         except Exception as error:
             hint = "install hdf5plugin and imagecodecs, or " if code > _LAST_BUILTIN_FILTER else ""
-            raise self._unsupported_error(
-                path,
-                f"HDF5 filter {code} ({name.decode(errors='replace')}) has no codec here",
-                hint,
-            ) from error
+            what = f"HDF5 filter {code} ({name.decode(errors='replace')}) has no codec here"
+            raise self._unsupported_error(path, what, hint) from error
 
     def _collect_refs(
         self, dataset: Any, create: Any, layout: int, chunk_shape: Sequence[int], path: str
@@ -252,8 +229,7 @@ class _Walk:
             raise self._unsupported_error(path, "its values are in other files")
         ndim = len(chunk_shape)
         if layout != h5d.CHUNKED:
-            offset = dataset.get_offset()
-            size = dataset.get_storage_size()
+            offset, size = dataset.get_offset(), dataset.get_storage_size()
             if offset is None or not size:
                 return self._refs.empty(ndim)
             return self._refs.build(np.zeros((1, ndim), np.uint32), [offset], [size])
@@ -263,23 +239,18 @@ class _Walk:
         if any(info.filter_mask for info in found):
             raise self._unsupported_error(path, "some of its chunks skip filters")
         starts = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, ndim)
-        return self._refs.build(
-            compute_chunk_indices(starts, chunk_shape),
-            [info.byte_offset for info in found],
-            [info.size for info in found],
-        )
+        coords = compute_chunk_indices(starts, chunk_shape)
+        offsets, sizes = [info.byte_offset for info in found], [info.size for info in found]
+        return self._refs.build(coords, offsets, sizes)
 
     def _load_strings(
         self, dataset: Any, attributes: dict[str, Any], dims: Sequence[str]
     ) -> AnyArray:
         found = h5py.Dataset(dataset).asstr()[...]
         attributes.pop("_FillValue", None)  # unused by readers, and not valid JSON for zarr
+        template, shape = get_array_template(np.dtype("i1"), [], 0, len(dims)), dataset.shape
         metadata = build_array_metadata(
-            get_array_template(np.dtype("i1"), [], 0, len(dims)),
-            shape=dataset.shape,
-            chunk_shape=dataset.shape,
-            dimension_names=dims,
-            attributes=attributes,
+            template, shape=shape, chunk_shape=shape, dims=dims, attributes=attributes
         )
         return LoadedArray.of(metadata, np.asarray(found, dtype=object))
 
@@ -287,14 +258,11 @@ class _Walk:
         found: dict[str, Any] = {}
         for index in range(h5a.get_num_attrs(node)):
             attribute = h5a.open(node, index=index)
-            raw_name = attribute.name
-            if raw_name in _INTERNAL_ATTRIBUTES:
+            if attribute.name in _INTERNAL_ATTRIBUTES:
                 continue
-            kind = attribute.get_type().get_class()
-            if kind not in _ATTRIBUTE_CLASSES:
+            if attribute.get_type().get_class() not in _ATTRIBUTE_CLASSES:
                 continue  # object references and structures are meaningless outside the file
-            name = raw_name.decode()
-            value = _decode_attribute(attribute)
+            name, value = attribute.name.decode(), _decode_attribute(attribute)
             if name == "_FillValue" and dtype is not None:
                 value = encode_fill_value(value, dtype)
             found[name] = value
@@ -330,7 +298,8 @@ class _Walk:
 
             def visit(path: bytes, _: object) -> None:
                 node = h5o.open(self._file, path)
-                if isinstance(node, h5d.DatasetID) and _is_netcdf_scale(node):
+                is_scale = isinstance(node, h5d.DatasetID) and h5ds.is_scale(node)
+                if is_scale and h5a.exists(node, b"_Netcdf4Dimid"):
                     number = int(_read_attribute(h5a.open(node, b"_Netcdf4Dimid")).reshape(-1)[0])
                     names[number] = path.decode().rpartition("/")[2]
 
@@ -341,17 +310,12 @@ class _Walk:
     @staticmethod
     def _name_phony_dim(length: int, known: list[int], taken: set[int]) -> str:
         """Name an unnamed dimension as NetCDF does: one name per length."""
-        for number, known_length in enumerate(known):
-            if known_length == length and number not in taken:
-                taken.add(number)
-                return f"phony_dim_{number}"
-        known.append(length)
-        taken.add(len(known) - 1)
-        return f"phony_dim_{len(known) - 1}"
-
-
-def _is_netcdf_scale(node: Any) -> bool:
-    return bool(h5ds.is_scale(node)) and bool(h5a.exists(node, b"_Netcdf4Dimid"))
+        unused = (index for index in range(len(known)) if index not in taken)
+        number = next((index for index in unused if known[index] == length), len(known))
+        if number == len(known):
+            known.append(length)
+        taken.add(number)
+        return f"phony_dim_{number}"
 
 
 def _read_attribute(attribute: Any) -> NDArray[Any]:
@@ -360,12 +324,12 @@ def _read_attribute(attribute: Any) -> NDArray[Any]:
     return found
 
 
-def _read_text(node: Any, name: bytes) -> bytes | None:
-    found = _read_attribute(h5a.open(node, name))
+def _is_only_dimension(scale: Any) -> bool:
+    """Whether NetCDF4 wrote a dimension scale for a dimension without a variable."""
+    found = _read_attribute(h5a.open(scale, b"NAME")) if h5a.exists(scale, b"NAME") else np.empty(0)
     value = found.item() if found.size == 1 else None
-    if isinstance(value, str):
-        return value.encode()
-    return value if isinstance(value, bytes) else None
+    label = value.encode() if isinstance(value, str) else value
+    return isinstance(label, bytes) and label.startswith(_NO_VARIABLE)
 
 
 def _decode_attribute(attribute: Any) -> Any:

@@ -16,14 +16,14 @@ from urllib.parse import urljoin
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import ChunkKind, LastModified
 from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
 from icefloe.storage.urls import redact_url, require_shareable
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import damaged_error, format_error
 from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def parse_json(
     try:
         document = json.loads(source.fetch_all())
     except (ValueError, RecursionError) as error:
-        raise _damaged_error(source.url, f"it is not JSON ({error})") from error
+        raise damaged_error(source.url, f"it is not JSON ({error})") from error
     if not isinstance(document, dict):
-        raise _damaged_error(source.url, "it is not a JSON object")
+        raise damaged_error(source.url, "it is not a JSON object")
     refs = document.get("refs", document)
     if document.get("gen"):
         raise InvalidInputError(
@@ -57,9 +57,8 @@ def parse_json(
             kind=ErrorKind.UNIMPLEMENTED,
         )
     if not isinstance(refs, dict) or not any(key.rpartition("/")[2] in DOCUMENTS for key in refs):
-        raise format_error(
-            source.url, "is a JSON document without Zarr metadata, not a Kerchunk file"
-        )
+        reason = "is a JSON document without Zarr metadata, not a Kerchunk file"
+        raise format_error(source.url, reason)
     templates = document.get("templates") or {}
     refs = select_group(refs, request.group, request.url)
     documents: dict[str, Any] = {}
@@ -86,9 +85,8 @@ def parse_json(
     for path, array in nodes.arrays.items():
         keys, values = chunks.get(path, ([], []))
         rows = _parse_refs(values, _Locations(source.url, templates, open_location))
-        arrays[path] = VirtualArray(
-            array.metadata, _build_manifest(array, path, keys, rows, request)
-        )
+        manifest = _build_manifest(array, path, keys, rows, request)
+        arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
@@ -100,7 +98,7 @@ def parse_parquet(
         document = json.loads(source.child(".zmetadata").fetch_all())
         documents, record_size = document["metadata"], int(document["record_size"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged_error(source.url, f".zmetadata is not valid ({error!r})") from error
+        raise damaged_error(source.url, f".zmetadata is not valid ({error!r})") from error
     nodes = read_nodes(select_group(documents, request.group, request.url), request)
     locations = _Locations(source.url, {}, open_location)
     arrays = {}
@@ -111,19 +109,15 @@ def parse_parquet(
             _read_parquet(source.child(f"{whole}/refs.{number}.parq"), locations)
             for number in range(-(-count // record_size))
         ]
-        starts = np.arange(len(parts)) * record_size
-        numbers = np.concatenate(
-            [start + np.arange(len(part)) for start, part in zip(starts, parts, strict=True)]
-            or [np.zeros(0, np.int64)]
-        )
+        ranges = [number * record_size + np.arange(len(part)) for number, part in enumerate(parts)]
+        numbers = np.concatenate(ranges or [np.zeros(0, np.int64)])
         rows = ChunkPayloads.concatenate(parts)
         kept = np.flatnonzero((rows.kind != 0) & (numbers < count))
         places = np.unravel_index(numbers[kept], array.grid) if array.grid else []
         coords = np.stack(places, 1) if array.grid else np.zeros((len(kept), 0), np.int64)
         refs = _with_checksum(rows.rows(kept), request)
-        arrays[path] = VirtualArray(
-            array.metadata, ArrayManifest.of(coords.astype(np.uint32), refs)
-        )
+        manifest = ArrayManifest.of(coords.astype(np.uint32), refs)
+        arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
@@ -142,10 +136,9 @@ class _Locations:
         for name, value in self._templates.items():
             location = location.replace(f"{{{{{name}}}}}", str(value))
         if "{{" in location:
-            raise InvalidInputError(
+            raise _reference_error(
                 f"{self._url}: the location {redact_url(location)!r} has an undefined "
-                "template; expand it with fsspec's ReferenceFileSystem",
-                kind=ErrorKind.INVALID_VIRTUAL_REF,
+                "template; expand it with fsspec's ReferenceFileSystem"
             )
         if "://" in location:
             require_shareable(location)
@@ -158,11 +151,13 @@ class _Locations:
         """Fetch the size of a file that is referenced as a whole."""
         info = self._open_location(url).fetch_info()
         if info is None or info.size_bytes is None:
-            raise InvalidInputError(
-                f"{self._url}: refers to the whole of {url}, which does not exist",
-                kind=ErrorKind.INVALID_VIRTUAL_REF,
-            )
+            what = f"refers to the whole of {url}, which does not exist"
+            raise _reference_error(f"{self._url}: {what}")
         return info.size_bytes
+
+
+def _reference_error(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.INVALID_VIRTUAL_REF)
 
 
 def _parse_refs(values: list[Any], locations: _Locations) -> ChunkPayloads:
@@ -194,10 +189,7 @@ def _parse_refs(values: list[Any], locations: _Locations) -> ChunkPayloads:
             case None:
                 pass
             case _:
-                raise InvalidInputError(
-                    f"{value!r} is not a Kerchunk reference",
-                    kind=ErrorKind.INVALID_VIRTUAL_REF,
-                )
+                raise _reference_error(f"{value!r} is not a Kerchunk reference")
     codes, urls = Strings.of([locations.resolve(url) for url in table]).unique()
     location = np.append(codes, np.int32(NO_CODE))[location]
     payloads = ChunkPayloads.virtual(location, urls, offset, length)
@@ -236,7 +228,7 @@ def _read_parquet(source: OpenSource, locations: _Locations) -> ChunkPayloads:
         offset = columns["offset"].to_numpy(zero_copy_only=False).astype(np.uint64)
         length = columns["size"].to_numpy(zero_copy_only=False).astype(np.uint64)
     except (KeyError, ValueError, OSError) as error:
-        raise _damaged_error(source.url, f"it has no references ({error})") from error
+        raise damaged_error(source.url, f"it has no references ({error})") from error
     rows = table.num_rows
     names = [locations.resolve(name) for name in paths.dictionary.to_pylist()]
     codes, urls = Strings.of(names).unique()
@@ -271,12 +263,11 @@ def _build_manifest(
     coords = array.parse_keys(keys)
     if coords is None:
         bad = next(key for key in keys if array.parse_keys([key]) is None)
-        raise _damaged_error(request.url, f"{path}/{bad} is not a chunk key")
+        raise damaged_error(request.url, f"{path}/{bad} is not a chunk key")
     outside = np.flatnonzero((coords >= np.array(array.grid, np.int64)).any(axis=1))
     if len(outside):
-        raise _damaged_error(
-            request.url, f"{path}/{keys[int(outside[0])]} is outside the chunk grid"
-        )
+        bad = keys[int(outside[0])]
+        raise damaged_error(request.url, f"{path}/{bad} is outside the chunk grid")
     kept = np.flatnonzero(rows.kind != 0)
     return ArrayManifest.of(coords[kept], _with_checksum(rows.rows(kept), request))
 
@@ -284,9 +275,8 @@ def _build_manifest(
 def _with_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:
     if not isinstance(request.checksum, LastModified):
         return rows
-    is_virtual = rows.kind == ChunkKind.VIRTUAL
-    seconds = np.uint32(request.checksum.seconds)
-    return replace(rows, last_modified=(is_virtual * seconds).astype(np.uint32))
+    seconds = np.where(rows.kind == ChunkKind.VIRTUAL, request.checksum.seconds, 0)
+    return replace(rows, last_modified=seconds.astype(np.uint32))
 
 
 def _decode_inline(value: str | dict[str, Any]) -> bytes:
@@ -304,8 +294,4 @@ def _decode_json(value: Any, key: str, url: str) -> Any:
         text = base64.b64decode(value[len(_BASE64) :]) if value.startswith(_BASE64) else value
         return json.loads(text)
     except ValueError as error:
-        raise _damaged_error(url, f"{key} is not JSON ({error})") from error
-
-
-def _damaged_error(url: str, what: str) -> FormatError:
-    return format_error(url, f"is damaged: {what}")
+        raise damaged_error(url, f"{key} is not JSON ({error})") from error

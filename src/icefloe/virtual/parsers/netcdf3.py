@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, NodeNotFoundError
+from icefloe.errors import FormatError, NodeNotFoundError
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import damaged_error, format_error
 from icefloe.virtual.parsers.array_metadata import (
     build_array_metadata,
     encode_fill_value,
@@ -46,17 +46,10 @@ class _Variable:
 
 
 def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
-    """Parse a file; no variable is loaded yet.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged or truncated.
-    """
+    """Parse a file, or raise `FormatError` if it is damaged; no variable is loaded yet."""
     if request.group:
         raise NodeNotFoundError(
-            f"{source.url}: there is no group {request.group!r}: NetCDF3 files have no groups",
-            kind=ErrorKind.NODE_NOT_FOUND,
+            f"{source.url}: there is no group {request.group!r}: NetCDF3 files have no groups"
         )
     size = request.source.size_bytes or 0
     length = min(_FIRST_BYTES, size)
@@ -65,9 +58,8 @@ def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
             return _Header(source.fetch(0, length), request).parse()
         except _EndOfBytesError:
             if length >= min(size, _MAX_HEADER_BYTES):
-                raise format_error(
-                    source.url, f"is truncated: its header does not end within its {size} bytes"
-                ) from None
+                reason = f"is truncated: its header does not end within its {size} bytes"
+                raise format_error(source.url, reason) from None
             length = min(length * 8, size)
 
 
@@ -95,15 +87,7 @@ class _Header:
         variables = [self._read_variable() for _ in range(self._read_list_length(_VARIABLE))]
         if any(not 0 <= dim < len(dims) for variable in variables for dim in variable.dims):
             raise self._damaged_error("a variable has a dimension that does not exist")
-        return self._build_dataset(num_records, dims, attributes, variables)
 
-    def _build_dataset(
-        self,
-        num_records: int,
-        dims: list[tuple[str, int]],
-        attributes: dict[str, Any],
-        variables: list[_Variable],
-    ) -> VirtualDataset:
         def is_record(variable: _Variable) -> bool:
             return bool(variable.dims) and dims[variable.dims[0]][1] == 0
 
@@ -135,12 +119,10 @@ class _Header:
                 coords = np.zeros((1, len(shape)), np.uint32)
             size = int(np.prod(chunk, dtype=np.int64)) * variable.dtype.itemsize
             refs = builder.build(coords, offsets, np.full(len(offsets), size))
+            template = get_array_template(variable.dtype, [], None, len(shape))
+            names = [dims[dim][0] for dim in variable.dims]
             metadata = build_array_metadata(
-                get_array_template(variable.dtype, [], None, len(shape)),
-                shape=shape,
-                chunk_shape=chunk,
-                dimension_names=[dims[dim][0] for dim in variable.dims],
-                attributes=variable.attributes,
+                template, shape=shape, chunk_shape=chunk, dims=names, attributes=variable.attributes
             )
             refs = refs if size else builder.empty(len(shape))
             arrays[variable.name] = VirtualArray(metadata, refs)
@@ -156,8 +138,7 @@ class _Header:
         if begin < 0:
             raise self._damaged_error(f"the variable {name} has a negative offset")
         if "_FillValue" in attributes:
-            value = attributes["_FillValue"]
-            attributes["_FillValue"] = encode_fill_value(value, dtype)
+            attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)
         return _Variable(name, dims, attributes, dtype, begin)
 
     def _read_attributes(self) -> dict[str, Any]:
@@ -196,8 +177,7 @@ class _Header:
         return number
 
     def _read_number(self, form: str) -> int:
-        number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
-        return number
+        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
 
     def _take(self, length: int, *, padded: bool = False) -> bytes:
         end = self._at + length
@@ -208,4 +188,4 @@ class _Header:
         return data
 
     def _damaged_error(self, what: str) -> FormatError:
-        return format_error(self._request.url, f"is damaged: {what}")
+        return damaged_error(self._request.url, what)

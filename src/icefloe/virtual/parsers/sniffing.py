@@ -9,20 +9,9 @@ from icefloe.virtual.parse_errors import format_error
 
 Format: TypeAlias = Literal["hdf5", "netcdf3", "zarr", "kerchunk-json", "kerchunk-parquet", "tiff"]
 
-FORMATS: Final[dict[str, Format]] = {
-    "hdf5": "hdf5",
-    "netcdf4": "hdf5",
-    "netcdf3": "netcdf3",
-    "zarr": "zarr",
-    "kerchunk-json": "kerchunk-json",
-    "kerchunk-parquet": "kerchunk-parquet",
-    "tiff": "tiff",
-    "geotiff": "tiff",
-}
-"""Format of each name that users may pass."""
-
+_ALIASES: Final[dict[str, Format]] = {"hdf5": "hdf5", "netcdf4": "hdf5", "geotiff": "tiff"}
 HEAD_BYTES: Final = 512
-_HDF5: Final = b"\x89HDF\r\n\x1a\n"
+HDF5: Final = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS: Final = (512, 1024, 2048, 4096, 8192)
 """Further offsets at which an HDF5 file may start, after a user block."""
 
@@ -34,16 +23,11 @@ _DESCRIPTIONS: Final[dict[Format, str]] = {
     "kerchunk-parquet": "a directory of Kerchunk references in Parquet",
     "tiff": "a TIFF image",
 }
-_MAGIC: Final[tuple[tuple[bytes, Format], ...]] = (
-    (_HDF5, "hdf5"),
-    (b"CDF\x01", "netcdf3"),
-    (b"CDF\x02", "netcdf3"),
-    (b"CDF\x05", "netcdf3"),
-    (b"II*\0", "tiff"),
-    (b"MM\0*", "tiff"),
-    (b"II+\0", "tiff"),
-    (b"MM\0+", "tiff"),
-)
+_MAGIC: Final[dict[Format, tuple[bytes, ...]]] = {
+    "hdf5": (HDF5,),
+    "netcdf3": (b"CDF\x01", b"CDF\x02", b"CDF\x05"),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+}
 _UNSUPPORTED: Final = (
     (b"GRIB", "a GRIB file"),
     (b"\x0e\x03\x13\x01", "an HDF4 file"),
@@ -58,33 +42,20 @@ _UNSUPPORTED: Final = (
     (b"ICE\xf0\x9f\xa7\x8aCHUNK", "a metadata file of an Icechunk repository"),
 )
 _EXTENSIONS: Final[dict[str, tuple[Format, ...]]] = {
-    ".nc": ("hdf5", "netcdf3"),
-    ".nc4": ("hdf5",),
-    ".cdf": ("netcdf3", "hdf5"),
-    ".h5": ("hdf5",),
-    ".hdf5": ("hdf5",),
-    ".he5": ("hdf5",),
-    ".tif": ("tiff",),
-    ".tiff": ("tiff",),
+    **dict.fromkeys((".nc", ".cdf"), ("hdf5", "netcdf3")),
+    **dict.fromkeys((".nc4", ".h5", ".hdf5", ".he5"), ("hdf5",)),
+    **dict.fromkeys((".tif", ".tiff"), ("tiff",)),
     ".json": ("kerchunk-json",),
 }
-
-
-def is_hdf5(data: bytes) -> bool:
-    """Whether data starts with the HDF5 signature."""
-    return data.startswith(_HDF5)
 
 
 def sniff(head: bytes, *, url: str) -> Format:
     """Detect the format of a file from its first bytes.
 
-    Raises
-    ------
-    FormatError
-        If it cannot be parsed; the message identifies the file type if possible.
+    Raises `FormatError` if it cannot be parsed; the message identifies the file type if possible.
     """
-    for magic, found in _MAGIC:
-        if head.startswith(magic):
+    for found, signatures in _MAGIC.items():
+        if head.startswith(signatures):
             return found
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text.startswith(b"{"):
@@ -96,29 +67,27 @@ def sniff(head: bytes, *, url: str) -> Format:
     )
 
 
+def get_format(name: str) -> Format:
+    """Return the format of a name that the user passes; raises `InvalidInputError` if unknown."""
+    formats = _ALIASES | {format_name: format_name for format_name in _DESCRIPTIONS}
+    if name not in formats:
+        raise InvalidInputError(
+            f"there is no format {name!r}: give one of {', '.join(formats)}",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+    return formats[name]
+
+
 def require_format(found: Format, *, claimed: str | None, url: str) -> Format:
     """Check the detected format against the one the user claims, or else the file name extension.
 
-    Raises
-    ------
-    InvalidInputError
-        If ``claimed`` is not a format.
-    FormatError
-        If the file has another format.
+    Raises `FormatError` if the file has another format.
     """
     if claimed is not None:
-        expected = FORMATS.get(claimed)
-        if expected is None:
-            raise InvalidInputError(
-                f"there is no format {claimed!r}: give one of {', '.join(FORMATS)}",
-                kind=ErrorKind.NOT_ALLOWED,
-            )
+        expected = get_format(claimed)
         if expected != found:
-            raise format_error(
-                url,
-                f"is {_DESCRIPTIONS[found]}, not {_DESCRIPTIONS[expected]} as format={claimed!r} "
-                "requires",
-            )
+            found_and_expected = f"{_DESCRIPTIONS[found]}, not {_DESCRIPTIONS[expected]}"
+            raise format_error(url, f"is {found_and_expected} as format={claimed!r} requires")
         return found
     name = url.rpartition("/")[2].lower()
     extension = f".{name.rpartition('.')[2]}" if "." in name else ""

@@ -24,7 +24,6 @@ from icefloe.virtual.parsers.array_metadata import to_document
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from icefloe.virtual.arrays import AnyArray
     from icefloe.virtual.request import ParseRequest
     from icefloe.virtual.sources import OpenSource
 
@@ -39,33 +38,24 @@ def parse(source: OpenSource, request: ParseRequest, parser: Callable[..., Any])
     except IcefloeError:
         raise
     except Exception as error:
-        raise format_error(
-            source.url, f"cannot be parsed by {type(parser).__name__}: {error}"
-        ) from error
-    groups: dict[str, dict[str, Any]] = {}
-    arrays: dict[str, AnyArray] = {}
-    _walk_group(found._group, "", request, groups, arrays)  # noqa: SLF001 - it has no public name
-    return VirtualDataset((request.source,), groups, arrays)
+        reason = f"cannot be parsed by {type(parser).__name__}: {error}"
+        raise format_error(source.url, reason) from error
+    dataset = VirtualDataset((request.source,))
+    _walk_group(found._group, "", request, dataset)  # noqa: SLF001 - it has no public name
+    return dataset
 
 
-def _walk_group(
-    group: Any,
-    path: str,
-    request: ParseRequest,
-    groups: dict[str, dict[str, Any]],
-    arrays: dict[str, AnyArray],
-) -> None:
-    groups[path] = dict(group.metadata.attributes)
+def _walk_group(group: Any, path: str, request: ParseRequest, dataset: VirtualDataset) -> None:
+    """Add a group and what is below it to a dataset."""
+    dataset.groups[path] = dict(group.metadata.attributes)
     start = f"{path}/" if path else ""
     for name, array in group.arrays.items():
         if not request.is_dropped(f"{start}{name}"):
-            metadata = to_document(array.metadata)
-            arrays[f"{start}{name}"] = VirtualArray(
-                metadata, _convert_manifest(array.manifest, request)
-            )
+            manifest = _convert_manifest(array.manifest, request)
+            dataset.arrays[f"{start}{name}"] = VirtualArray(to_document(array.metadata), manifest)
     for name, below in group.groups.items():
         if not request.is_dropped(f"{start}{name}"):
-            _walk_group(below, f"{start}{name}", request, groups, arrays)
+            _walk_group(below, f"{start}{name}", request, dataset)
 
 
 def _convert_manifest(manifest: Any, request: ParseRequest) -> ArrayManifest:

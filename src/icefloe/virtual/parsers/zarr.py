@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
 
 from icefloe.errors import InvalidInputError
 from icefloe.model.chunk_payload import ETag, LastModified
-from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import damaged_error
 from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
 from icefloe.virtual.sources import SourceFile
 
@@ -29,26 +29,22 @@ if TYPE_CHECKING:
     from icefloe.virtual.request import ParseRequest
     from icefloe.virtual.sources import ChecksumChoice, OpenSource
 
+_Listing: TypeAlias = "list[tuple[str, ObjectInfo]]"
 _MAX_REQUESTS = 16
 
 
 def parse(
-    source: OpenSource,
-    request: ParseRequest,
-    listing: list[tuple[str, ObjectInfo]],
-    checksum: ChecksumChoice,
+    source: OpenSource, request: ParseRequest, listing: _Listing, checksum: ChecksumChoice
 ) -> VirtualDataset:
     """Parse a store from the listing of its objects; no variable is loaded yet."""
     start = f"{request.group}/" if request.group else ""
-    keys = [
-        key for key, _ in listing if key.startswith(start) and key.rpartition("/")[2] in DOCUMENTS
-    ]
+    below = [key for key, _ in listing if key.startswith(start)]
+    keys = [key for key in below if key.rpartition("/")[2] in DOCUMENTS]
     with ThreadPoolExecutor(_MAX_REQUESTS) as pool:
-        documents = dict(
-            zip(keys, pool.map(lambda key: _fetch_json(source, key), keys), strict=True)
-        )
+        fetched = pool.map(lambda key: _fetch_json(source, key), keys)
+        documents = dict(zip(keys, fetched, strict=True))
     nodes = read_nodes(select_group(documents, request.group, source.url), request)
-    chunks: dict[str, list[tuple[str, ObjectInfo]]] = {}
+    chunks: dict[str, _Listing] = {}
     for key, info in listing:
         name = key[len(start) :]
         if not key.startswith(start) or name.rpartition("/")[2].startswith((".z", "zarr.json")):
@@ -65,7 +61,7 @@ def parse(
 
 
 def _build_refs(
-    array: ZarrArray, url: str, chunks: list[tuple[str, ObjectInfo]], choice: ChecksumChoice
+    array: ZarrArray, url: str, chunks: _Listing, choice: ChecksumChoice
 ) -> ArrayManifest:
     coords = array.parse_keys([key for key, _ in chunks])
     if coords is None:
@@ -78,27 +74,19 @@ def _build_refs(
         SourceFile(url, None, info.version.etag, info.last_modified).checksum(choice)
         for _, info in chunks
     ]
+    seconds = [value.seconds if isinstance(value, LastModified) else 0 for value in checksums]
+    etags = [value.value if isinstance(value, ETag) else "" for value in checksums]
     payloads = ChunkPayloads.virtual(
         np.arange(len(chunks), dtype=np.int32),
         Strings.of([f"{url}/{key}" for key, _ in chunks]),
         np.zeros(len(chunks), np.uint64),
         np.array([info.size_bytes for _, info in chunks], np.uint64),
-        last_modified=np.array(
-            [
-                checksum.seconds if isinstance(checksum, LastModified) else 0
-                for checksum in checksums
-            ],
-            np.uint32,
-        ),
+        last_modified=np.array(seconds, np.uint32),
     )
-    etags = [checksum.value if isinstance(checksum, ETag) else "" for checksum in checksums]
     if any(etags):
         codes, table = Strings.of(etags).unique()
-        payloads = replace(
-            payloads,
-            etag=np.where(table.lengths[codes] > 0, codes, -1).astype(np.int32),
-            etags=table,
-        )
+        etag = np.where(table.lengths[codes] > 0, codes, NO_CODE).astype(np.int32)
+        payloads = replace(payloads, etag=etag, etags=table)
     present = np.flatnonzero(payloads.length > 0)
     return ArrayManifest.of(coords[present], payloads.rows(present))
 
@@ -107,4 +95,4 @@ def _fetch_json(source: OpenSource, key: str) -> Any:
     try:
         return json.loads(source.child(key).fetch_all())
     except (ValueError, RecursionError) as error:
-        raise format_error(source.url, f"is damaged: {key} is not JSON ({error})") from error
+        raise damaged_error(source.url, f"{key} is not JSON ({error})") from error

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.errors import (
-    ErrorKind,
-    FormatError,
-    IcefloeError,
-    InvalidInputError,
-    NodeNotFoundError,
-)
-from icefloe.virtual.parse_errors import format_error, unsupported_error
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, NodeNotFoundError
+from icefloe.virtual.parse_errors import damaged_error, unsupported_error
 from icefloe.virtual.parsers.array_metadata import (
     build_array_metadata,
     encode_fill_value,
@@ -53,9 +47,8 @@ class ZarrArray:
     def grid(self) -> tuple[int, ...]:
         """Number of chunks along each dimension of a regular grid."""
         chunk = self.metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        return tuple(
-            -(-length // step) for length, step in zip(self.metadata["shape"], chunk, strict=True)
-        )
+        lengths = zip(self.metadata["shape"], chunk, strict=True)
+        return tuple(-(-length // step) for length, step in lengths)
 
     def parse_keys(self, keys: Sequence[str]) -> NDArray[np.uint32] | None:
         """Parse chunk keys, relative to the array; None if one is not a chunk key."""
@@ -70,9 +63,8 @@ class ZarrArray:
         start = len(self.prefix)
         parts = self.separator.join([key[start:] for key in keys]).split(self.separator)
         digits = "".join(parts)
-        if len(parts) != len(keys) * self.ndim or "" in parts:
-            return None
-        if not (digits.isascii() and digits.isdigit()):
+        is_numeric = digits.isascii() and digits.isdigit() and "" not in parts
+        if not is_numeric or len(parts) != len(keys) * self.ndim:
             return None
         return np.array(parts, np.int64).reshape(-1, self.ndim).astype(np.uint32)
 
@@ -104,7 +96,7 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
         ):
             continue
         if not isinstance(document, dict):
-            raise _damaged_error(request, key, "it is not a JSON object")
+            raise damaged_error(request.url, f"{key}: it is not a JSON object")
         try:
             if name == "zarr.json":
                 _read_v3(nodes, path, document, request)
@@ -116,7 +108,7 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
         except IcefloeError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged_error(request, key, f"it is not valid: {error!r}") from error
+            raise damaged_error(request.url, f"{key}: it is not valid: {error!r}") from error
     if "" in nodes.arrays:
         raise InvalidInputError(
             f"{request.url}: {request.group or 'its root'} is an array, not a group: parse the "
@@ -137,9 +129,8 @@ def _read_v3(nodes: ZarrNodes, path: str, document: dict[str, Any], request: Par
     settings = encoding.get("configuration") or {}
     is_default = encoding["name"] == "default"
     separator = settings.get("separator", "/" if is_default else ".")
-    nodes.arrays[path] = ZarrArray(
-        normalize_chunk_keys(document), separator, f"c{separator}" if is_default else ""
-    )
+    prefix = f"c{separator}" if is_default else ""
+    nodes.arrays[path] = ZarrArray(normalize_chunk_keys(document), separator, prefix)
 
 
 def _convert_v2_array(
@@ -147,10 +138,8 @@ def _convert_v2_array(
 ) -> ZarrArray:
     shape, chunks = zarray["shape"], zarray["chunks"]
     dims = attributes.pop("_ARRAY_DIMENSIONS", None)
-    codecs = [
-        *(zarray.get("filters") or []),
-        *([zarray["compressor"]] if zarray.get("compressor") else []),
-    ]
+    compressor = zarray.get("compressor")
+    codecs = [*(zarray.get("filters") or []), *([compressor] if compressor else [])]
     if zarray["dtype"] == "|O":
         template = _build_string_template(codecs, path, request, len(shape))
     else:
@@ -168,12 +157,11 @@ def _convert_v2_array(
             raise
         except Exception as error:
             names = ", ".join(str(codec.get("id")) for codec in codecs) or "no codecs"
-            raise unsupported_error(
-                request.url, path, f"zarr cannot represent {dtype} with {names}: {error}"
-            ) from error
+            what = f"zarr cannot represent {dtype} with {names}: {error}"
+            raise unsupported_error(request.url, path, what) from error
         attributes = _with_missing_value(attributes, fill_value, dtype)
     metadata = build_array_metadata(
-        template, shape=shape, chunk_shape=chunks, dimension_names=dims, attributes=attributes
+        template, shape=shape, chunk_shape=chunks, dims=dims, attributes=attributes
     )
     if zarray.get("order", "C") == "F" and len(shape) > 1:
         order = {"name": "transpose", "configuration": {"order": [*range(len(shape))][::-1]}}
@@ -196,9 +184,8 @@ def _build_string_template(
 ) -> dict[str, Any]:
     """Return the template of variable-length strings: the v2 filter is a codec in v3."""
     if not codecs or codecs[0].get("id") != "vlen-utf8":
-        raise unsupported_error(
-            request.url, path, "object arrays other than strings cannot be stored"
-        )
+        what = "object arrays other than strings cannot be stored"
+        raise unsupported_error(request.url, path, what)
     template = get_array_template(np.dtype("i1"), codecs[1:], 0, ndim)
     compressors = [codec for codec in template["codecs"] if codec["name"] != "bytes"]
     return {
@@ -209,25 +196,15 @@ def _build_string_template(
     }
 
 
-def _damaged_error(request: ParseRequest, key: str, what: str) -> FormatError:
-    return format_error(request.url, f"is damaged: {key}: {what}")
-
-
 def select_group(documents: Mapping[str, Any], group: str, url: str) -> dict[str, Any]:
     """Return the documents below a group, by key relative to it.
 
-    Raises
-    ------
-    NodeNotFoundError
-        If there are none below a group other than the root.
+    Raises `NodeNotFoundError` if there are none below a group other than the root.
     """
     if not group:
         return dict(documents)
     start = f"{group}/"
     below = {key[len(start) :]: value for key, value in documents.items() if key.startswith(start)}
     if not below:
-        raise NodeNotFoundError(
-            f"{url}: there is no group {group!r} in the Zarr hierarchy",
-            kind=ErrorKind.NODE_NOT_FOUND,
-        )
+        raise NodeNotFoundError(f"{url}: there is no group {group!r} in the Zarr hierarchy")
     return below
