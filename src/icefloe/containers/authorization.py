@@ -59,6 +59,7 @@ class ContainerAccess:
     authorization: str
 
 
+_LOCAL = Credentials.LocalFileSystemAccess
 _CREDENTIALS: Final[Mapping[type, tuple[type, str]]] = {
     ObjectStoreConfig.S3: (Credentials.S3, "Credentials.S3(S3Credentials.FromEnv())"),
     ObjectStoreConfig.S3Compatible: (Credentials.S3, "Credentials.S3(S3Credentials.FromEnv())"),
@@ -66,10 +67,7 @@ _CREDENTIALS: Final[Mapping[type, tuple[type, str]]] = {
     ObjectStoreConfig.Gcs: (Credentials.Gcs, "Credentials.Gcs(GcsCredentials.FromEnv())"),
     ObjectStoreConfig.Azure: (Credentials.Azure, "Credentials.Azure(AzureCredentials.FromEnv())"),
     ObjectStoreConfig.Http: (Credentials.HttpAccess, "Credentials.HttpAccess()"),
-    ObjectStoreConfig.LocalFileSystem: (
-        Credentials.LocalFileSystemAccess,
-        "Credentials.LocalFileSystemAccess()",
-    ),
+    ObjectStoreConfig.LocalFileSystem: (_LOCAL, "Credentials.LocalFileSystemAccess()"),
 }
 """The credential type of each kind of store, and an example."""
 
@@ -86,26 +84,26 @@ def resolve_access(
     for key, credential in credentials.items():
         known = table.find_by_name(key)
         if known is None:
-            raise InvalidInputError(
+            raise _credentials_error(
                 f"authorize_virtual_chunk_access: no virtual chunk container has the URL prefix "
-                f"or name {key!r}; there are: {table.format_known()}",
-                kind=ErrorKind.INVALID_CREDENTIALS,
+                f"or name {key!r}; there are: {table.format_known()}"
             )
         container = known.container
         if container.url_prefix in authorized:
-            raise InvalidInputError(
-                f"authorize_virtual_chunk_access names the container {known.shown} twice",
-                kind=ErrorKind.INVALID_CREDENTIALS,
-            )
+            what = f"names the container {known.shown} twice"
+            raise _credentials_error(f"authorize_virtual_chunk_access {what}")
         expected, example = _CREDENTIALS[type(container.store)]
         if credential is not None and not isinstance(credential, expected):
-            raise InvalidInputError(
+            raise _credentials_error(
                 f"the credential for {known.shown} is {_format_type(credential)}, but its store, "
-                f"{type(container.store).__name__}, needs one such as {example}",
-                kind=ErrorKind.INVALID_CREDENTIALS,
+                f"{type(container.store).__name__}, needs one such as {example}"
             )
         authorized[container.url_prefix] = credential
     return authorized
+
+
+def _credentials_error(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.INVALID_CREDENTIALS)
 
 
 def unauthorized_error(file: VirtualFile) -> InvalidInputError:
@@ -166,9 +164,8 @@ def _format_target(container: VirtualChunkContainer) -> str:
 
 
 def _example(store: AnyObjectStoreConfig) -> str:
-    if isinstance(store, ObjectStoreConfig.S3 | ObjectStoreConfig.S3Compatible) and (
-        store.options.anonymous
-    ):
+    s3_stores = ObjectStoreConfig.S3, ObjectStoreConfig.S3Compatible
+    if isinstance(store, s3_stores) and store.options.anonymous:
         return "Credentials.S3(S3Credentials.Anonymous())"
     return _CREDENTIALS[type(store)][1]
 

@@ -50,9 +50,8 @@ def modified_error(
             expected = f"its ETag was {_bare(value)!r}"
             found = "unknown" if etag is None else repr(_bare(etag))
         case LastModified(seconds):
-            expected = (
-                f"it was last modified by {_format_time(datetime.fromtimestamp(seconds, UTC))}"
-            )
+            time = datetime.fromtimestamp(seconds, UTC)
+            expected = f"it was last modified by {_format_time(time)}"
             found = "unknown" if last_modified is None else _format_time(last_modified)
     return StorageError(
         f"{shown}: the file of a virtual chunk has changed since the chunk was referenced: "

@@ -19,19 +19,14 @@ from icefloe.containers.locations import (
     require_object,
     split_relative,
 )
-from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.containers import (
-    ObjectStoreConfig,
-    VirtualChunkContainer,
-    is_bucket,
-    normalize_prefix,
-)
+from icefloe.errors import ErrorKind, InvalidInputError, StorageError
+from icefloe.model.containers import ObjectStoreConfig, is_bucket, normalize_prefix
 from icefloe.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from icefloe.model.containers import AnyObjectStoreConfig
+    from icefloe.model.containers import AnyObjectStoreConfig, VirtualChunkContainer
 
 _MAX_SHOWN: Final = 20
 """Number of containers that an error lists."""
@@ -39,15 +34,7 @@ _MAX_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """A container with its parsed prefixes.
-
-    Attributes
-    ----------
-    prefix
-        Common prefix of its locations.
-    target
-        Replacement of the prefix, if the container maps it to another place.
-    """
+    """A container with its parsed prefixes; ``target`` replaces ``prefix`` in locations."""
 
     container: VirtualChunkContainer
     prefix: Location
@@ -60,11 +47,8 @@ class KnownContainer:
             return None
         target = container.target_prefix
         try:
-            known = cls(
-                container,
-                parse_prefix(container.url_prefix),
-                None if target is None else parse_prefix(target),
-            )
+            parsed_target = None if target is None else parse_prefix(target)
+            known = cls(container, parse_prefix(container.url_prefix), parsed_target)
             for place in (known.prefix, known.root):
                 if place.path:
                     require_object(_below(place, "x"), container.url_prefix)
@@ -98,16 +82,12 @@ class KnownContainer:
         """Return the address of a location's file; ``url`` is the original text, for errors."""
         place = location
         if self.target is not None:
-            place = _below(self.target, self._rest(location))
+            start, path = len(self.prefix.path), location.path
+            place = _below(self.target, path[start:] if start else f"{location.authority}{path}")
             require_object(place, url)
         if not self.root.path and not is_bucket(place.authority):
             raise malformed_error(url, "its bucket is not a valid bucket name")
         return place
-
-    def _rest(self, location: Location) -> str:
-        if not self.prefix.path:
-            return f"{location.authority}{location.path}"
-        return location.path[len(self.prefix.path) :]
 
     @property
     def shown(self) -> str:
@@ -125,17 +105,15 @@ def _below(place: Location, rest: str) -> Location:
 
 @dataclass(frozen=True, slots=True)
 class VirtualFile:
-    """A file that contains virtual chunks, and its container.
-
-    Attributes
-    ----------
-    location
-        Address to fetch from.
-    """
+    """A file that contains virtual chunks, its container, and the address to fetch from."""
 
     known: KnownContainer
     location: Location
     shown: str
+
+    def error(self, problem: str, kind: ErrorKind = ErrorKind.VIRTUAL_CHUNK_FETCH) -> StorageError:
+        """Return an error about the file."""
+        return StorageError(f"{self.shown}: {problem}", kind=kind)
 
 
 class ContainerTable:
@@ -149,13 +127,9 @@ class ContainerTable:
         ordered = sorted(containers, key=lambda container: container.url_prefix, reverse=True)
         parsed = (KnownContainer.of(container) for container in ordered)
         by_prefix = {known.prefix.text: known for known in parsed if known is not None}
+        known = sorted(by_prefix.values(), key=lambda known: known.container.url_prefix)
         # Longest decoded prefix first, which is the most specific; then a deterministic order.
-        self.known: Final = tuple(
-            sorted(
-                by_prefix.values(),
-                key=lambda known: (-len(known.prefix.text), known.container.url_prefix),
-            )
-        )
+        self.known: Final = tuple(sorted(known, key=lambda known: -len(known.prefix.text)))
         names = Counter(known.container.name for known in self.known)
         # A duplicate name, which is invalid, refers to no container.
         self.by_name: Final = {
@@ -167,11 +141,8 @@ class ContainerTable:
     def find(self, location: str) -> VirtualFile:
         """Return the file and the container of a location.
 
-        Raises
-        ------
-        InvalidInputError
-            Of kind ``INVALID_VIRTUAL_REF`` if the location is not the URL of an object, and of kind
-            ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
+        Raises `InvalidInputError` of kind ``INVALID_VIRTUAL_REF`` if the location is not the URL of
+        an object, and of kind ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
         """
         absolute = parse_location(self.expand(location))
         for known in self.known:
@@ -180,9 +151,8 @@ class ContainerTable:
                 if known.target is not None:
                     shown = f"{shown} (that is, {redact_url(place.text)})"
                 return VirtualFile(known, place, shown)
-        raise self._no_container(
-            f"no virtual chunk container holds {redact_url(location)}", absolute
-        )
+        what = f"no virtual chunk container holds {redact_url(location)}"
+        raise self._no_container_error(what, _format_container(absolute))
 
     def expand(self, location: str) -> str:
         """Turn ``vcc://name/path`` into an absolute location; other locations stay unchanged."""
@@ -191,9 +161,8 @@ class ContainerTable:
         name, path = split_relative(location)
         known = self.by_name.get(name)
         if known is None:
-            raise self._no_container(
-                f"{redact_url(location)}: no virtual chunk container is named {name!r}", None
-            )
+            what = f"{redact_url(location)}: no virtual chunk container is named {name!r}"
+            raise self._no_container_error(what, _SOME_CONTAINER)
         prefix = normalize_prefix(known.container.url_prefix)
         return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
@@ -216,8 +185,7 @@ class ContainerTable:
             shown.append(f"and {len(self.known) - _MAX_SHOWN} more")
         return ", ".join(shown) or "none"
 
-    def _no_container(self, what: str, location: Location | None) -> InvalidInputError:
-        example = _SOME_CONTAINER if location is None else _format_container(location)
+    def _no_container_error(self, what: str, example: str) -> InvalidInputError:
         return InvalidInputError(
             f"invalid chunk location: {what}; there are: {self.format_known()}; add one with "
             f"config.set_virtual_chunk_container({example}), and open the repository with that "
@@ -230,13 +198,9 @@ _SOME_CONTAINER: Final = "VirtualChunkContainer('s3://bucket/', s3_store(), name
 
 _STORES: Final = {
     "s3": "s3_store()",
-    "gs": "gcs_store()",
-    "gcs": "gcs_store()",
-    "az": "azure_store(account='…')",
-    "azure": "azure_store(account='…')",
-    "abfs": "azure_store(account='…')",
-    "http": "http_store()",
-    "https": "http_store()",
+    **dict.fromkeys(("gs", "gcs"), "gcs_store()"),
+    **dict.fromkeys(("az", "azure", "abfs"), "azure_store(account='…')"),
+    **dict.fromkeys(("http", "https"), "http_store()"),
 }
 
 

@@ -33,9 +33,8 @@ def default_containers(home: Place | None) -> list[VirtualChunkContainer]:
         "az": azure,
         "tigris": ObjectStoreConfig.Tigris(_s3_options(home, "tigris")),
     }
-    if (
-        isinstance(home, S3Place) and home.scheme not in stores
-    ):  # such as r2, whose endpoint depends on the account
+    # Such as r2, whose endpoint depends on the account.
+    if isinstance(home, S3Place) and home.scheme not in stores:
         stores[home.scheme] = ObjectStoreConfig.S3Compatible(_s3_options(home, home.scheme))
     return [VirtualChunkContainer(name, store, name) for name, store in stores.items()]
 

@@ -6,7 +6,7 @@ done by `maintenance.dependents` and sessions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,11 +124,8 @@ class Dependencies:
     @property
     def unauthorized(self) -> tuple[ContainerDependency, ...]:
         """The containers that this repository object cannot read."""
-        return tuple(
-            container
-            for container in self.containers
-            if container.url_prefix is not None and not container.is_authorized
-        )
+        held = [item for item in self.containers if item.url_prefix is not None]
+        return tuple(container for container in held if not container.is_authorized)
 
     @property
     def num_files_without_container(self) -> int:
@@ -142,11 +139,9 @@ class Dependencies:
     def files(self) -> Iterator[FileDependency]:
         """Yield the files one by one."""
         holders: list[str | None] = [*self._prefixes, None]  # NO_CODE is the last
-        columns = (self._container, self._chunks, self._arrays, self._bytes)
-        for location, container, chunks, arrays, size in zip(
-            self._locations, *(column.tolist() for column in columns), strict=True
-        ):
-            yield FileDependency(location, holders[container], chunks, arrays, size)
+        containers = [holders[number] for number in self._container.tolist()]
+        counts = (column.tolist() for column in (self._chunks, self._arrays, self._bytes))
+        yield from map(FileDependency, self._locations, containers, *counts)
 
     def to_arrow(self) -> Any:
         """Return the files as an Arrow table with the fields of `FileDependency`."""
@@ -266,14 +261,8 @@ class DependencyCount:
         container = np.full(len(places), NO_CODE, np.int32)
         container[files] = resolved.container
         # Two names of one file were counted as two files so far.
-        found = _Ranges(
-            files[found.location],
-            places,
-            found.offset,
-            found.length,
-            files[found.file],
-            found.array,
-        ).distinct()
+        location, file = files[found.location], files[found.file]
+        found = replace(found, location=location, locations=places, file=file).distinct()
         accesses = virtual.containers()
         sizes = np.zeros(len(places), np.uint64)
         np.add.at(sizes, found.location, found.length)
@@ -323,28 +312,21 @@ class _Ranges:
             renumber = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
             table, location = table.take(used.astype(np.int64)), renumber[location]
             used = np.arange(len(used), dtype=np.int32)
-        return cls(
-            location, table, rows.offset, rows.length, used, np.full(len(used), array, np.int32)
-        )
+        arrays = np.full(len(used), array, np.int32)
+        return cls(location, table, rows.offset, rows.length, used, arrays)
 
     @classmethod
     def concatenate(cls, parts: list[_Ranges]) -> _Ranges:
-        both = [(part.location, part.locations) for part in parts]
-        location, locations = merge_codes(both)
+        location, locations = merge_codes([(part.location, part.locations) for part in parts])
         file, _ = merge_codes([(part.file, part.locations) for part in parts])
-        return cls(
-            location,
-            locations,
-            np.concatenate([part.offset for part in parts]),
-            np.concatenate([part.length for part in parts]),
-            file,
-            np.concatenate([part.array for part in parts]),
-        )
+        offset = np.concatenate([part.offset for part in parts])
+        length = np.concatenate([part.length for part in parts])
+        array = np.concatenate([part.array for part in parts])
+        return cls(location, locations, offset, length, file, array)
 
     def distinct(self) -> _Ranges:
         """Keep one of each range, and of each pair of a file and an array."""
-        columns = (self.length, self.offset, self.location)
-        rows = _distinct_rows(columns)
+        rows = _distinct_rows((self.length, self.offset, self.location))
         pairs = _distinct_rows((self.array, self.file))
         return _Ranges(
             self.location[rows],
@@ -358,9 +340,9 @@ class _Ranges:
 
 def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
     """Return one row of each kind; the last column is the primary sort key."""
-    order = None if _is_increasing(columns) else np.lexsort(columns)
-    if order is None:
+    if _is_increasing(columns):
         return np.arange(len(columns[0]))
+    order = np.lexsort(columns)
     is_first = np.zeros(len(order), bool)
     is_first[:1] = True
     for column in columns:

@@ -27,15 +27,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class LocalFiles:
-    """The files below one folder.
-
-    Parameters
-    ----------
-    folder
-        Absolute; may itself be a link, or the only file of the container.
-    """
-
-    is_low_latency = True
+    """The files below one absolute folder, which may be a link, or the container's only file."""
 
     def __init__(self, folder: str) -> None:
         self._folder: Final = folder.rstrip("/")
@@ -50,10 +42,7 @@ class LocalFiles:
             finally:
                 os.close(fd)
         except (OSError, ValueError) as error:  # ValueError for an invalid path
-            raise StorageError(
-                f"{file.shown}: could not read the file of a virtual chunk: {error}",
-                kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
-            ) from error
+            raise file.error(f"could not read the file of a virtual chunk: {error}") from error
 
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
@@ -79,10 +68,7 @@ class LocalFiles:
         self._require_inside(fd, file)
         present = os.fstat(fd)
         if not stat.S_ISREG(present.st_mode):
-            raise StorageError(
-                f"{file.shown}: not a regular file",
-                kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
-            )
+            raise file.error("not a regular file")
         _require_unchanged(present, file, checksum)
         # Before memory is allocated: the length is untrusted.
         if start + length > present.st_size:
@@ -102,10 +88,9 @@ class LocalFiles:
         # The folder itself may be a link that has changed.
         self._real_folder = os.path.realpath(self._folder)
         if not self._holds(real):
-            raise StorageError(
-                f"{file.shown}: a symbolic link leads out of the container {file.known.shown}; "
-                "add a container for its target",
-                kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
+            raise file.error(
+                f"a symbolic link leads out of the container {file.known.shown}; add a container "
+                "for its target"
             )
 
     def _holds(self, real: str) -> bool:
@@ -115,11 +100,9 @@ class LocalFiles:
 
 def too_short_error(file: VirtualFile, start: int, length: int, size_bytes: int) -> StorageError:
     """Return the error for a file that ends before the chunk does."""
-    return StorageError(
-        f"{file.shown}: not enough data for a virtual chunk: bytes {start} to {start + length} of "
-        f"a file of {size_bytes} bytes",
-        kind=ErrorKind.INVALID_OBJECT_SIZE,
-    )
+    part = f"bytes {start} to {start + length} of a file of {size_bytes} bytes"
+    problem = f"not enough data for a virtual chunk: {part}"
+    return file.error(problem, ErrorKind.INVALID_OBJECT_SIZE)
 
 
 def local_etag(present: os.stat_result) -> str:
@@ -149,10 +132,8 @@ def _read_all(fd: int, start: int, length: int) -> bytes:
     data = os.pread(fd, length, start)
     if len(data) == length:
         return data
-    # One pread returns at most 2 GiB.
-    parts = [data]
-    got = len(data)
-    while data and got < length:
+    parts, got = [data], len(data)
+    while data and got < length:  # one pread returns at most 2 GiB
         data = os.pread(fd, length - got, start + got)
         parts.append(data)
         got += len(data)

@@ -54,13 +54,9 @@ _IS_NEUTRAL: Final = _byte_set(_ALPHANUMERIC + b"_-")
 class ResolvedLocations(NamedTuple):
     """The container and the file of each location.
 
-    Attributes
-    ----------
-    container
-        Index into ``table.known``, `NO_CODE` where no container holds the location.
-    places
-        Absolute locations: the same text for the same file, however it is referenced. A location
-        in no container stays unchanged.
+    ``container`` is an index into ``table.known``, `NO_CODE` where no container holds the location.
+    ``places`` are absolute locations: the same text for the same file, however it is referenced; a
+    location in no container stays unchanged.
     """
 
     container: NDArray[np.int32]
@@ -78,18 +74,11 @@ class _Block(NamedTuple):
 
 
 class _Prefix(NamedTuple):
-    """Plain locations that resolve alike: those that begin with ``text``.
+    """Plain locations that resolve alike: those that begin with ``text``, which ``place`` replaces.
 
-    Attributes
-    ----------
-    container
-        Index into ``table.known``, or None if each location has to be resolved singly.
-    place
-        Replacement for ``text`` in the resolved location.
-    is_whole
-        ``text`` is the whole location. Other prefixes end in ``/``.
-    names_bucket
-        What follows ``text`` begins with the name of a bucket.
+    ``container`` is an index into ``table.known``, None if each location has to be resolved singly.
+    With ``is_whole``, ``text`` is the whole location; other prefixes end in ``/``. With
+    ``names_bucket``, a bucket name follows ``text``.
     """
 
     text: str
@@ -258,14 +247,8 @@ def _resolve_prefixes(table: ContainerTable, locations: Strings) -> list[_Prefix
         rest = f"{probe}/{probe}" if names_bucket else probe
         container, place = _resolve(table, text + rest)
         can_resolve = container != NO_CODE and place.endswith(rest)
-        found.append(
-            _Prefix(
-                text,
-                container if can_resolve else None,
-                place.removesuffix(rest),
-                names_bucket=names_bucket,
-            )
-        )
+        index, start = container if can_resolve else None, place.removesuffix(rest)
+        found.append(_Prefix(text, index, start, names_bucket=names_bucket))
     return sorted(found, key=lambda prefix: -len(prefix.text))
 
 

@@ -30,16 +30,10 @@ _UNUSABLE_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An absolute location, percent-decoded.
+    """An absolute location, percent-decoded, with a lower-case scheme.
 
-    Attributes
-    ----------
-    scheme
-        In lower case.
-    authority
-        Bucket, container or host with port; empty for local files and in the prefix of all buckets.
-    path
-        Starts with ``/``; empty in the prefix of all buckets.
+    ``authority`` is a bucket, container, or host with port; empty for local files. ``path`` starts
+    with ``/``. Both are empty in the prefix of all buckets.
     """
 
     scheme: str

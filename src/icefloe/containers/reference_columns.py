@@ -16,13 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.arrow import (
-    encode_strings,
-    is_arrow,
-    load_pyarrow,
-    to_arrow_column,
-    to_arrow_table,
-)
+from icefloe.model import arrow
+from icefloe.model.arrow import encode_strings, is_arrow, load_pyarrow, to_arrow_column
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64, Checksum, ETag, LastModified
 from icefloe.model.columns import constant
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, merge_codes
@@ -68,10 +63,8 @@ def parse_checksum(checksum: object) -> Checksum | None:
         case str():
             return ETag(checksum)
         case datetime(tzinfo=None):
-            raise _invalid(
-                f"checksum: {checksum.isoformat()} has no time zone: pass datetime(…, "
-                "tzinfo=timezone.utc)"
-            )
+            problem = "has no time zone: pass datetime(…, tzinfo=timezone.utc)"
+            raise _invalid(f"checksum: {checksum.isoformat()} {problem}")
         case datetime():
             return LastModified(int(checksum.timestamp()))
         case bool():
@@ -88,10 +81,7 @@ def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> Re
     """Turn single references into columns."""
     rows = len(chunks)
     found = [spec.index for spec in chunks]
-    sizes = np.fromiter(map(len, found), np.int64, rows)
-    _require(
-        sizes == len(grid), INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND
-    )
+    _require_ndim(np.fromiter(map(len, found), np.int64, rows), grid)
     coords = np.array(found, np.int64).reshape(rows, len(grid))
     codes, table = _codes([spec.location for spec in chunks], LOCATION)
     payloads = ChunkPayloads.virtual(
@@ -139,11 +129,9 @@ def parse_box(
     payloads = _with_checksums(payloads, checksum)
     # After the check that as many chunks are given: the box alone could have any size.
     corner = np.array(start, np.int64)
-    coords = (
-        np.stack(np.unravel_index(np.arange(count), shape), 1) + corner
-        if shape
-        else np.zeros((1, 0), np.int64)
-    )
+    coords = np.zeros((1, 0), np.int64)
+    if shape:
+        coords = np.stack(np.unravel_index(np.arange(count), shape), 1) + corner
     is_absent = (codes == NO_CODE) | (np.append(table.lengths, 0)[codes] == 0)
     if is_absent.any():
         rows = np.flatnonzero(~is_absent)
@@ -153,7 +141,7 @@ def parse_box(
 
 def parse_table(table: object, grid: tuple[int, ...]) -> References:
     """Turn an Arrow table into columns; see `IcechunkStore.set_virtual_refs_table`."""
-    found = to_arrow_table(table)
+    found = arrow.to_arrow_table(table)
     for name in (LOCATION, OFFSET, LENGTH):
         _column(found, name)
     coords = _index_columns(found, grid)
@@ -182,10 +170,8 @@ def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]
         return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "UTO":
-            raise _invalid(
-                f"{name}: one column of strings is needed, not {values.ndim} dimensions of "
-                f"{values.dtype}"
-            )
+            found = f"{values.ndim} dimensions of {values.dtype}"
+            raise _invalid(f"{name}: one column of strings is needed, not {found}")
         blocks = [
             _codes_of_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
             for begin in range(0, len(values), _BLOCK_ROWS)
@@ -331,9 +317,7 @@ def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
         raise _invalid(f"column {INDEX!r} holds {kind}: lists of integers are needed")
     if lists.null_count:
         _require(~_nulls(lists), INDEX, lambda _: "the index is null")
-    _require(
-        sizes == len(grid), INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND
-    )
+    _require_ndim(sizes, grid)
     values = pa.compute.list_flatten(lists)
     flat = _coordinates(_integers(values, INDEX), INDEX, max(1, len(grid)))
     return flat.reshape(coords.shape)
@@ -344,12 +328,8 @@ def _coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[n
     if values.dtype == np.uint64:
         bad = np.flatnonzero(values > np.uint64(MAX_U32))
         if len(bad):
-            raise _row_error(
-                name,
-                int(bad[0]) // per_row,
-                f"{values[bad[0]]} is not between 0 and {MAX_U32}",
-                _INDEX_KIND,
-            )
+            problem = f"{values[bad[0]]} is not between 0 and {MAX_U32}"
+            raise _row_error(name, int(bad[0]) // per_row, problem, _INDEX_KIND)
     return values.astype(np.int64)
 
 
@@ -409,25 +389,17 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
 
 def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
     """Set the entity tag of each chunk; an empty one means none."""
-    lengths = np.append(table.lengths, 0)
-    return replace(
-        payloads, etag=np.where(lengths[codes] > 0, codes, NO_CODE).astype(np.int32), etags=table
-    )
+    has_etag = np.append(table.lengths, 0)[codes] > 0
+    return replace(payloads, etag=np.where(has_etag, codes, NO_CODE).astype(np.int32), etags=table)
 
 
 def _with_times(
     payloads: ChunkPayloads, seconds: NDArray[Any], given: NDArray[np.bool_], name: str
 ) -> ChunkPayloads:
     """Set the modification time of each chunk; an entity tag takes precedence."""
-    fits = (seconds > 0) & (seconds <= MAX_U32)
-    _require(
-        fits | ~given,
-        name,
-        lambda row: (
-            f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970, not "
-            f"{seconds[row]}"
-        ),
-    )
+    is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~given
+    limits = f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970"
+    _require(is_valid, name, lambda row: f"{limits}, not {seconds[row]}")
     is_used = given & (payloads.etag == NO_CODE)
     return replace(payloads, last_modified=np.where(is_used, seconds, 0).astype(np.uint32))
 
@@ -440,16 +412,12 @@ def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
-            raise _invalid(
-                f"column {name!r} holds times without a time zone: cast it to timestamp('s', "
-                "tz='UTC')"
-            )
+            hint = "cast it to timestamp('s', tz='UTC')"
+            raise _invalid(f"column {name!r} holds times without a time zone: {hint}")
         column = column.cast(pa.timestamp("s", tz=kind.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(kind):
-        raise _invalid(
-            f"column {name!r} holds {kind}: times with a time zone, or seconds since 1970, are "
-            "needed"
-        )
+        needed = "times with a time zone, or seconds since 1970, are needed"
+        raise _invalid(f"column {name!r} holds {kind}: {needed}")
     given = ~_nulls(column) if column.null_count else np.ones(len(column), bool)
     return np.asarray(column.fill_null(0).to_numpy()), given
 
@@ -465,31 +433,23 @@ def _validate(
 ) -> References:
     """Raise `InvalidInputError` for invalid references; ``rows`` are the caller's row numbers."""
 
-    def caller_row(row: int) -> int:
-        return row if rows is None else int(rows[row])
+    def require(holds: NDArray[np.bool_], problem: Any, kind: ErrorKind | None = None) -> None:
+        if not holds.all():
+            row = int(np.argmin(holds))
+            raise _invalid(f"row {row if rows is None else int(rows[row])}: {problem(row)}", kind)
+
+    def format_chunk(row: int) -> str:
+        return f"chunk {coords[row].tolist()}"
 
     inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
-    if not inside.all():
-        row = int(np.argmin(inside))
-        raise _invalid(
-            f"row {caller_row(row)}: chunk {coords[row].tolist()} is outside the grid, "
-            f"which has {_format_shape(grid)} chunks",
-            _INDEX_KIND,
-        )
-    if not payloads.length.all():
-        row = int(np.argmin(payloads.length > 0))
-        raise _invalid(
-            f"row {caller_row(row)}: chunk {coords[row].tolist()} has length 0 and could not be "
-            "decoded; omit the chunk instead",
-            ErrorKind.ZERO_LENGTH_CHUNK,
-        )
-    fits = payloads.length <= np.uint64(MAX_U64) - payloads.offset
-    if not fits.all():
-        row = int(np.argmin(fits))
-        raise _invalid(
-            f"row {caller_row(row)}: offset {payloads.offset[row]} and length "
-            f"{payloads.length[row]} exceed 64 bits"
-        )
+    outside = f"is outside the grid, which has {_format_shape(grid)} chunks"
+    require(inside, lambda row: f"{format_chunk(row)} {outside}", _INDEX_KIND)
+    empty = "has length 0 and could not be decoded; omit the chunk instead"
+    is_used = payloads.length > 0
+    require(is_used, lambda row: f"{format_chunk(row)} {empty}", ErrorKind.ZERO_LENGTH_CHUNK)
+    offset, length = payloads.offset, payloads.length
+    fits = length <= np.uint64(MAX_U64) - offset
+    require(fits, lambda row: f"offset {offset[row]} and length {length[row]} exceed 64 bits")
     return References(coords.astype(np.uint32), payloads)
 
 
@@ -499,6 +459,11 @@ def _require(
     if not holds.all():
         row = int(np.argmin(holds))
         raise _row_error(name, row, problem(row), kind)
+
+
+def _require_ndim(sizes: NDArray[np.int64], grid: tuple[int, ...]) -> None:
+    is_valid = sizes == len(grid)
+    _require(is_valid, INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND)
 
 
 def _require_rows(found: int, expected: int, name: str) -> None:

@@ -26,15 +26,7 @@ _MAX_END: Final = 2**63 - 1
 
 
 class RemoteFiles:
-    """The files of one bucket or web server.
-
-    Parameters
-    ----------
-    storage
-        Its settings determine into how many requests a large chunk is split.
-    """
-
-    is_low_latency = False
+    """The files of one bucket or web server; its settings limit the requests for a large chunk."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         self.storage: Final = storage
@@ -52,13 +44,12 @@ class RemoteFiles:
                 return self._fetch_part(file, parts[0], checksum)
             # Joined when all have arrived: memory for a range past the end is never allocated.
             with ThreadPoolExecutor(len(parts)) as pool:
-                return b"".join(
-                    pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
-                )
+                found = pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
+                return b"".join(found)
         except (StorageError, InvalidInputError) as error:
             failure = error
-            found = self._head_or_none(file) if isinstance(error, PreconditionFailedError) else None
-        raise _explain_error(file, checksum, failure, found) from failure
+            info = self._head_or_none(file) if isinstance(error, PreconditionFailedError) else None
+        raise _explain_error(file, checksum, failure, info) from failure
 
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
@@ -68,23 +59,18 @@ class RemoteFiles:
         try:
             if len(parts) == 1:
                 return await self._fetch_part_async(file, parts[0], checksum)
-            requests = [
-                asyncio.ensure_future(self._fetch_part_async(file, part, checksum))
-                for part in parts
-            ]
+            coroutines = [self._fetch_part_async(file, part, checksum) for part in parts]
+            requests = list(map(asyncio.ensure_future, coroutines))
             try:
                 return b"".join(await asyncio.gather(*requests))
             finally:
                 for request in requests:  # the others, if one failed
                     request.cancel()
         except (StorageError, InvalidInputError) as error:
-            failure = error
-            found = (
-                await asyncio.to_thread(self._head_or_none, file)
-                if isinstance(error, PreconditionFailedError)
-                else None
-            )
-        raise _explain_error(file, checksum, failure, found) from failure
+            failure, info = error, None
+            if isinstance(error, PreconditionFailedError):
+                info = await asyncio.to_thread(self._head_or_none, file)
+        raise _explain_error(file, checksum, failure, info) from failure
 
     async def fetch_many_async(
         self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
@@ -116,23 +102,18 @@ class RemoteFiles:
     async def _fetch_or_error(
         self, file: VirtualFile, byte_range: Bounded, checksum: Checksum | None
     ) -> bytes | memoryview | Exception:
+        start, length = byte_range.start, byte_range.end - byte_range.start
         try:
-            return await self.fetch_async(
-                file, byte_range.start, byte_range.end - byte_range.start, checksum
-            )
+            return await self.fetch_async(file, start, length, checksum)
         except (StorageError, InvalidInputError) as error:
             return error
 
     def _plan(self, file: VirtualFile, start: int, length: int) -> list[Bounded]:
         if start + length > _MAX_END:
-            raise StorageError(
-                f"{file.shown}: not enough data for a virtual chunk: no file has {start + length} "
-                "bytes",
-                kind=ErrorKind.INVALID_OBJECT_SIZE,
-            )
-        return plan_requests(
-            start, length, ideal_bytes=self._ideal_bytes, max_requests=self._max_requests
-        )
+            problem = f"not enough data for a virtual chunk: no file has {start + length} bytes"
+            raise file.error(problem, ErrorKind.INVALID_OBJECT_SIZE)
+        ideal_bytes, max_requests = self._ideal_bytes, self._max_requests
+        return plan_requests(start, length, ideal_bytes=ideal_bytes, max_requests=max_requests)
 
     def _fetch_part(
         self, file: VirtualFile, part: Bounded, checksum: Checksum | None
@@ -140,9 +121,8 @@ class RemoteFiles:
         key = file.location.key
         if checksum is None:
             return self.storage.get_bytes(key, part.start, part.end - part.start)
-        return _verify_checksum(
-            file, self.storage.get_if(key, part, read_condition_for(checksum)), checksum
-        )
+        fetched = self.storage.get_if(key, part, read_condition_for(checksum))
+        return _verify_checksum(file, fetched, checksum)
 
     async def _fetch_part_async(
         self, file: VirtualFile, part: Bounded, checksum: Checksum | None
@@ -167,9 +147,7 @@ def _is_too_short(result: bytes | memoryview | Exception) -> bool:
 def _slice_result(
     result: bytes | memoryview | Exception, part: Slice
 ) -> bytes | memoryview | Exception:
-    if isinstance(result, Exception):
-        return result
-    if part.start == 0 and part.end == len(result):
+    if isinstance(result, Exception) or (part.start == 0 and part.end == len(result)):
         return result
     return memoryview(result)[part.start : part.end]
 
@@ -193,14 +171,9 @@ def _explain_error(
         case StorageError(kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED):
             return error
         case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):
-            return StorageError(
-                f"{file.shown}: not enough data for a virtual chunk: {error}",
-                kind=ErrorKind.INVALID_OBJECT_SIZE,
-            )
+            problem = f"not enough data for a virtual chunk: {error}"
+            return file.error(problem, ErrorKind.INVALID_OBJECT_SIZE)
         case StorageError():
-            return StorageError(
-                f"{file.shown}: could not fetch a virtual chunk: {error}",
-                kind=ErrorKind.VIRTUAL_CHUNK_FETCH,
-            )
+            return file.error(f"could not fetch a virtual chunk: {error}")
         case _:
             return error

@@ -25,10 +25,8 @@ from icefloe.storage.object_store import ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, Place, S3Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from icefloe.containers.authorization import Access
-    from icefloe.containers.container_table import KnownContainer
+    from icefloe.containers.container_table import VirtualFile
     from icefloe.model.containers import AnyObjectStoreConfig, S3Options
     from icefloe.model.storage_settings import StorageSettings
     from icefloe.storage.interface import Storage
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 _REGION: Final = re.compile(r"[A-Za-z0-9._-]+")
 """Valid regions in AWS host names; a '/' or '#' would end the host."""
 
-_IGNORED_OPTIONS: Final = frozenset({"user_agent"})
+_IGNORED_OPTION: Final = "user_agent"
 
 _SOME_BUCKET: Final = Location("s3", "bucket", "/")
 
@@ -56,11 +54,9 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
     The same endpoint of the same platform, addressed alike, over connections that are no less
     secure, and with no other payer. False for web servers and local files.
     """
-    match store:
-        case ObjectStoreConfig.Http() | ObjectStoreConfig.LocalFileSystem():
-            return False
-        case ObjectStoreConfig.InMemory():
-            return False
+    kinds = ObjectStoreConfig.Http, ObjectStoreConfig.LocalFileSystem, ObjectStoreConfig.InMemory
+    if isinstance(store, kinds):
+        return False
     try:
         place = _make_unsigned(store, _SOME_BUCKET, home).place
     except InvalidInputError:
@@ -74,30 +70,20 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
                 and (home.requester_pays or not place.requester_pays)
             )
         case GcsPlace(), GcsPlace():
-            return _place_options(place.config) == _place_options(home.config)
+            return _have_same_options(place, home)
         case AzurePlace(), AzurePlace():
-            return place.account == home.account and _place_options(place.config) == _place_options(
-                home.config
-            )
+            return place.account == home.account and _have_same_options(place, home)
     return False
 
 
 def open_store(
-    known: KnownContainer,
-    access: Access,
-    *,
-    home: Place | None,
-    settings: StorageSettings,
-    location: Location | None = None,
+    file: VirtualFile, access: Access, *, home: Place | None, settings: StorageSettings
 ) -> ObjectStorage:
-    """Make the storage of a remote container; its keys are those of the whole bucket or host.
+    """Make the storage of a file in a remote container; ``home`` is the place of the repository.
 
-    ``home`` is the place of the repository, and ``location`` a file in the container, which names
-    the bucket if the container has many.
+    Its keys are those of the whole bucket or host.
     """
-    storage = _make_unsigned(
-        known.container.store, known.root if location is None else location, home
-    )
+    storage = _make_unsigned(file.known.container.store, file.location, home)
     match storage.place:
         case S3Place() as place:
             storage = ObjectStorage(_sign_s3(place, access, home))
@@ -135,10 +121,7 @@ def _make_unsigned(
         case ObjectStoreConfig.Http(opts, headers=headers):
             return http_storage(f"{location.scheme}://{location.authority}", opts, headers)
         case other:
-            raise InternalError(
-                f"virtual chunks are not supported in a {type(other).__name__}",
-                kind=ErrorKind.UNKNOWN,
-            )
+            raise InternalError(f"virtual chunks are not supported in a {type(other).__name__}")
 
 
 def _with_scheme(options: S3Options) -> S3Options:
@@ -152,13 +135,13 @@ def _with_scheme(options: S3Options) -> S3Options:
 
 def _by_path(storage: ObjectStorage) -> ObjectStorage:
     """Address the bucket by path instead of as part of the host."""
-    place = _require_place(storage, S3Place)
+    place = _require_s3(storage)
     return ObjectStorage(replace(place, endpoint_url=endpoint_of(place), virtual_hosted=False))
 
 
 def _in_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
     """Use the repository's region if a container on the same endpoint has none."""
-    place = _require_place(storage, S3Place)
+    place = _require_s3(storage)
     if place.region is not None and not _REGION.fullmatch(place.region):
         raise InvalidInputError(
             f"a virtual chunk container has the invalid region {place.region!r}: a region consists "
@@ -187,38 +170,30 @@ def _sign_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
 def _sign_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace:
     if isinstance(access, Credentials.Gcs):
         return replace(place, credentials=access.credentials)
-    own = (
-        home
-        if isinstance(home, GcsPlace)
-        and _place_options(home.config) == _place_options(place.config)
-        else None
-    )
+    own = home if isinstance(home, GcsPlace) and _have_same_options(home, place) else None
     if isinstance(access, AsRepository):
         return replace(place, credentials=_require_own(own).credentials)
-    return replace(
-        place, credentials=GcsCredentials.Anonymous() if own is None else own.credentials
-    )
+    credentials = GcsCredentials.Anonymous() if own is None else own.credentials
+    return replace(place, credentials=credentials)
 
 
 def _sign_azure(place: AzurePlace, access: Access, home: Place | None) -> AzurePlace:
     if isinstance(access, Credentials.Azure):
         return replace(place, credentials=access.credentials)
     own = home if isinstance(home, AzurePlace) and home.account == place.account else None
-    if own is not None and _place_options(own.config) != _place_options(place.config):
-        own = None
+    own = own if own is not None and _have_same_options(own, place) else None
     if isinstance(access, AsRepository):
         return replace(place, credentials=_require_own(own).credentials)
-    return replace(
-        place, credentials=AzureCredentials.Anonymous() if own is None else own.credentials
-    )
+    credentials = AzureCredentials.Anonymous() if own is None else own.credentials
+    return replace(place, credentials=credentials)
 
 
 P = TypeVar("P", bound=Place)
 
 
-def _require_place(storage: ObjectStorage, kind: type[P]) -> P:
-    if not isinstance(storage.place, kind):
-        raise InternalError(f"{storage!r} is not a {kind.__name__}")
+def _require_s3(storage: ObjectStorage) -> S3Place:
+    if not isinstance(storage.place, S3Place):
+        raise InternalError(f"{storage!r} is not an S3Place")
     return storage.place
 
 
@@ -228,8 +203,9 @@ def _require_own(own: P | None) -> P:
     return own
 
 
-def _place_options(config: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in config.items() if name not in _IGNORED_OPTIONS}
+def _have_same_options(place: GcsPlace | AzurePlace, other: GcsPlace | AzurePlace) -> bool:
+    options, others = ({**each.config, _IGNORED_OPTION: ""} for each in (place, other))
+    return options == others
 
 
 def _same_server(place: S3Place, other: S3Place) -> bool:

@@ -10,13 +10,8 @@ import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from icefloe.containers.authorization import (
-    AsRepository,
-    ContainerAccess,
-    format_authorization,
-    resolve_access,
-    unauthorized_error,
-)
+from icefloe.containers import authorization
+from icefloe.containers.authorization import AsRepository, ContainerAccess
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
 from icefloe.containers.default_containers import default_containers
 from icefloe.containers.local_files import LocalFiles
@@ -92,11 +87,11 @@ class VirtualChunks:
     ) -> None:
         self._home, self._settings = find_repository_place(repository)
         self._has_defaults = containers is None
-        if containers is None:
-            containers = default_containers(self._home)
-        self._containers = tuple(containers)
+        self._containers = tuple(
+            default_containers(self._home) if containers is None else containers
+        )
         table = ContainerTable(self._containers)
-        self._access: dict[str, Access] = dict(resolve_access(table, credentials or {}))
+        self._access: dict[str, Access] = {**authorization.resolve_access(table, credentials or {})}
         if credentials is None or credentials:
             for known in table.known:
                 if is_on_repository_platform(known.container.store, self._home):
@@ -141,7 +136,7 @@ class VirtualChunks:
                 uses_repository_credentials=isinstance(
                     self._access.get(known.container.url_prefix), AsRepository
                 ),
-                authorization=format_authorization(known.container),
+                authorization=authorization.format_authorization(known.container),
             )
             for known in self._table.known
         ]
@@ -263,7 +258,7 @@ class VirtualChunks:
         file = self._find(ref.location)
         prefix = file.known.container.url_prefix
         if prefix not in self._access:
-            raise unauthorized_error(file)
+            raise authorization.unauthorized_error(file)
         key = (prefix, file.location.authority)
         fetcher = self._fetchers.get(key)
         if fetcher is None:
@@ -279,12 +274,5 @@ class VirtualChunks:
         container = file.known.container
         if is_local(container.store):
             return LocalFiles(file.known.root.path)
-        return RemoteFiles(
-            open_store(
-                file.known,
-                self._access[container.url_prefix],
-                home=self._home,
-                settings=self._settings,
-                location=file.location,
-            )
-        )
+        access = self._access[container.url_prefix]
+        return RemoteFiles(open_store(file, access, home=self._home, settings=self._settings))

@@ -60,21 +60,10 @@ class VirtualRef:
 
 @dataclass(frozen=True, slots=True)
 class RefsQuery:
-    """Filter of virtual references; all given conditions must hold.
+    """Filter of virtual references by array or group, location and container.
 
-    Parameters
-    ----------
-    array_path
-        Array, or group with all arrays below it.
-    prefix
-        Prefix of the location.
-    glob
-        Pattern of the whole location: ``*``, ``?`` and ``[…]`` as in a shell; ``*`` matches slashes
-        too.
-    regex
-        Regular expression found anywhere in the location.
-    container
-        Name or URL prefix of the container.
+    All given conditions must hold. ``glob`` matches the whole location, and its ``*`` slashes too;
+    ``regex`` is found anywhere in it; ``container`` is a name or a URL prefix.
     """
 
     array_path: str | None = None
@@ -87,17 +76,15 @@ class RefsQuery:
         """Return the predicates of a location's text."""
         tests: list[Callable[[str], object]] = []
         if self.prefix is not None:
-            prefix = self.prefix
-            tests.append(lambda location: location.startswith(prefix))
+            tests.append(re.compile(re.escape(self.prefix)).match)
         if self.glob is not None:
             tests.append(re.compile(translate(self.glob)).match)
         if self.regex is not None:
             try:
                 tests.append(re.compile(self.regex).search)
             except re.error as error:
-                raise InvalidInputError(
-                    f"regex={self.regex!r} is not a regular expression: {error}"
-                ) from error
+                problem = f"is not a regular expression: {error}"
+                raise InvalidInputError(f"regex={self.regex!r} {problem}") from error
         return tests
 
 
@@ -115,11 +102,7 @@ class RefsPart(NamedTuple):
 
 
 def list_refs(
-    transaction: Transaction,
-    virtual: VirtualChunks,
-    query: RefsQuery,
-    *,
-    with_containers: bool = True,
+    transaction: Transaction, virtual: VirtualChunks, query: RefsQuery, *, with_containers: bool
 ) -> Iterator[RefsPart]:
     """Yield the virtual references that match a query, part by part.
 
@@ -143,7 +126,10 @@ def list_refs(
             if only is not None:
                 kept &= resolved.container == only
             if tests:
-                kept &= _match_tests(tests, refs.payloads.locations, resolved.places)
+                passed = _pass_all(tests, refs.payloads.locations)
+                if resolved.places is not refs.payloads.locations:
+                    passed |= _pass_all(tests, resolved.places)
+                kept &= passed
             if not kept.all():
                 rows = np.flatnonzero(kept[refs.payloads.location])
                 if not len(rows):
@@ -161,28 +147,16 @@ def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Virtua
         etags = [*payloads.etags, None]
         containers = [holders[number] for number in container_of_location.tolist()]
         shown = str(path)
+        sizes = payloads.offset, payloads.length
+        columns = refs.coords, payloads.location, *sizes, payloads.etag, payloads.last_modified
         # In blocks: Python integers take far more memory than the columns.
         for begin in range(0, len(refs), BATCH_ROWS):
-            rows = slice(begin, begin + BATCH_ROWS)
-            for index, code, offset, length, etag, seconds in zip(
-                refs.coords[rows].tolist(),
-                payloads.location[rows].tolist(),
-                payloads.offset[rows].tolist(),
-                payloads.length[rows].tolist(),
-                payloads.etag[rows].tolist(),
-                payloads.last_modified[rows].tolist(),
-                strict=True,
-            ):
+            lists = (column[begin : begin + BATCH_ROWS].tolist() for column in columns)
+            for index, code, offset, length, etag, seconds in zip(*lists, strict=True):
                 time = datetime.fromtimestamp(seconds, UTC) if seconds and etag == NO_CODE else None
+                file, container = locations[code], containers[code]
                 yield VirtualRef(
-                    shown,
-                    tuple(index),
-                    locations[code],
-                    offset,
-                    length,
-                    etags[etag],
-                    time,
-                    containers[code],
+                    shown, tuple(index), file, offset, length, etags[etag], time, container
                 )
 
 
@@ -266,15 +240,6 @@ def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
     if array_path is not None and node is None and not nodes:
         transaction.require_node(root)
     return nodes
-
-
-def _match_tests(
-    tests: list[Callable[[str], object]], locations: Strings, places: Strings
-) -> NDArray[np.bool_]:
-    found = _pass_all(tests, locations)
-    if places is not locations:
-        found |= _pass_all(tests, places)
-    return found
 
 
 def _pass_all(tests: list[Callable[[str], object]], texts: Strings) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
@@ -48,7 +49,6 @@ MAX_CACHED_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
 SINGLE_REQUEST_BYTES = 4 << 20
 """Smaller files are fetched in one request: their metadata would need most blocks anyway."""
 
-
 ChecksumChoice: TypeAlias = Literal["auto", "etag", "last-modified"] | None
 """Checksum stored with each reference, so that a modified file is detected on read."""
 
@@ -68,12 +68,10 @@ class SourceFile:
         ``auto`` is the ETag for objects and the modification time for local files, whose ETags
         differ between readers.
         """
-        is_local = self.url.startswith("file:")
-        is_strong = self.etag is not None and not self.etag.startswith("W/")
-        if self.etag is not None and (
-            choice == "etag" or (choice == "auto" and is_strong and not is_local)
-        ):
-            return ETag(self.etag)
+        if self.etag is not None:
+            is_reliable = not self.etag.startswith("W/") and not self.url.startswith("file:")
+            if choice == "etag" or (choice == "auto" and is_reliable):
+                return ETag(self.etag)
         if choice is None or self.last_modified is None:
             return None
         # Rounded up: Icechunk compares with the file's full-precision modification time.
@@ -84,16 +82,9 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A readable file or directory.
+    """A readable file or directory; references to it contain its URL.
 
-    Parameters
-    ----------
-    url
-        URL that references to it contain.
-    storage, key
-        Where its bytes are.
-    path
-        Local path, None for remote files.
+    ``path`` is the local path, None for remote files.
     """
 
     url: str
@@ -163,14 +154,7 @@ class OpenSource:
 
 
 class Sources:
-    """The places that files may be read from.
-
-    Parameters
-    ----------
-    containers, credentials
-        As for opening a repository: virtual chunk containers, and credentials by URL prefix or
-        container name.
-    """
+    """The places that files may be read from, given as for opening a repository."""
 
     def __init__(
         self,
@@ -264,13 +248,9 @@ class Sources:
         key = f"{container.url_prefix} {held.location.authority}"
         storage = self._storages.get(key)
         if storage is None:
-            storage = self._storages[key] = open_store(
-                held.known,
-                self._access.get(container.url_prefix),
-                home=self._home,
-                settings=self._settings,
-                location=held.location,
-            )
+            access = self._access.get(container.url_prefix)
+            storage = open_store(held, access, home=self._home, settings=self._settings)
+            self._storages[key] = storage
         return OpenSource(url, storage, held.location.key)
 
 
@@ -328,19 +308,14 @@ def fetch_ranges(source: OpenSource, starts: list[int], lengths: list[int]) -> l
     """Fetch several byte ranges of one file."""
     if source.path is not None:
         with _open_local_file(source.url, source.path) as file:
-            return [
-                os.pread(file.fileno(), length, start)
-                for start, length in zip(starts, lengths, strict=True)
-            ]
+            return list(map(os.pread, repeat(file.fileno()), lengths, starts))
     ranges = [Bounded(start, start + length) for start, length in zip(starts, lengths, strict=True)]
     return [bytes(data) for data in source.storage.get_ranges(source.key, ranges)]
 
 
 def not_found_error(url: str) -> ObjectNotFoundError:
     """Return the error for a file that does not exist."""
-    return ObjectNotFoundError(
-        f"{redact_url(url)}: there is no such file or directory", kind=ErrorKind.OBJECT_NOT_FOUND
-    )
+    return ObjectNotFoundError(f"{redact_url(url)}: there is no such file or directory")
 
 
 def _open_local(url: str, path: str) -> OpenSource:
