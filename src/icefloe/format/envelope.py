@@ -59,17 +59,11 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
     """Read the header of a metadata file."""
     head = bytes(data[:HEADER_SIZE])
     if head[: len(MAGIC)] != MAGIC[: len(head)] or len(head) < len(MAGIC):
-        raise FormatError(
-            "not a metadata file of a repository (it does not start with ICE🧊CHUNK)",
-            file=file,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
-        )
+        problem = "not a metadata file of a repository (it does not start with ICE🧊CHUNK)"
+        raise _envelope_error(problem, file)
     if len(head) < HEADER_SIZE:
-        raise FormatError(
-            f"truncated: {len(head)} bytes, where the header alone has {HEADER_SIZE}",
-            file=file,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
-        )
+        problem = f"truncated: {len(head)} bytes, where the header alone has {HEADER_SIZE}"
+        raise _envelope_error(problem, file)
     spec_version, file_type, compression = head[36:]
     if spec_version not in SPEC_VERSIONS:
         raise FormatError(
@@ -79,15 +73,10 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if file_type not in FileType.__members__.values():
-        raise FormatError(
-            f"unknown file type {file_type}", file=file, kind=ErrorKind.INVALID_FILE_FORMAT
-        )
+        raise _envelope_error(f"unknown file type {file_type}", file)
     if compression != _ZSTD:
-        raise FormatError(
-            f"unknown compression {compression}; metadata files are compressed with zstd (1)",
-            file=file,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
-        )
+        problem = f"unknown compression {compression}; metadata files are compressed with zstd (1)"
+        raise _envelope_error(problem, file)
     writer = head[12:36].rstrip(b" \0").decode("utf-8", "replace")
     return Header(writer, spec_version, FileType(file_type))
 
@@ -96,11 +85,8 @@ def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[He
     """Read the header, check the kind of the file, and decompress the content."""
     header = read_header(data, file)
     if header.file_type is not file_type:
-        raise FormatError(
-            f"holds a {_describe(header.file_type)} where a {_describe(file_type)} was expected",
-            file=file,
-            kind=ErrorKind.INVALID_FILE_FORMAT,
-        )
+        found, expected = _describe(header.file_type), _describe(file_type)
+        raise _envelope_error(f"holds a {found} where a {expected} was expected", file)
     return header, _decompress(memoryview(data)[HEADER_SIZE:], file)
 
 
@@ -153,6 +139,10 @@ def _decompress_at_once(frame: memoryview, room: int) -> bytes:
     return zstandard.ZstdDecompressor().decompress(
         frame, max_output_size=room, allow_extra_data=False
     )
+
+
+def _envelope_error(problem: str, file: str) -> FormatError:
+    return FormatError(problem, file=file, kind=ErrorKind.INVALID_FILE_FORMAT)
 
 
 def _describe(file_type: FileType) -> str:

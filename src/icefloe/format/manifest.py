@@ -101,9 +101,7 @@ class _RefReader:
         # Columns that many manifests lack are allocated when first needed.
         self._chunk_id: NDArray[np.uint8] | None = None
         self._last_modified: NDArray[np.uint32] | None = None
-        self._spans = {
-            name: _SpanColumn(rows) for name in ("inline", "location", "compressed", "etag")
-        }
+        self._spans: dict[schema.Field, Spans] = {}
 
     def read_block(self, block: Tables) -> None:
         """Read the next block of tables."""
@@ -129,18 +127,18 @@ class _RefReader:
                 self._chunk_id = np.zeros((self._rows, ChunkId.SIZE), np.uint8)
             self._chunk_id[rows] = block.structs(ref.CHUNK_ID, required=False)
         if is_plain.any():
-            self._spans["location"].set(rows, block.strings(ref.LOCATION, required=False))
+            self._set_spans(ref.LOCATION, rows, block.strings(ref.LOCATION, required=False))
         if is_compressed.any():
             spans = block.vectors(ref.COMPRESSED_LOCATION, 1, required=False)
-            self._spans["compressed"].set(rows, spans)
+            self._set_spans(ref.COMPRESSED_LOCATION, rows, spans)
         if is_inline.any():
-            self._spans["inline"].set(rows, block.vectors(ref.INLINE, 1, required=False))
+            self._set_spans(ref.INLINE, rows, block.vectors(ref.INLINE, 1, required=False))
         # Checksums of other chunks are meaningless and dropped.
         is_virtual = is_plain | is_compressed
         if (block.has(ref.CHECKSUM_ETAG) & is_virtual).any():
             etags = block.strings(ref.CHECKSUM_ETAG, required=False)
             etags = Spans(etags.start * is_virtual, etags.count * is_virtual)
-            self._spans["etag"].set(rows, etags)
+            self._set_spans(ref.CHECKSUM_ETAG, rows, etags)
         if (block.has(ref.CHECKSUM_LAST_MODIFIED) & is_virtual).any():
             if self._last_modified is None:
                 self._last_modified = np.zeros(self._rows, np.uint32)
@@ -150,39 +148,37 @@ class _RefReader:
     def build_payloads(self, root: Tables) -> ChunkPayloads:
         rows = self._rows
         location, locations = self._read_locations(root)
-        etag, etags = self._factorize("etag", schema.ChunkRef.CHECKSUM_ETAG)
-        return ChunkPayloads(
-            kind=self._kind,
-            offset=self._offset,
-            length=self._length,
-            chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE))
-            if self._chunk_id is None
-            else self._chunk_id,
-            location=location,
-            locations=locations,
-            etag=etag,
-            etags=etags,
-            last_modified=constant(0, rows, np.uint32)
-            if self._last_modified is None
-            else self._last_modified,
-            inline=self._read_inline(),
-        )
+        etag, etags = self._factorize(schema.ChunkRef.CHECKSUM_ETAG)
+        chunk_id, last_modified = self._chunk_id, self._last_modified
+        if chunk_id is None:
+            chunk_id = np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE))
+        if last_modified is None:
+            last_modified = constant(0, rows, np.uint32)
+        inline = self._read_inline()  # sets offset and length
+        ranges = self._offset, self._length
+        names = location, locations, etag, etags
+        return ChunkPayloads(self._kind, *ranges, chunk_id, *names, last_modified, inline)
+
+    def _set_spans(self, field: schema.Field, rows: slice, spans: Spans) -> None:
+        if field not in self._spans:
+            column = np.zeros((2, self._rows), np.int64)
+            self._spans[field] = Spans(column[0], column[1])
+        self._spans[field].start[rows] = spans.start
+        self._spans[field].count[rows] = spans.count
 
     def _factorize(
-        self, name: str, field: schema.Field, *, utf8: bool = True
+        self, field: schema.Field, *, utf8: bool = True
     ) -> tuple[NDArray[np.int32], Strings]:
-        spans = self._spans[name].spans
+        spans = self._spans.get(field)
         if spans is None:
             return constant(NO_CODE, self._rows, np.int32), EMPTY
         return self._buffer.factorize(spans, f"a chunk's {field.name}", utf8=utf8)
 
     def _read_locations(self, root: Tables) -> tuple[NDArray[np.int32], Strings]:
-        plain = self._factorize("location", schema.ChunkRef.LOCATION)
-        if self._spans["compressed"].spans is None:
+        plain = self._factorize(schema.ChunkRef.LOCATION)
+        if schema.ChunkRef.COMPRESSED_LOCATION not in self._spans:
             return plain
-        codes, frames = self._factorize(
-            "compressed", schema.ChunkRef.COMPRESSED_LOCATION, utf8=False
-        )
+        codes, frames = self._factorize(schema.ChunkRef.COMPRESSED_LOCATION, utf8=False)
         algorithm = int(root.scalars(schema.Manifest.COMPRESSION_ALGORITHM, 1)[0])
         if algorithm != _ZSTD_DICTIONARY:
             root.buffer.fail(f"unknown compression of locations ({algorithm})")
@@ -199,25 +195,11 @@ class _RefReader:
 
     def _read_inline(self) -> NDArray[np.uint8]:
         """Copy the distinct inline chunks, and set offset and length to the copies."""
-        codes, table = self._factorize("inline", schema.ChunkRef.INLINE, utf8=False)
+        codes, table = self._factorize(schema.ChunkRef.INLINE, utf8=False)
         rows = codes != NO_CODE
         self._offset[rows] = table.offsets[codes[rows]]
         self._length[rows] = table.lengths[codes[rows]]
         return table.data
-
-
-class _SpanColumn:
-    """The spans of one field for all rows, allocated when first used."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.spans: Spans | None = None
-
-    def set(self, rows: slice, spans: Spans) -> None:
-        if self.spans is None:
-            self.spans = Spans(np.zeros(self._rows, np.int64), np.zeros(self._rows, np.int64))
-        self.spans.start[rows] = spans.start
-        self.spans.count[rows] = spans.count
 
 
 def encode_manifest(
@@ -245,9 +227,8 @@ def encode_manifest(
         columns.append(table.LOCATION_DICTIONARY)
     root = layout.records(1, columns)
     root.fill(table.ID, np.frombuffer(manifest.id.raw, np.uint8))
-    root.fill(
-        table.COMPRESSION_ALGORITHM, _NO_COMPRESSION if compressed is None else _ZSTD_DICTIONARY
-    )
+    algorithm = _NO_COMPRESSION if compressed is None else _ZSTD_DICTIONARY
+    root.fill(table.COMPRESSION_ALGORITHM, algorithm)
     if compressed is not None:
         dictionary = layout.blobs(Strings.of([compressed.dictionary]))
         root.aim(table.LOCATION_DICTIONARY, dictionary)
@@ -362,11 +343,8 @@ def _place_inline(
     layout: Layout, payloads: ChunkPayloads, is_inline: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """Place the distinct inline chunks; return the position of each."""
-    codes, distinct = factorize(
-        payloads.inline,
-        payloads.offset[is_inline].astype(np.int64),
-        payloads.length[is_inline].astype(np.int64),
-    )
+    ranges = (column[is_inline].astype(np.int64) for column in (payloads.offset, payloads.length))
+    codes, distinct = factorize(payloads.inline, *ranges)
     targets = np.zeros(len(payloads), np.int64)
     targets[is_inline] = layout.blobs(distinct)[codes]
     return targets

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.flatbuffer_writer import Records
 
+    Refs = Mapping[str, SnapshotId]
+    Snapshots = Sequence[SnapshotInfo]
+
 SPEC_VERSION = 2
 _NO_PARENT = -1
 
@@ -116,29 +119,22 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
     parents = infos.scalars(table.PARENT_OFFSET).astype(np.int64)
     _require_ancestry(root.buffer, parents)
     ids = ids_of(rows, SnapshotId)
-    splits, pruned_rows = infos.id_vectors(
-        table.PRUNED_ANCESTOR_TX_LOGS, SnapshotId.SIZE, required=False
-    )
+    field = table.PRUNED_ANCESTOR_TX_LOGS
+    splits, pruned_rows = infos.id_vectors(field, SnapshotId.SIZE, required=False)
     pruned = ids_of(pruned_rows, SnapshotId)
+    times = infos.scalars(table.FLUSHED_AT).tolist()
+    messages = infos.texts(table.MESSAGE)
+    metadata = read_metadata(infos, table.METADATA, spec_version, required=False)
     return tuple(
         SnapshotInfo(
             snapshot_id,
             ids[parent] if parent >= 0 else None,
-            from_microseconds(flushed_at, file),
-            message or "",
-            metadata,
+            from_microseconds(times[row], file),
+            messages[row] or "",
+            metadata[row],
             tuple(pruned[splits[row] : splits[row + 1]]),
         )
-        for row, (snapshot_id, parent, flushed_at, message, metadata) in enumerate(
-            zip(
-                ids,
-                parents.tolist(),
-                infos.scalars(table.FLUSHED_AT).tolist(),
-                infos.texts(table.MESSAGE),
-                read_metadata(infos, table.METADATA, spec_version, required=False),
-                strict=True,
-            )
-        )
+        for row, (snapshot_id, parent) in enumerate(zip(ids, parents.tolist(), strict=True))
     )
 
 
@@ -155,9 +151,7 @@ def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
         buffer.fail("has a snapshot that is its own ancestor")
 
 
-def _read_refs(
-    root: Tables, field: Field, snapshots: Sequence[SnapshotInfo]
-) -> dict[str, SnapshotId]:
+def _read_refs(root: Tables, field: Field, snapshots: Snapshots) -> dict[str, SnapshotId]:
     _, refs = root.children(field, "Ref")
     names = [name or "" for name in refs.texts(schema.Ref.NAME)]
     require_ascending(names, field.name, root.buffer.file)
@@ -169,18 +163,12 @@ def _read_refs(
 
 def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
     table, file = schema.RepoStatus, tables.buffer.file
+    numbers = tables.scalars(table.AVAILABILITY).tolist()
+    times = [from_microseconds(time, file) for time in tables.scalars(table.SET_AT).tolist()]
+    reasons = tables.texts(table.LIMITED_AVAILABILITY_REASON, required=False)
     try:
-        return [
-            model.RepoStatus(
-                model.RepoAvailability(availability), from_microseconds(set_at, file), reason
-            )
-            for availability, set_at, reason in zip(
-                tables.scalars(table.AVAILABILITY).tolist(),
-                tables.scalars(table.SET_AT).tolist(),
-                tables.texts(table.LIMITED_AVAILABILITY_REASON, required=False),
-                strict=True,
-            )
-        ]
+        kinds = [model.RepoAvailability(number) for number in numbers]
+        return list(map(model.RepoStatus, kinds, times, reasons))
     except ValueError as error:
         raise FormatError(f"has an unknown status ({error})", file=file) from error
 
@@ -200,15 +188,10 @@ def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
         root.buffer.fail(
             f"its ops log has an update of the unknown kind {unknown}: a newer icefloe may read it"
         )
+    times = updates.scalars(table.UPDATED_AT).tolist()
     return tuple(
-        model.OpsLogEntry(kinds[row], from_microseconds(updated_at, file), backup_path)
-        for row, (updated_at, backup_path) in enumerate(
-            zip(
-                updates.scalars(table.UPDATED_AT).tolist(),
-                updates.texts(table.BACKUP_PATH, required=False),
-                strict=True,
-            )
-        )
+        model.OpsLogEntry(kinds[row], from_microseconds(times[row], file), backup_path)
+        for row, backup_path in enumerate(updates.texts(table.BACKUP_PATH, required=False))
     )
 
 
@@ -259,17 +242,10 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
         table.ENABLED_FEATURE_FLAGS: bool(info.enabled_feature_flags),
         table.DISABLED_FEATURE_FLAGS: bool(info.disabled_feature_flags),
     }
-    required = (
-        table.TAGS,
-        table.BRANCHES,
-        table.DELETED_TAGS,
-        table.SNAPSHOTS,
-        table.STATUS,
-        table.METADATA,
-        table.LATEST_UPDATES,
-    )
+    refs = (table.TAGS, table.BRANCHES, table.DELETED_TAGS, table.SNAPSHOTS)
+    required = (table.SPEC_VERSION, *refs, table.STATUS, table.METADATA, table.LATEST_UPDATES)
     fields = [field for field, present in optional.items() if present]
-    root = layout.records(1, [table.SPEC_VERSION, *required, *fields])
+    root = layout.records(1, [*required, *fields])
     root.fill(table.SPEC_VERSION, info.spec_version)
     root.aim(table.STATUS, _write_statuses(layout, [info.status]))
     root.aim(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
@@ -338,11 +314,7 @@ def _aim_texts(layout: Layout, records: Records, field: Field, texts: Sequence[s
 
 
 def _write_refs(
-    layout: Layout,
-    root: Records,
-    field: Field,
-    refs: Mapping[str, SnapshotId],
-    places: Mapping[SnapshotId, int],
+    layout: Layout, root: Records, field: Field, refs: Refs, places: Mapping[SnapshotId, int]
 ) -> None:
     table = schema.Ref
     ordered = sorted(refs.items())
@@ -353,27 +325,17 @@ def _write_refs(
 
 
 def _write_snapshots(
-    layout: Layout,
-    root: Records,
-    snapshots: Sequence[SnapshotInfo],
-    places: Mapping[SnapshotId, int],
+    layout: Layout, root: Records, snapshots: Snapshots, places: Mapping[SnapshotId, int]
 ) -> None:
     table = schema.SnapshotInfo
-    fields = [
-        table.ID,
-        table.PARENT_OFFSET,
-        table.FLUSHED_AT,
-        table.MESSAGE,
-        table.METADATA,
-        table.PRUNED_ANCESTOR_TX_LOGS,
-    ]
+    fields = [table.ID, table.PARENT_OFFSET, table.FLUSHED_AT, table.MESSAGE, table.METADATA]
+    fields.append(table.PRUNED_ANCESTOR_TX_LOGS)
     place, records = layout.table_vectors([len(snapshots)], fields)
     root.aim(schema.Repo.SNAPSHOTS, place)
     records.fill(table.ID, rows_of([info.id for info in snapshots], SnapshotId))
-    records.fill(
-        table.PARENT_OFFSET,
-        [_NO_PARENT if info.parent_id is None else places[info.parent_id] for info in snapshots],
-    )
+    parents = [info.parent_id for info in snapshots]
+    offsets = [_NO_PARENT if parent is None else places[parent] for parent in parents]
+    records.fill(table.PARENT_OFFSET, offsets)
     records.fill(table.FLUSHED_AT, [to_microseconds(info.flushed_at) for info in snapshots])
     _aim_texts(layout, records, table.MESSAGE, [info.message for info in snapshots])
     metadata = write_metadata(layout, [info.metadata for info in snapshots], SPEC_VERSION)

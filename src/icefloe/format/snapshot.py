@@ -82,11 +82,9 @@ def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     kinds = nodes.scalars(table.NODE_DATA_TYPE)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
-        root.buffer.fail(
-            f"has a node of the unknown type {kinds[~is_array & (kinds != _GROUP)][0]}"
-        )
-    group = GroupNodeData()
-    node_data: list[NodeData] = [group] * len(nodes)
+        unknown = kinds[~is_array & (kinds != _GROUP)][0]
+        root.buffer.fail(f"has a node of the unknown type {unknown}")
+    node_data: list[NodeData] = [GroupNodeData()] * len(nodes)
     rows = np.flatnonzero(is_array)
     arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
     for row, array in zip(rows, arrays, strict=True):
@@ -94,13 +92,9 @@ def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     ids = ids_of(nodes.structs(table.ID), NodeId)
     if len(set(ids)) < len(ids):
         root.buffer.fail("has two nodes with the same id")
+    user_data = nodes.blobs(table.USER_DATA)
     try:
-        return tuple(
-            NodeSnapshot(node_id, Path(path), user_data, data)
-            for node_id, path, user_data, data in zip(
-                ids, paths, nodes.blobs(table.USER_DATA), node_data, strict=True
-            )
-        )
+        return tuple(map(NodeSnapshot, ids, map(Path, paths), user_data, node_data))
     except InvalidInputError as error:
         raise FormatError(error.message, file=file) from error
 
@@ -208,12 +202,8 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
         items = root.buffer.items(int(spans.start[0]), int(spans.count[0]), _MANIFEST_FILE_INFO)
         ids, sizes, counts = items["id"], items["size_bytes"], items["num_chunk_refs"]
     root.buffer.require_ascending(ids, "manifest files")
-    return tuple(
-        ManifestFileInfo(manifest_id, size, count)
-        for manifest_id, size, count in zip(
-            ids_of(ids, ManifestId), sizes.tolist(), counts.tolist(), strict=True
-        )
-    )
+    columns = ids_of(ids, ManifestId), sizes.tolist(), counts.tolist()
+    return tuple(map(ManifestFileInfo, *columns))
 
 
 def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
@@ -222,14 +212,8 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
     layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
     table = schema.Snapshot
     has_parent = spec_version == 1 and snapshot.parent_id is not None
-    columns = [
-        table.ID,
-        table.NODES,
-        table.FLUSHED_AT,
-        table.MESSAGE,
-        table.METADATA,
-        table.MANIFEST_FILES,
-    ]
+    columns = [table.ID, table.NODES, table.FLUSHED_AT, table.MESSAGE, table.METADATA]
+    columns.append(table.MANIFEST_FILES)
     if has_parent:
         columns.append(table.PARENT_ID)
     if spec_version > 1:
@@ -242,26 +226,22 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
     root.aim(table.MESSAGE, layout.blobs(Strings.of([snapshot.message])))
     root.aim(table.METADATA, write_metadata(layout, [snapshot.metadata], spec_version))
     _write_manifest_files(layout, root, snapshot, spec_version)
-    _write_nodes(
-        layout, root, sorted(snapshot.nodes, key=lambda node: node.path.value), spec_version
-    )
+    nodes = sorted(snapshot.nodes, key=lambda node: node.path.value)
+    _write_nodes(layout, root, nodes, spec_version)
     return layout.pack(root, file_type=FileType.SNAPSHOT, spec_version=spec_version, level=level)
 
 
 def _require_distinct(snapshot: Snapshot) -> None:
     """Raise for content that a reader would refuse."""
-    for what, names in (
-        ("path", {node.path for node in snapshot.nodes}),
-        ("node id", {node.id for node in snapshot.nodes}),
-    ):
-        if len(names) < len(snapshot.nodes):
-            raise FormatError(
-                f"snapshot {snapshot.id} has one {what} twice", kind=ErrorKind.SERIALIZATION
-            )
-    if len({info.id for info in snapshot.manifest_files}) < len(snapshot.manifest_files):
-        raise FormatError(
-            f"snapshot {snapshot.id} lists one manifest twice", kind=ErrorKind.SERIALIZATION
-        )
+    names: dict[str, list[object]] = {
+        "has one path": [node.path for node in snapshot.nodes],
+        "has one node id": [node.id for node in snapshot.nodes],
+        "lists one manifest": [info.id for info in snapshot.manifest_files],
+    }
+    for problem, found in names.items():
+        if len(set(found)) < len(found):
+            message = f"snapshot {snapshot.id} {problem} twice"
+            raise FormatError(message, kind=ErrorKind.SERIALIZATION)
 
 
 def _write_manifest_files(
@@ -332,9 +312,8 @@ def _write_shapes(
         places, items = layout.vectors(counts, _DIMENSION_SHAPE, align=8)
         array_lengths = [dimension.array_length for dimension in dimensions]
         assign(items["f0"], array_lengths, "array_length")
-        assign(
-            items["f1"], [_get_chunk_length(dimension) for dimension in dimensions], "chunk_length"
-        )
+        chunk_lengths = [_get_chunk_length(dimension) for dimension in dimensions]
+        assign(items["f1"], chunk_lengths, "chunk_length")
         records.aim(table.SHAPE, places)
         return
     empty, _ = layout.vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)

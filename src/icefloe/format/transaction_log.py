@@ -25,7 +25,7 @@ from icefloe.model.ids import NodeId, SnapshotId
 from icefloe.model.node import NodeKind
 from icefloe.model.path import Path
 from icefloe.model.strings import Strings
-from icefloe.model.transaction_log import MoveOperation, TransactionLog
+from icefloe.model.transaction_log import NODE_SETS, MoveOperation, TransactionLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +37,8 @@ DEFAULT_LEVEL = 1
 
 _MIN_INDEX_SIZE = 8  # the vtable offset and the pointer to the coordinates
 
-_NODE_SETS = {
-    "new_groups": schema.TransactionLog.NEW_GROUPS,
-    "new_arrays": schema.TransactionLog.NEW_ARRAYS,
-    "deleted_groups": schema.TransactionLog.DELETED_GROUPS,
-    "deleted_arrays": schema.TransactionLog.DELETED_ARRAYS,
-    "updated_groups": schema.TransactionLog.UPDATED_GROUPS,
-    "updated_arrays": schema.TransactionLog.UPDATED_ARRAYS,
+_NODE_SETS: dict[str, schema.Field] = {
+    name: getattr(schema.TransactionLog, name.upper()) for name in NODE_SETS
 }
 
 

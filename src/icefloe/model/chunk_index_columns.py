@@ -16,7 +16,7 @@ from icefloe.model.columns import freeze_columns, to_offsets
 from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,16 +40,18 @@ class ChunkIndexColumns:
     @classmethod
     def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:
         """Make columns from a ``u4[n, ndim]`` matrix for each array, in any order."""
-        ordered = sorted(arrays.items())
-        matrices = [sort_rows(matrix) for _, matrix in ordered]
-        raw = b"".join(node_id.raw for node_id, _ in ordered)
+        return cls.of_sorted([(key, sort_rows(arrays[key])) for key in sorted(arrays)])
+
+    @classmethod
+    def of_sorted(cls, arrays: Sequence[tuple[NodeId, NDArray[np.uint32]]]) -> ChunkIndexColumns:
+        """Make columns from sorted matrices, ordered by node id; one matrix is not copied."""
+        raw = b"".join(node_id.raw for node_id, _ in arrays)
+        flat = [matrix.reshape(-1) for _, matrix in arrays] or [np.zeros(0, np.uint32)]
         return cls(
             np.frombuffer(raw, np.uint8).reshape(-1, NodeId.SIZE),
-            to_offsets([len(matrix) for matrix in matrices]),
-            np.array([matrix.shape[1] for matrix in matrices], np.int64),
-            np.concatenate([matrix.reshape(-1) for matrix in matrices])
-            if matrices
-            else np.zeros(0, np.uint32),
+            to_offsets([len(matrix) for _, matrix in arrays]),
+            np.array([matrix.shape[1] for _, matrix in arrays], np.int64),
+            flat[0] if len(flat) == 1 else np.concatenate(flat),
         )
 
     def __len__(self) -> int:
@@ -59,12 +61,8 @@ class ChunkIndexColumns:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChunkIndexColumns):
             return NotImplemented
-        return (
-            np.array_equal(self.node_ids, other.node_ids)
-            and np.array_equal(self.splits, other.splits)
-            and np.array_equal(self.ndims, other.ndims)
-            and np.array_equal(self.coords, other.coords)
-        )
+        names = ("node_ids", "splits", "ndims", "coords")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     def __hash__(self) -> int:
         return hash((self.node_ids.tobytes(), self.coords.tobytes()))

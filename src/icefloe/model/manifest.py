@@ -7,7 +7,7 @@ copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from icefloe.model.chunk_payload import (
     LastModified,
     VirtualChunkRef,
 )
-from icefloe.model.columns import constant, freeze_columns
+from icefloe.model.columns import constant, freeze_columns, to_offsets
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.strings import EMPTY, Strings
 
@@ -33,25 +33,18 @@ if TYPE_CHECKING:
 NO_CODE = -1
 """The code of a row without a location or entity tag."""
 
+ROW_COLUMNS = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
+"""The columns of `ChunkPayloads` with an entry for each row."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPayloads:
     """The references of many chunks, one row each.
 
-    Parameters
-    ----------
-    kind
-        A `ChunkKind` for each row.
-    offset, length
-        The range in the chunk file, the virtual file, or ``inline``.
-    chunk_id
-        ``u1[n, 12]``, zeros for rows that are not native.
-    location, etag
-        Codes into ``locations`` and ``etags``, `NO_CODE` for none.
-    last_modified
-        Seconds since 1970, 0 for none.
-    inline
-        The bytes of all inline chunks.
+    ``kind`` is a `ChunkKind`. ``offset`` and ``length`` are the range in the chunk file, the
+    virtual file, or ``inline``, the bytes of all inline chunks. ``chunk_id`` is ``u1[n, 12]``,
+    zeros for rows that are not native. ``location`` and ``etag`` are codes into ``locations`` and
+    ``etags``, `NO_CODE` for none; ``last_modified`` is in seconds since 1970, 0 for none.
     """
 
     kind: NDArray[np.uint8]
@@ -96,14 +89,8 @@ class ChunkPayloads:
     @classmethod
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
         """Make columns from single references."""
-        rows = len(payloads)
-        kind = np.zeros(rows, np.uint8)
-        offset = np.zeros(rows, np.uint64)
-        length = np.zeros(rows, np.uint64)
-        chunk_id = np.zeros((rows, ChunkId.SIZE), np.uint8)
-        location = np.full(rows, NO_CODE, np.int32)
-        etag = np.full(rows, NO_CODE, np.int32)
-        last_modified = np.zeros(rows, np.uint32)
+        columns = allocate_columns(len(payloads))
+        kind, offset, length, chunk_id, location, etag, last_modified = columns.values()
         locations: dict[str, int] = {}
         etags: dict[str, int] = {}
         inline = bytearray()
@@ -127,23 +114,17 @@ class ChunkPayloads:
                     offset[row], length[row] = len(inline), len(data)
                     inline += data
         return cls(
-            kind,
-            offset,
-            length,
-            chunk_id,
-            location,
-            Strings.of(list(locations)),
-            etag,
-            Strings.of(list(etags)),
-            last_modified,
-            np.frombuffer(bytes(inline), np.uint8),
+            **columns,
+            locations=Strings.of(list(locations)),
+            etags=Strings.of(list(etags)),
+            inline=np.frombuffer(bytes(inline), np.uint8),
         )
 
     @classmethod
     def concatenate(cls, parts: Sequence[ChunkPayloads]) -> ChunkPayloads:
         """Concatenate references, merging their string tables."""
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of([])
         location, locations = merge_codes([(part.location, part.locations) for part in parts])
         etag, etags = merge_codes([(part.etag, part.etags) for part in parts])
         inline_starts = np.cumsum([0, *(len(part.inline) for part in parts)])
@@ -151,20 +132,16 @@ class ChunkPayloads:
             np.where(part.kind == ChunkKind.INLINE, part.offset + np.uint64(start), part.offset)
             for part, start in zip(parts, inline_starts, strict=False)
         ]
-        none = [np.zeros(0, np.uint8)]
         return cls(
-            np.concatenate([part.kind for part in parts] or none),
-            np.concatenate(offsets or [np.zeros(0, np.uint64)]),
-            np.concatenate([part.length for part in parts] or [np.zeros(0, np.uint64)]),
-            np.concatenate(
-                [part.chunk_id for part in parts] or [np.zeros((0, ChunkId.SIZE), np.uint8)]
-            ),
-            location,
-            locations,
-            etag,
-            etags,
-            np.concatenate([part.last_modified for part in parts] or [np.zeros(0, np.uint32)]),
-            np.concatenate([part.inline for part in parts] or none),
+            offset=np.concatenate(offsets),
+            location=location,
+            locations=locations,
+            etag=etag,
+            etags=etags,
+            **{
+                name: np.concatenate([getattr(part, name) for part in parts])
+                for name in ("kind", "length", "chunk_id", "last_modified", "inline")
+            },
         )
 
     def __len__(self) -> int:
@@ -188,10 +165,10 @@ class ChunkPayloads:
         if not isinstance(other, ChunkPayloads):
             return NotImplemented
         return (
-            np.array_equal(self.kind, other.kind)
-            and np.array_equal(self.length, other.length)
-            and np.array_equal(self.chunk_id, other.chunk_id)
-            and np.array_equal(self.last_modified, other.last_modified)
+            all(
+                np.array_equal(getattr(self, name), getattr(other, name))
+                for name in ("kind", "length", "chunk_id", "last_modified")
+            )
             and _has_same_strings(
                 (self.location, self.locations), (other.location, other.locations)
             )
@@ -208,8 +185,7 @@ class ChunkPayloads:
 
     def rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
         """Select rows; string tables and inline bytes are shared."""
-        columns = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
-        return replace(self, **{name: getattr(self, name)[selection] for name in columns})
+        return replace(self, **{name: getattr(self, name)[selection] for name in ROW_COLUMNS})
 
     def _checksum(self, row: int) -> ETag | LastModified | None:
         if self.etag[row] != NO_CODE:
@@ -223,6 +199,19 @@ class ChunkPayloads:
         if not np.array_equal(self.offset[~is_inline], other.offset[~is_inline]):
             return False
         return all(self[row] == other[row] for row in np.flatnonzero(is_inline).tolist())
+
+
+def allocate_columns(rows: int) -> dict[str, Any]:
+    """Return `ROW_COLUMNS` of rows without a kind."""
+    return {
+        "kind": np.zeros(rows, np.uint8),
+        "offset": np.zeros(rows, np.uint64),
+        "length": np.zeros(rows, np.uint64),
+        "chunk_id": np.zeros((rows, ChunkId.SIZE), np.uint8),
+        "location": np.full(rows, NO_CODE, np.int32),
+        "etag": np.full(rows, NO_CODE, np.int32),
+        "last_modified": np.zeros(rows, np.uint32),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,12 +265,7 @@ class Manifest:
     @classmethod
     def of_one(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
         """Make a manifest of one array whose rows are sorted."""
-        indices = ChunkIndexColumns(
-            np.frombuffer(node_id.raw, np.uint8).reshape(1, NodeId.SIZE),
-            np.array([0, len(array)], np.int64),
-            np.array([array.coords.shape[1]], np.int64),
-            array.coords.reshape(-1),
-        )
+        indices = ChunkIndexColumns.of_sorted([(node_id, array.coords)])
         return cls(manifest_id, indices, array.payloads)
 
     def __len__(self) -> int:
@@ -299,20 +283,15 @@ class Manifest:
     @property
     def nbytes(self) -> int:
         """The size of the columns in memory."""
-        columns = [
-            getattr(owner, field.name)
-            for owner in (self.indices, self.payloads)
-            for field in fields(owner)
-        ]
+        owners = (self.indices, self.payloads)
         return sum(
-            column.data.nbytes + column.offsets.nbytes
-            if isinstance(column, Strings)
-            else _get_nbytes(column)
-            for column in columns
+            _get_nbytes(getattr(owner, field.name)) for owner in owners for field in fields(owner)
         )
 
 
-def _get_nbytes(column: NDArray[np.generic]) -> int:
+def _get_nbytes(column: NDArray[np.generic] | Strings) -> int:
+    if isinstance(column, Strings):
+        return column.data.nbytes + column.offsets.nbytes
     return 0 if len(column) and column.strides[0] == 0 else column.nbytes
 
 
@@ -321,20 +300,12 @@ def merge_codes(
 ) -> tuple[NDArray[np.int32], Strings]:
     """Concatenate coded columns, with one table of distinct strings."""
     tables = [table for _, table in parts]
-    counts = np.cumsum([0, *(len(table) for table in tables)])
+    counts = to_offsets([len(table) for table in tables])
+    starts = to_offsets([len(table.data) for table in tables])
+    ends = [table.offsets[1:] + start for table, start in zip(tables, starts, strict=False)]
     combined = Strings(
-        np.concatenate([table.data for table in tables] or [EMPTY.data]),
-        np.concatenate(
-            [
-                EMPTY.offsets,
-                *(
-                    table.offsets[1:] + before
-                    for table, before in zip(
-                        tables, np.cumsum([0, *(len(table.data) for table in tables)]), strict=False
-                    )
-                ),
-            ]
-        ),
+        np.concatenate([EMPTY.data, *(table.data for table in tables)]),
+        np.concatenate([EMPTY.offsets, *ends]),
     )
     renumber, distinct = combined.unique()
     lookup = np.append(renumber, np.int32(NO_CODE))

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
 
 
+NODE_SETS = tuple(
+    f"{change}_{kind}" for change in ("new", "deleted", "updated") for kind in ("groups", "arrays")
+)
+"""The fields of a log with ids of nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class MoveOperation:
     """The move of a node, which keeps its id."""

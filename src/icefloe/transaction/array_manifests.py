@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from icefloe.format.ids import rows_of
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ManifestId, NodeId
@@ -40,20 +41,10 @@ _BYTES_PER_REF = 64
 
 @dataclass(frozen=True, slots=True)
 class ChangedArray:
-    """An array that needs new manifests.
+    """An array that needs new manifests, with its grid after the changes.
 
-    Parameters
-    ----------
-    node_id
-        The array.
-    num_chunks
-        Its grid after the changes.
-    sizes
-        The number of chunks that a manifest spans along each dimension.
-    manifests
-        Its present manifests.
-    rewrite
-        Whether all of them are replaced.
+    ``sizes`` are the numbers of chunks that a manifest spans along each dimension. With ``rewrite``
+    all present manifests are replaced.
     """
 
     node_id: NodeId
@@ -165,18 +156,14 @@ def replace_small_manifests(
         ids = [arrays[number].node_id for number in present[first:last].tolist()]
         coords = refs.coords[rows, 1:]
         bounds = splits[first : last + 1] - splits[first]
-        manifest = Manifest(
-            ManifestId.random(),
-            ChunkIndexColumns(
-                np.frombuffer(b"".join(node_id.raw for node_id in ids), np.uint8).reshape(
-                    -1, NodeId.SIZE
-                ),
-                bounds,
-                np.full(len(ids), coords.shape[1], np.int64),
-                np.ascontiguousarray(coords).reshape(-1),
-            ),
-            overlay.compact(refs.payloads.rows(rows)),
+        indices = ChunkIndexColumns(
+            rows_of(ids, NodeId),
+            bounds,
+            np.full(len(ids), coords.shape[1], np.int64),
+            np.ascontiguousarray(coords).reshape(-1),
         )
+        payloads = overlay.compact(refs.payloads.rows(rows))
+        manifest = Manifest(ManifestId.random(), indices, payloads)
         made.append(manifest)
         for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
             result[node_id] = (ManifestRef(manifest.id, extents),)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
-from icefloe.model.ids import NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.transaction.overlay import deduplicate, mark_deleted
 from icefloe.transaction.row_order import to_matrix
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.model.chunk_payload import ChunkPayload
+    from icefloe.model.ids import NodeId
     from icefloe.transaction.chunk_changes import ChunkChanges
 
 # An array with more changes gets its own columns, without a copy.
@@ -31,15 +31,9 @@ _MANY = 4096
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumns:
-    """Chunk changes of arrays with the same number of dimensions.
+    """Sorted chunk changes of arrays with the same number of dimensions, ordered by id.
 
-    Parameters
-    ----------
-    node_ids
-        The arrays, ordered by id.
-    refs
-        The changes, sorted. The first coordinate of a row is the position of its array in
-        ``node_ids``; the others are those of the chunk.
+    The first coordinate of a row is the position of its array in ``node_ids``.
     """
 
     node_ids: tuple[NodeId, ...]
@@ -70,14 +64,7 @@ def collect_chunk_indices(columns: Iterable[ChangeColumns]) -> ChunkIndexColumns
             for node_id, start, end in zip(group.node_ids, splits[:-1], splits[1:], strict=True)
         ]
     parts.sort(key=lambda part: part[0].raw)
-    raw = b"".join(node_id.raw for node_id, _ in parts)
-    flat = [coords.reshape(-1) for _, coords in parts]
-    return ChunkIndexColumns(
-        np.frombuffer(raw, np.uint8).reshape(-1, NodeId.SIZE),
-        np.cumsum([0, *(len(coords) for _, coords in parts)], dtype=np.int64),
-        np.array([coords.shape[1] for _, coords in parts], np.int64),
-        np.concatenate(flat) if flat else np.zeros(0, np.uint32),
-    )
+    return ChunkIndexColumns.of_sorted(parts)
 
 
 def _gather_group(

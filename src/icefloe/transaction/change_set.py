@@ -14,7 +14,7 @@ import numpy as np
 
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.node import NodeKind
-from icefloe.model.transaction_log import MoveOperation, TransactionLog
+from icefloe.model.transaction_log import NODE_SETS, MoveOperation, TransactionLog
 from icefloe.transaction.change_columns import collect_chunk_indices
 
 if TYPE_CHECKING:
@@ -33,19 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ChangeSet:
-    """The changes of one transaction.
+    """The changes of one transaction: nodes by path, chunks and adopted manifests by array.
 
-    Parameters
-    ----------
-    edits
-        The node at each edited path, None if deleted. The manifests in these nodes are ignored;
-        those of the base count.
-    chunks
-        The chunks written and deleted in each array.
-    adopted
-        The manifests adopted for each array.
-    fork_points
-        Snapshots of these changes, or a part of them, that forks started from.
+    An edit is None for a deleted node. The manifests in edited nodes are ignored; those of the base
+    count. ``fork_points`` are snapshots of these changes, or parts of them, where forks started.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
@@ -118,21 +109,14 @@ def build_transaction_log(
     snapshot_id: SnapshotId, nodes: NodeChanges, chunks: Iterable[ChangeColumns]
 ) -> TransactionLog:
     """Build the transaction log of a change set with these node and chunk changes."""
-
-    def ids(changed: list[NodeSnapshot], kind: NodeKind) -> frozenset[NodeId]:
-        return frozenset(node.id for node in changed if node.kind is kind)
-
-    return TransactionLog(
-        id=snapshot_id,
-        new_groups=ids(nodes.new, NodeKind.GROUP),
-        new_arrays=ids(nodes.new, NodeKind.ARRAY),
-        deleted_groups=ids(nodes.deleted, NodeKind.GROUP),
-        deleted_arrays=ids(nodes.deleted, NodeKind.ARRAY),
-        updated_groups=ids(nodes.updated, NodeKind.GROUP),
-        updated_arrays=ids(nodes.updated, NodeKind.ARRAY),
-        updated_chunks=collect_chunk_indices(chunks),
-        moved_nodes=tuple(nodes.moved),
-    )
+    changed = {"new": nodes.new, "deleted": nodes.deleted, "updated": nodes.updated}
+    sets = {
+        f"{name}_{kind.name.lower()}s": frozenset(node.id for node in found if node.kind is kind)
+        for name, found in changed.items()
+        for kind in NodeKind
+    }
+    updated, moves = collect_chunk_indices(chunks), tuple(nodes.moved)
+    return TransactionLog(snapshot_id, updated_chunks=updated, moved_nodes=moves, **sets)
 
 
 def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
@@ -153,12 +137,7 @@ def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
         moves[move.node_id] = replace(move, from_path=first.from_path)
     return replace(
         newer,
-        new_groups=older.new_groups | newer.new_groups,
-        new_arrays=older.new_arrays | newer.new_arrays,
-        deleted_groups=older.deleted_groups | newer.deleted_groups,
-        deleted_arrays=older.deleted_arrays | newer.deleted_arrays,
-        updated_groups=older.updated_groups | newer.updated_groups,
-        updated_arrays=older.updated_arrays | newer.updated_arrays,
         updated_chunks=ChunkIndexColumns.of(chunks),
         moved_nodes=tuple(move for move in moves.values() if move.from_path != move.to_path),
+        **{name: getattr(older, name) | getattr(newer, name) for name in NODE_SETS},
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.model.node import NodeKind
+from icefloe.model.transaction_log import NODE_SETS
 from icefloe.snapshots import Diff
 
 if TYPE_CHECKING:
@@ -35,14 +36,7 @@ def diff_along_history(
     diff = Diff()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
     for log in logs:
-        for name in (
-            "new_groups",
-            "new_arrays",
-            "deleted_groups",
-            "deleted_arrays",
-            "updated_groups",
-            "updated_arrays",
-        ):
+        for name in NODE_SETS:
             paths: set[str] = getattr(diff, name)
             paths |= {str(nodes[node_id].path) for node_id in getattr(log, name) & nodes.keys()}
         for position, node_id in enumerate(log.updated_chunks.nodes()):
@@ -62,8 +56,7 @@ def diff_across_history(
     touched: set[NodeId] = set()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
     for log in logs:
-        touched |= log.new_groups | log.new_arrays | log.deleted_groups | log.deleted_arrays
-        touched |= log.updated_groups | log.updated_arrays
+        touched = touched.union(*(getattr(log, name) for name in NODE_SETS))
         touched |= {move.node_id for move in log.moved_nodes}
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))

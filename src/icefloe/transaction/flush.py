@@ -96,24 +96,12 @@ class Flusher:
     ) -> Flushed:
         """Write all files of a commit; only the ref that makes it visible is left.
 
-        Parameters
-        ----------
-        base
-            The snapshot that the changes apply to.
-        parent_id
-            The parent to record in the snapshot.
-        amended
-            The log of the commit that this one replaces; its changes are included.
-        rewrite
-            Whether to rewrite the manifests of all arrays, by the present splitting rules.
-        with_log
-            Whether to write the transaction log; a snapshot outside history needs none.
-        durable
-            Whether to sync everything to disk, because no commit follows that would.
-        merge_manifests
-            Merges the manifests of all arrays before they are written.
-        write_log
-            Writes the transaction log of a commit with adopted manifests, in place of this process.
+        ``amended`` is the log of the commit that this one replaces; its changes are included.
+        ``rewrite`` rewrites the manifests of all arrays, by the present splitting rules. A snapshot
+        outside history needs no log. ``durable`` syncs everything to disk, because no commit
+        follows that would. ``merge_manifests`` merges the manifests of all arrays before they are
+        written. ``write_log`` writes the log of a commit with adopted manifests, in place of this
+        process.
         """
         nodes = {node.path: node for node in base.snapshot.nodes}
         for path, node in changes.edits.items():

@@ -36,24 +36,11 @@ def merge_changes(
     changes: ChangeSet,
     on_chunk_conflict: VersionSelection = VersionSelection.Fail,
 ) -> None:
-    """Merge the changes of a fork into a transaction.
+    """Merge the changes of a fork into a transaction; on a conflict nothing is changed.
 
-    Parameters
-    ----------
-    into
-        The transaction to change.
-    fork_point
-        The common base: what the fork saw when it started.
-    changes
-        The changes of the fork.
-    on_chunk_conflict
-        Which version of a chunk wins if both sides wrote it differently: ``Fail``, ``UseOurs``
-        (that of ``into``) or ``UseTheirs`` (the fork's).
-
-    Raises
-    ------
-    SessionStateError
-        On a conflict; nothing is changed.
+    ``fork_point`` is the common base: what the fork saw when it started. ``on_chunk_conflict``
+    decides which version of a chunk wins if both sides wrote it differently: ``Fail`` raises
+    `SessionStateError`, ``UseOurs`` is that of ``into``, ``UseTheirs`` the fork's.
     """
     if changes.adopted:
         raise _merge_error("the fork adopted manifests, which only the committing session can")
@@ -77,10 +64,8 @@ def merge_changes(
                 raise _merge_error(
                     f"the fork wrote chunks of {node.path}, whose grid was changed here"
                 )
-            columns[target] = (
-                node,
-                _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict),
-            )
+            planned = _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict)
+            columns[target] = node, planned
         # All checks are done: nothing fails from here on.
         for path, edited in edits.items():
             if edited is None:
@@ -149,12 +134,8 @@ def _find_misfits(
 
 
 def _get_grid(node: NodeSnapshot) -> list[int]:
-    data = node.node_data
-    return (
-        [dimension.num_chunks for dimension in data.shape]
-        if isinstance(data, ArrayNodeData)
-        else []
-    )
+    shape = node.node_data.shape if isinstance(node.node_data, ArrayNodeData) else ()
+    return [dimension.num_chunks for dimension in shape]
 
 
 def _require_unwritten(

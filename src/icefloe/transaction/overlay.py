@@ -12,7 +12,13 @@ import numpy as np
 
 from icefloe.model.chunk_index_columns import is_sorted
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.model.manifest import NO_CODE, ArrayManifest, ChunkPayloads
+from icefloe.model.manifest import (
+    NO_CODE,
+    ROW_COLUMNS,
+    ArrayManifest,
+    ChunkPayloads,
+    allocate_columns,
+)
 from icefloe.transaction.row_order import compute_row_keys
 
 if TYPE_CHECKING:
@@ -25,34 +31,11 @@ if TYPE_CHECKING:
 DELETED: Final = 0
 """The kind of a deleted chunk; it never occurs in manifest files."""
 
-_PLAIN_COLUMNS: Final = (
-    "kind",
-    "offset",
-    "length",
-    "chunk_id",
-    "location",
-    "etag",
-    "last_modified",
-)
-
 
 def mark_deleted(coords: NDArray[np.uint32]) -> ArrayManifest:
     """Make changes that delete chunks."""
-    rows = len(coords)
-    none = ChunkPayloads.of([])
-    return ArrayManifest.of(
-        coords,
-        replace(
-            none,
-            kind=np.full(rows, DELETED, np.uint8),
-            offset=np.zeros(rows, np.uint64),
-            length=np.zeros(rows, np.uint64),
-            chunk_id=np.zeros((rows, none.chunk_id.shape[1]), np.uint8),
-            location=np.full(rows, NO_CODE, np.int32),
-            etag=np.full(rows, NO_CODE, np.int32),
-            last_modified=np.zeros(rows, np.uint32),
-        ),
-    )
+    columns = allocate_columns(len(coords))  # of the kind DELETED
+    return ArrayManifest.of(coords, replace(ChunkPayloads.of([]), **columns))
 
 
 def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
@@ -104,13 +87,11 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
         before = np.cumsum(np.append(0, kept))[places[inserted]]
         coords = np.insert(coords[kept], before, changes.coords[inserted], axis=0)
         new = added.rows(inserted)
-        payloads = replace(
-            payloads,
-            **{
-                name: np.insert(getattr(payloads, name)[kept], before, getattr(new, name), axis=0)
-                for name in _PLAIN_COLUMNS
-            },
-        )
+        columns = {
+            name: np.insert(getattr(payloads, name)[kept], before, getattr(new, name), axis=0)
+            for name in ROW_COLUMNS
+        }
+        payloads = replace(payloads, **columns)
     return ArrayManifest(coords, payloads)
 
 
@@ -148,15 +129,8 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
             inline = inline[places]
             offset = offset.copy()
             offset[rows] = ends - sizes
-    return replace(
-        payloads,
-        location=location,
-        locations=locations,
-        etag=etag,
-        etags=etags,
-        offset=offset,
-        inline=inline,
-    )
+    payloads = replace(payloads, location=location, locations=locations, etag=etag, etags=etags)
+    return replace(payloads, offset=offset, inline=inline)
 
 
 def _drop_unused(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
@@ -203,7 +177,7 @@ def _replace_rows(
     payloads: ChunkPayloads, places: NDArray[np.int64], rows: ChunkPayloads
 ) -> ChunkPayloads:
     columns = {}
-    for name in _PLAIN_COLUMNS:
+    for name in ROW_COLUMNS:
         column, new = getattr(payloads, name), getattr(rows, name)
         if not np.array_equal(column[places], new):
             columns[name] = column = column.copy()

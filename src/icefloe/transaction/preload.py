@@ -7,16 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from icefloe.errors import IcefloeError
-from icefloe.model.manifest_config import (
-    Excluded,
-    Included,
-    PreloadAnd,
-    PreloadNameMatches,
-    PreloadNumRefs,
-    PreloadOr,
-    PreloadPathMatches,
-    PreloadTrue,
-)
+from icefloe.model import manifest_config
 from icefloe.model.node import ArrayNodeData
 from icefloe.transaction.splitting import compile_regex
 
@@ -56,19 +47,19 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
 def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> bool:
     """Whether a condition holds for an array; an unknown condition does not."""
     match condition:
-        case PreloadOr(conditions=conditions):
+        case manifest_config.PreloadOr(conditions=conditions):
             return any(matches(part, path, num_refs) for part in conditions)
-        case PreloadAnd(conditions=conditions):
+        case manifest_config.PreloadAnd(conditions=conditions):
             return all(matches(part, path, num_refs) for part in conditions)
-        case PreloadPathMatches(regex=regex):
+        case manifest_config.PreloadPathMatches(regex=regex):
             return compile_regex(regex).search(path.value) is not None
-        case PreloadNameMatches(regex=regex):
+        case manifest_config.PreloadNameMatches(regex=regex):
             return compile_regex(regex).search(path.name) is not None
-        case PreloadNumRefs():
+        case manifest_config.PreloadNumRefs():
             return _is_above(condition.from_bound, num_refs) and _is_below(
                 condition.to_bound, num_refs
             )
-        case PreloadTrue():
+        case manifest_config.PreloadTrue():
             return True
         case _:
             return False
@@ -93,9 +84,9 @@ def start_preload(assets: Assets, tree: Tree, config: ManifestPreloadConfig) -> 
 
 def _is_above(bound: Bound, value: int) -> bool:
     match bound:
-        case Included(limit):
+        case manifest_config.Included(limit):
             return value >= limit
-        case Excluded(limit):
+        case manifest_config.Excluded(limit):
             return value > limit
         case _:
             return True
@@ -103,9 +94,9 @@ def _is_above(bound: Bound, value: int) -> bool:
 
 def _is_below(bound: Bound, value: int) -> bool:
     match bound:
-        case Included(limit):
+        case manifest_config.Included(limit):
             return value <= limit
-        case Excluded(limit):
+        case manifest_config.Excluded(limit):
             return value < limit
         case _:
             return True

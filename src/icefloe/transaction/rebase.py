@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from icefloe.model.tree import Tree
     from icefloe.transaction.change_set import NodeChanges
 
+    Conflicts = Iterator[tuple[NodeId | None, Conflict]]
+
 _CAN_USE_OURS: Final = frozenset(
     {
         ConflictType.ChunkDoubleUpdate,
@@ -58,10 +60,7 @@ def rebase(
 ) -> tuple[ChangeSet, list[Conflict]]:
     """Replay changes on top of one commit.
 
-    Returns
-    -------
-        The changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, the
-        changes are meaningless.
+    Returns the changes to apply to ``theirs.tree``, meaningless if there are unsolved conflicts.
     """
     unsolved = []
     dropped: dict[NodeId, Conflict] = {}
@@ -87,9 +86,7 @@ def rebase(
     return _replay(base, changes, theirs.tree, dropped), []
 
 
-def _find_conflicts(
-    base: Tree, changes: ChangeSet, theirs: OtherCommit
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     log, tree = theirs.log, theirs.tree
     ours = compare_nodes(base, changes)
     if log.moved_nodes or (ours.moved and _touches_nodes(log)):
@@ -107,13 +104,12 @@ def _find_conflicts(
 
 def _find_new_nodes(
     base: Tree, ours: NodeChanges, deleted: dict[NodeId, NodeSnapshot], tree: Tree
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+) -> Conflicts:
     for node in ours.new:
         there = tree.get(node.path)
         is_new_array = node.kind is NodeKind.ARRAY and next(tree.iter_below(node.path), None)
         if (there is not None and there.id not in deleted) or (there is None and is_new_array):
-            kind = ConflictType.NewNodeConflictsWithExistingNode
-            yield None, Conflict(kind, str(node.path))
+            yield None, Conflict(ConflictType.NewNodeConflictsWithExistingNode, str(node.path))
     for node in ours.new:
         for above in node.path.ancestors():
             there = tree.get(above)
@@ -124,9 +120,7 @@ def _find_new_nodes(
                 break
 
 
-def _find_orphans(
-    deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_orphans(deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit) -> Conflicts:
     """Find groups that we delete and the other commit created nodes in; no solver solves this."""
     groups = {node.path for node in deleted.values() if node.kind is NodeKind.GROUP}
     if not groups:
@@ -144,25 +138,19 @@ def _find_orphans(
         yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(path))
 
 
-def _find_metadata(
-    ours: NodeChanges, log: TransactionLog
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_metadata(ours: NodeChanges, log: TransactionLog) -> Conflicts:
     updated = sorted(ours.updated, key=lambda node: (-node.kind, node.path))  # arrays first
     for node in updated:
         if node.id in log.updated_arrays or node.id in log.updated_groups:
             yield node.id, Conflict(ConflictType.ZarrMetadataDoubleUpdate, str(node.path))
     for node in updated:
         if node.id in log.deleted_arrays:
-            kind = ConflictType.ZarrMetadataUpdateOfDeletedArray
-            yield node.id, Conflict(kind, str(node.path))
+            yield node.id, Conflict(ConflictType.ZarrMetadataUpdateOfDeletedArray, str(node.path))
         elif node.id in log.deleted_groups:
-            kind = ConflictType.ZarrMetadataUpdateOfDeletedGroup
-            yield node.id, Conflict(kind, str(node.path))
+            yield node.id, Conflict(ConflictType.ZarrMetadataUpdateOfDeletedGroup, str(node.path))
 
 
-def _find_chunks(
-    base: Tree, changes: ChangeSet, theirs: OtherCommit
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_chunks(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     log = theirs.log
     # Arrays that this transaction created are not in the base and cannot conflict.
     changed = {node_id for node_id, columns in changes.chunks.items() if columns}
@@ -199,9 +187,7 @@ def _find_chunks(
             yield node_id, Conflict(ConflictType.ChunkDoubleUpdate, paths[node_id], chunks)
 
 
-def _find_regridded(
-    base: Tree, changes: ChangeSet, theirs: OtherCommit
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_regridded(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     """Find arrays whose new grid lacks chunks that the other commit wrote."""
     for node in changes.edits.values():
         before = None if node is None else base.by_id.get(node.id)
@@ -217,13 +203,10 @@ def _find_regridded(
         if has_different_chunk_grid(before, node) or any(
             theirs.get_payload(before.path, tuple(indices)) is not None for indices in outside
         ):
-            kind = ConflictType.ChunksUpdatedInUpdatedArray
-            yield node.id, Conflict(kind, str(node.path))
+            yield node.id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, str(node.path))
 
 
-def _find_deletions(
-    deleted: dict[NodeId, NodeSnapshot], log: TransactionLog
-) -> Iterator[tuple[NodeId | None, Conflict]]:
+def _find_deletions(deleted: dict[NodeId, NodeSnapshot], log: TransactionLog) -> Conflicts:
     ordered = sorted(deleted.values(), key=lambda node: node.path)
     for node in ordered:
         if node.kind is NodeKind.ARRAY and (

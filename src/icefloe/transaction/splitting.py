@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.manifest_config import (
-    ManifestSplitCondition,
-    ManifestSplitDimCondition,
-    SplitAnd,
-    SplitAnyArray,
-    SplitNameMatches,
-    SplitOr,
-    SplitPathMatches,
-)
+from icefloe.model import manifest_config
+from icefloe.model.manifest_config import ManifestSplitDimCondition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from icefloe.model.manifest_config import AnySplitDimCondition, ManifestSplittingConfig
+    from icefloe.model.manifest_config import (
+        AnySplitDimCondition,
+        ManifestSplitCondition,
+        ManifestSplittingConfig,
+    )
     from icefloe.model.node import ArrayNodeData, ManifestExtents
     from icefloe.model.path import Path
 
@@ -59,15 +56,15 @@ def compute_split_sizes(
 def matches(condition: ManifestSplitCondition, path: Path) -> bool:
     """Whether a condition holds for the array at a path."""
     match condition:
-        case SplitOr(conditions=conditions):
+        case manifest_config.SplitOr(conditions=conditions):
             return any(matches(part, path) for part in conditions)
-        case SplitAnd(conditions=conditions):
+        case manifest_config.SplitAnd(conditions=conditions):
             return all(matches(part, path) for part in conditions)
-        case SplitPathMatches(regex=regex):
+        case manifest_config.SplitPathMatches(regex=regex):
             return compile_regex(regex).search(path.value) is not None
-        case SplitNameMatches(regex=regex):
+        case manifest_config.SplitNameMatches(regex=regex):
             return compile_regex(regex).search(path.name) is not None
-        case SplitAnyArray():
+        case manifest_config.SplitAnyArray():
             return True
         case _:
             raise InvalidInputError(

@@ -64,20 +64,9 @@ class VirtualChunkReader(Protocol):
 
 
 class Transaction:
-    """Reads and changes the nodes and chunks of one snapshot.
+    """Reads and changes the nodes and chunks of one snapshot, which is fetched when first needed.
 
-    Parameters
-    ----------
-    assets
-        The files of the repository.
-    snapshot_id
-        The base snapshot, fetched when first needed.
-    config
-        Decides on inlining and packing.
-    virtual
-        Reader of virtual chunks.
-    changes
-        Changes to start with.
+    ``config`` decides on inlining and packing; ``changes`` are the changes to start with.
     """
 
     def __init__(
@@ -173,12 +162,8 @@ class Transaction:
     def set_metadata(self, path: Path, data: bytes) -> None:
         """Create or update the node at a path from its ``zarr.json``; equal bytes change nothing.
 
-        Raises
-        ------
-        InvalidInputError
-            If the metadata cannot be stored, or the path is inside an array.
-        AlreadyExistsError
-            If the node exists with the other kind, group or array.
+        Raises `InvalidInputError` if the metadata cannot be stored or the path is inside an array,
+        `AlreadyExistsError` if the node exists with the other kind, group or array.
         """
         key = f"{path.value[1:]}/zarr.json".lstrip("/")
         parsed = parse_node_metadata(data, key=key, spec_version=self.assets.spec_version)
@@ -231,10 +216,8 @@ class Transaction:
     def move_node(self, source: Path, target: Path) -> None:
         """Move a node, with everything below it, to an unused path.
 
-        Raises
-        ------
-        SessionStateError, AlreadyExistsError, NodeNotFoundError
-            If the move is not possible; nothing changes.
+        Raises `SessionStateError`, `AlreadyExistsError` or `NodeNotFoundError` if the move is not
+        possible; nothing changes.
         """
         with self.lock:
             node = self.require_node(source)
@@ -305,10 +288,7 @@ class Transaction:
     def adopt_manifests(self, path: Path, manifests: tuple[AdoptedManifest, ...]) -> None:
         """Adopt manifests that other processes wrote, for a part of an array without chunks.
 
-        Raises
-        ------
-        InvalidInputError
-            If a manifest is outside the grid or overlaps another one.
+        Raises `InvalidInputError` if a manifest is outside the grid or overlaps another one.
         """
         with self.lock:
             self.require_unsealed()

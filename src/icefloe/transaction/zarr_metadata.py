@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData:
     """Parse a ``zarr.json``; the manifests of an array are empty.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is not valid metadata of a Zarr version 3 node, or its grid cannot be stored.
+    Raises `InvalidInputError` if it is not Zarr version 3, or its grid cannot be stored.
     """
     try:
         document = json.loads(data)
