@@ -12,10 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
 from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
-from icefloe.spark.reading.read_options import ReadOptions
-from icefloe.spark.reading.read_plan import PlannedRead, plan_read
+from icefloe.spark.reading.read_plan import PlannedRead, plan_options
 from icefloe.spark.reading.repository_options import open_from_options
-from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.spark.spark_versions import to_spark_schema
 from icefloe.spark.streaming.branch_follower import BranchFollower
 from icefloe.spark.streaming.stream_options import StreamOptions, has_stream_options
@@ -57,46 +55,37 @@ class IcefloeDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "icefloe"
 
     def schema(self) -> StructType:
-        """Return the columns, from metadata of the snapshot."""
         # Spark does not say whether it is going to read a snapshot or to follow a branch.
         found = self._get_follower() if has_stream_options(self.options) else self._get_plan()
         return to_spark_schema(found.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - planned
-        """Return the reader of a snapshot."""
         return IcefloeReader(self._get_plan())
 
     def writer(self, schema: StructType, overwrite: bool) -> IcefloeWriter:  # noqa: FBT001 - Spark's
-        """Plan a write; raise if the columns do not match the group."""
         return IcefloeWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> IcefloeStreamReader:  # noqa: ARG002, N802
-        """Return the reader of a branch."""
         return IcefloeStreamReader(self._get_follower())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> IcefloeStreamWriter:  # noqa: FBT001, N802
-        """Return the writer of micro-batches."""
         return IcefloeStreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def _get_follower(self) -> BranchFollower:
         if self._follower is None:
             options = StreamOptions.parse(self.options)
-            self._follower = BranchFollower.begin(
-                open_from_options(options.read.place, example=_FOLLOW), options
-            )
+            repository = open_from_options(options.read.place, example=_FOLLOW)
+            self._follower = BranchFollower.begin(repository, options)
         return self._follower
 
     def _get_plan(self) -> PlannedRead:
         # Spark calls `schema` when the DataFrame is made, then pickles this object: all later
         # actions use this plan, and so its snapshot.
         if self._plan is None:
-            options = ReadOptions.parse(self.options)
-            source = SnapshotSource.resolve(open_from_options(options.place), options)
-            self._plan = plan_read(source, options)
+            self._plan = plan_options(self.options)
         return self._plan
 
 
@@ -107,10 +96,8 @@ class IcefloeReader(DataSourceReader):
         self._plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the partitions."""
         return [InputPartition(partition) for partition in self._plan.partitions()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of one partition as Arrow batches."""
         # Without partitions Spark passes one whose value is None.
         return iter(()) if partition.value is None else self._plan.read(partition.value)

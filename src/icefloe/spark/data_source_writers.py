@@ -17,14 +17,14 @@ from pyspark.sql.datasource import (
 )
 
 from icefloe.errors import RebaseFailedError
-from icefloe.session.exactly_once import JobId, find_committed
+from icefloe.session.exactly_once import JobId
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.spark_versions import to_arrow_schema
 from icefloe.spark.writing.staged_commit import commit_staged_rows
 from icefloe.spark.writing.staged_rows import StagedRows, stage_rows
-from icefloe.spark.writing.write_job import WriteJob, WrittenBlocks
+from icefloe.spark.writing.write_job import WriteJob, WrittenBlocks, find_written
 from icefloe.spark.writing.write_planning import parse_labels, plan_write, prepare_write
 from icefloe.spark.writing.write_retries import explain_conflict
 
@@ -60,9 +60,7 @@ class IcefloeWriter(DataSourceArrowWriter):
         self._base: str | None = None
         # The tip before the search: a later commit of this job is a conflict, and found then.
         session = self._repository.writable_session(options.branch)
-        if options.job is not None and find_committed(
-            self._repository, options.branch, options.job
-        ):
+        if find_written(self._repository, options.branch, options.job):
             return
         self._base = session.snapshot_id
         plan = plan_write(session, options, self._schema, overwrite=overwrite)

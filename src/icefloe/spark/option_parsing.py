@@ -110,15 +110,21 @@ def parse_names(name: str, text: str) -> list[str]:
     return names
 
 
+def load_object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object, None if the text is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def parse_object(name: str, text: str | None, example: str) -> dict[str, Any] | None:
     """Parse a JSON object whose keys are dimensions."""
     if text is None:
         return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    found = load_object(text)
+    if found is None:
         raise invalid_input(
             f"option {name!r} is a JSON object by dimension, such as {example}, not {text!r}"
         )

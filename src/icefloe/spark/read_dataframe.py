@@ -12,7 +12,7 @@ from icefloe.spark.engine.progress import is_connect
 from icefloe.spark.option_parsing import encode_options, invalid_input
 from icefloe.spark.reading.read_options import PLACE_OPTIONS, TABLE_OPTIONS, ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.reading.repository_options import open_from_options, require_visible
 from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.spark.spark_versions import to_spark_schema
 
@@ -91,9 +91,10 @@ def read(
     if isinstance(repo, Session):
         given, repo = _pin_session(repo, given)
     if not isinstance(repo, Repository):
-        if is_connect(spark):
-            return _read_on_server(spark, os.fspath(repo), given)
-        place = ReadOptions.parse({**given, "path": os.fspath(repo)}).place
+        path = os.fspath(repo)
+        place = ReadOptions.parse({**given, "path": path}).place
+        if is_connect(spark):  # only the server may be able to see the location
+            return spark.read.format("icefloe").options(**given).load(path)
         repo = open_from_options(place)
         given = {name: value for name, value in given.items() if name not in place}
     return _read_repository(spark, repo, given)
@@ -115,12 +116,6 @@ def _pin_session(session: Session, given: dict[str, str]) -> tuple[dict[str, str
     return given, Repository.open(connection.storage, connection.config, connection.credentials)
 
 
-def _read_on_server(spark: SparkSession, place: str, given: dict[str, str]) -> DataFrame:
-    """Read a location that only the server of Spark Connect may be able to see."""
-    ReadOptions.parse({**given, "path": place})
-    return spark.read.format("icefloe").options(**given).load(place)
-
-
 def _read_repository(
     spark: SparkSession, repository: Repository, given: dict[str, str]
 ) -> DataFrame:
@@ -134,10 +129,7 @@ def _read_repository(
         if name in given:
             raise invalid_input(f"an open repository was passed: leave {name!r} out")
     options = ReadOptions.parse(given)
-    if repository.storage.url.startswith("memory:"):
-        raise invalid_input(
-            "a repository in memory cannot be seen by Spark's processes: put it on disk"
-        )
+    require_visible(repository)
     plan = plan_read(SnapshotSource.resolve(repository, options), options)
     num_partitions = len(plan.partitions())
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.spark.data_source import register
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.read_dataframe import read
 
 if TYPE_CHECKING:
@@ -30,19 +30,8 @@ def run_query(
 ) -> tuple[list[str], list[Row]]:
     """Return the column names and the first ``limit`` rows of a query.
 
-    Parameters
-    ----------
-    query
-        Spark SQL; the group is the table ``data``, and metadata tables are functions.
-    progress
-        Progress callback, called with (done, total).
-    select
-        Arguments of `read`: what is in the table.
-
-    Raises
-    ------
-    InvalidInputError
-        If Spark refuses the query; the message has no plan and no Java stack.
+    It is Spark SQL; the group is the table ``data``, metadata tables are functions, and ``select``
+    are arguments of `read`. Raises if Spark refuses it; the message has no plan and no Java stack.
     """
     register(spark)
     read(spark, session, **select).createOrReplaceTempView(_TABLE)
@@ -54,4 +43,4 @@ def run_query(
         if isinstance(error, AnalysisException):
             # Spark's plan follows, which does not help users of SQL.
             reason = reason.partition("\n")[0].rstrip(";")
-        raise InvalidInputError(reason, kind=ErrorKind.NOT_ALLOWED) from error
+        raise invalid_input(reason) from error

@@ -10,7 +10,7 @@ from icefloe.repository import Repository
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import parallelism
 from icefloe.spark.option_parsing import encode_options, invalid_input
-from icefloe.spark.reading.repository_options import open_from_options
+from icefloe.spark.reading.repository_options import open_from_options, require_visible
 from icefloe.spark.spark_versions import to_arrow_schema
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN
 from icefloe.spark.writing.write_options import WriteOptions
@@ -100,10 +100,7 @@ def write(
         raise invalid_input(f"mode is 'append' or 'overwrite', not {mode!r}")
     if not isinstance(repo, Repository):
         repo = open_from_options({"path": str(repo)})
-    if repo.storage.url.startswith("memory:"):
-        raise invalid_input(
-            "a repository in memory cannot be seen by Spark's processes: put it on disk"
-        )
+    require_visible(repo)
     options = WriteOptions.parse(
         encode_options(
             group=group,
@@ -183,9 +180,7 @@ class _DataFrameRows:
         return [pickle.loads(blocks) for blocks in answers["blocks"].to_pylist()]  # noqa: S301 - ours
 
 
-def _make_writer(
-    job: WriteJob,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _make_writer(job: WriteJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 

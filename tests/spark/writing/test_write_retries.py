@@ -16,10 +16,10 @@ import xarray as xr
 import zarr
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
-from icefloe.session.exactly_once import find_committed
 from icefloe.spark import write
 from icefloe.spark.writing.staged_commit import commit_staged_rows
 from icefloe.spark.writing.staged_rows import stage_rows
+from icefloe.spark.writing.write_job import find_written
 from icefloe.spark.writing.write_options import WriteOptions
 from support import SUPPORT, warm_python
 from support.rows_in_memory import LATS, event_rows, write_table
@@ -155,13 +155,13 @@ def test_the_same_write_commits_during_the_search(
     waiting = [event_rows([7])]
 
     def find_after_other_commit(*asked: Any) -> Any:
-        found = find_committed(*asked)
+        found = find_written(*asked)
         if waiting:
             write_table(empty, waiting.pop(), append_dim="event", transaction_id="seven")
         return found
 
     module = "writing.write_retries" if way == "tasks" else "writing.staged_commit"
-    monkeypatch.setattr(f"icefloe.spark.{module}.find_committed", find_after_other_commit)
+    monkeypatch.setattr(f"icefloe.spark.{module}.find_written", find_after_other_commit)
     if way == "tasks":
         made = write_table(empty, event_rows([7]), append_dim="event", transaction_id="seven")
     else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.spark.engine.local_session import spark_session
 from icefloe.spark.engine.tasks import Outcome, run_tasks
+from icefloe.spark.option_parsing import invalid_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from icefloe.spark.engine.progress import Progress
 
 T = TypeVar("T")
-
-_CLOSED: Final = "this executor was shut down: create another one"
 
 
 class SparkExecutor(Executor):
@@ -72,9 +70,8 @@ class SparkExecutor(Executor):
         """
         del chunksize, buffersize
         if timeout is not None:
-            raise InvalidInputError(
-                "a Spark job has no timeout: leave it out, or cancel the job from another thread",
-                kind=ErrorKind.NOT_ALLOWED,
+            raise invalid_input(
+                "a Spark job has no timeout: leave it out, or cancel the job from another thread"
             )
         return iter(self._run(lambda items: fn(*items), list(zip(*iterables, strict=False))))
 
@@ -89,7 +86,7 @@ class SparkExecutor(Executor):
 
     def _run(self, call: Callable[[Any], T], tasks: list[Any]) -> list[T]:
         if self._is_shut_down:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError("this executor was shut down: create another one")
         outcomes = run_tasks(self._spark, tasks, _catch_errors(call), progress=self._progress)
         return [_get_result(outcome) for outcome in outcomes]
 

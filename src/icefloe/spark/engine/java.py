@@ -33,10 +33,7 @@ _WITHOUT_SECURITY: Final = 25
 def ensure_java() -> str:
     """Point ``JAVA_HOME`` at a Java that runs Spark without warnings, and return it.
 
-    Raises
-    ------
-    InvalidInputError
-        If this machine has neither Java nor the wheel.
+    Raises if this machine has neither Java nor the wheel.
     """
     java = _find_java()
     if java.parent.parent.name.startswith(_PREFIX):  # made by this process or its parent

@@ -77,17 +77,18 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
             if part not in shown:
                 reason = reason.replace(part, "...")
         raise InvalidInputError(
-            f"Spark does not start on {shown}: {reason}",
-            kind=ErrorKind.STORAGE_CONFIG,
+            f"Spark does not start on {shown}: {reason}", kind=ErrorKind.STORAGE_CONFIG
         ) from (error if reason == message else None)
     _log.info("started a Spark session on %s", _redact_address(place))
     return session
 
 
 def _start(master: str | None, remote: str | None) -> SparkSession:
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra
 
-    _silence_query_log()
+    # PySpark logs errors that it also raises, with the Java stack as JSON.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()
     ensure_java()
@@ -111,13 +112,6 @@ def _start(master: str | None, remote: str | None) -> SparkSession:
             .config("spark.python.daemon.module", "icefloe_daemon")
         )
     return builder.getOrCreate()
-
-
-def _silence_query_log() -> None:
-    """Keep PySpark from logging errors that it also raises, with the Java stack as JSON."""
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
-
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _require_server(place: str) -> None:

@@ -22,7 +22,6 @@ class Progress(Protocol):
 
     def __call__(self, done: int, total: int) -> None:
         """Report that ``done`` of ``total`` Spark tasks are done."""
-        ...
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -43,12 +42,9 @@ def run_with_progress(spark: SparkSession, action: Callable[[], T], progress: Pr
 @contextmanager
 def _forward_progress(spark: Any, progress: Progress) -> Iterator[None]:
     def handle(stages: Any, **_: Any) -> None:
-        found = list(stages or ())
-        if found:
-            progress(
-                sum(stage.num_completed_tasks for stage in found),
-                sum(stage.num_tasks for stage in found),
-            )
+        if found := list(stages or ()):
+            done = sum(stage.num_completed_tasks for stage in found)
+            progress(done, sum(stage.num_tasks for stage in found))
 
     spark.registerProgressHandler(handle)
     try:

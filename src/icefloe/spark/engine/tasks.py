@@ -41,11 +41,6 @@ class Outcome(Generic[R]):
     result: R | None
     error: str | None
 
-    @property
-    def failed(self) -> bool:
-        """Whether the task raised."""
-        return self.error is not None
-
 
 def parallelism(spark: SparkSession | None) -> int:
     """Return how many tasks run at the same time; a guess on Spark Connect."""
@@ -65,16 +60,8 @@ def run_tasks(
 ) -> list[Outcome[R]]:
     """Run a function for each task, and return the outcomes in the order of the tasks.
 
-    Parameters
-    ----------
-    spark
-        A classic session or one of Spark Connect; None runs in-process, to the same result.
-    tasks
-        Pickled; visible to everyone who sees the job.
-    work
-        Pickled too, with the credentials that it needs.
-    progress
-        Progress callback, called with (done, total).
+    Without ``spark`` they run in-process, to the same result. Tasks are pickled, and visible to
+    everyone who sees the job; ``work`` is pickled too, with the credentials that it needs.
     """
     if spark is None:
         return list(_run_in_process(tasks, work, progress))
@@ -95,11 +82,10 @@ def run_tasks(
     frame = spark.createDataFrame(table).repartitionById(partitions, "partition")
     done = frame.mapInArrow(_make_worker(work), "index long, result binary, error string")
     answers = run_with_progress(spark, done.toArrow, progress)
+    columns = (answers[name].to_pylist() for name in ("index", "result", "error"))
     outcomes = [
         Outcome(index, None if result is None else pickle.loads(result), error)  # noqa: S301 - ours
-        for index, result, error in zip(
-            *(answers[name].to_pylist() for name in ("index", "result", "error")), strict=True
-        )
+        for index, result, error in zip(*columns, strict=True)
     ]
     return sorted(outcomes, key=lambda outcome: outcome.index)
 
@@ -124,25 +110,20 @@ def _make_worker(
         import pyarrow as pa  # noqa: PLC0415 - in the worker
         import zarr  # noqa: PLC0415 - in the worker
 
+        types = {"index": pa.int64(), "result": pa.binary(), "error": pa.string()}
+        schema = pa.schema(types)
         # A task has one core: more threads would compete with those of other tasks.
         with zarr.config.set({"threading.max_workers": 1}):
             for batch in batches:
-                for index, task in zip(
-                    batch["index"].to_pylist(), batch["task"].to_pylist(), strict=True
-                ):
+                columns = (batch[name].to_pylist() for name in ("index", "task"))
+                for index, task in zip(*columns, strict=True):
                     result = text = None
                     try:
                         result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
                     except Exception as error:  # noqa: BLE001 - an outcome
                         text = format_error(error)
-                    yield pa.RecordBatch.from_arrays(
-                        [
-                            pa.array([index], pa.int64()),
-                            pa.array([result], pa.binary()),
-                            pa.array([text], pa.string()),
-                        ],
-                        names=["index", "result", "error"],
-                    )
+                    row = {"index": index, "result": result, "error": text}
+                    yield pa.RecordBatch.from_pylist([row], schema)
 
     return run
 

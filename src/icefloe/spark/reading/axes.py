@@ -32,10 +32,7 @@ _MAX_CHUNKS: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class RegularEdges:
-    """Starts of equally long chunks, and the end of the last; indexed like an array of them.
-
-    ``path`` names the array in messages.
-    """
+    """Starts of equally long chunks of an array, and the end of the last; indexed like those."""
 
     path: str
     length: int
@@ -78,9 +75,9 @@ Edges: TypeAlias = "RegularEdges | NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One dimension of a table: selected ``positions``, and the ``chunks`` that contain them.
+    """One dimension of a table: selected positions, and the chunks that contain them.
 
-    ``offsets`` are where the positions of each chunk begin in ``positions``, and the end.
+    ``offsets`` are where those of each chunk begin in ``positions``, and the end.
     """
 
     name: str
@@ -90,13 +87,7 @@ class Axis:
 
     @classmethod
     def from_edges(cls, name: str, positions: Positions, edges: Edges) -> Axis:
-        """Split selected positions at chunk edges.
-
-        Raises
-        ------
-        InvalidInputError
-            If they lie in more chunks than can be planned.
-        """
+        """Split selected positions at chunk edges; raise if there are too many chunks to plan."""
         used, ends = (
             edges.find_chunks(name, positions)
             if isinstance(edges, RegularEdges)
@@ -152,22 +143,15 @@ def boxes(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
             yield ()
         return
     inner = prod(shape[1:])
-    whole = tuple((0, size) for size in shape[1:])
     row, start = divmod(first, inner)
     last, end = divmod(stop, inner)
-    if row == last:
-        for box in boxes(start, end, shape[1:]):
-            yield ((row, row + 1), *box)
-        return
-    if start:
-        for box in boxes(start, inner, shape[1:]):
-            yield ((row, row + 1), *box)
-        row += 1
+    if start and row < last:
+        yield from (((row, row + 1), *box) for box in boxes(start, inner, shape[1:]))
+        row, start = row + 1, 0
     if row < last:
-        yield ((row, last), *whole)
-    if end:
-        for box in boxes(0, end, shape[1:]):
-            yield ((last, last + 1), *box)
+        yield ((row, last), *((0, size) for size in shape[1:]))
+    if start < end:
+        yield from (((last, last + 1), *box) for box in boxes(start, end, shape[1:]))
 
 
 def pieces(shape: Sequence[int], max_size: int) -> Iterator[Box]:

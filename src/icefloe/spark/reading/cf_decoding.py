@@ -39,6 +39,7 @@ _SCALING: Final = frozenset({"scale_factor", "add_offset", "_Unsigned"})
 _FILLS: Final = ("_FillValue", "missing_value")
 _SPARK_CALENDARS: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 _MICROSECONDS: Final = pa.timestamp("us")
+_UNITS: Final = ("year", "month", "day", "hour", "minute", "second", "microsecond")
 _WIDENED: Final = {
     "u1": pa.int16(),
     "u2": pa.int32(),
@@ -66,10 +67,7 @@ class Coding:
     ) -> Coding:
         """Return the coding that the attributes of a variable define.
 
-        Raises
-        ------
-        InvalidInputError
-            If they contradict each other, or Spark has no type for the values.
+        Raises if they contradict each other, or Spark has no type for the values.
         """
         relevant = {key: attributes[key] for key in _CODING_ATTRIBUTES & attributes.keys()}
         if "_FillValue" in relevant:
@@ -205,15 +203,7 @@ class Coding:
     def _to_datetime(self, time: Any) -> datetime:
         """Convert a time that xarray decodes as an object, because its year is out of range."""
         try:
-            return datetime(  # noqa: DTZ001 - CF times have none
-                time.year,
-                time.month,
-                time.day,
-                time.hour,
-                time.minute,
-                time.second,
-                time.microsecond,
-            )
+            return datetime(*(getattr(time, unit) for unit in _UNITS))  # noqa: DTZ001 - CF times have none
         except ValueError as error:
             raise invalid_input(
                 f"variable {self.name!r} has the time {time.isoformat()}, which Spark's calendar "

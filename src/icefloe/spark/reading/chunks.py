@@ -54,7 +54,7 @@ _BATCH_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """The selected chunks of one array: numbers and chunk edges along each dimension."""
+    """Chunk edges and selected chunks of one array, by dimension; ``dtype`` is numpy's text."""
 
     path: str
     dtype: str
@@ -90,7 +90,6 @@ class ChunksPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return _SCHEMA
 
     def partitions(self, source: object = None) -> list[tuple[ChunkRange, ...]]:  # noqa: ARG002 - of ReadPlan
@@ -108,19 +107,13 @@ class ChunksPlan:
     def read(
         self, source: SnapshotSource, partition: Sequence[ChunkRange]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some chunks."""
         return read_chunks(source.session(), self, partition)
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
     """Plan a table of chunks: those that overlap the selection, each as a whole.
 
-    Raises
-    ------
-    NodeNotFoundError
-        If the group or a variable does not exist.
-    InvalidInputError
-        If a selection matches nothing, or values of an array have no fixed size.
+    Raises if a node does not exist, a selection is empty, or values of an array have no fixed size.
     """
     group = Group.fetch(session, options.group)
     names = options.variables
@@ -154,7 +147,27 @@ def read_chunks(
     session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some chunks; adjacent chunks are read together."""
-    rows = _RowBuffer()
+    rows: list[tuple[Any, ...]] = []
+    num_bytes = 0
+    for row in _iter_rows(session, plan, ranges):
+        rows.append(row)
+        num_bytes += len(row[-1])
+        if num_bytes >= _BATCH_BYTES:
+            yield _make_batch(rows)
+            rows, num_bytes = [], 0
+    if rows:
+        yield _make_batch(rows)
+
+
+def _make_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), _SCHEMA, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _iter_rows(
+    session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
+) -> Iterator[tuple[Any, ...]]:
     for number, numbers in ranges:
         selected = plan.arrays[number]
         array = open_array(session.store, selected.path)
@@ -162,8 +175,7 @@ def read_chunks(
         for first in range(numbers.start, numbers.stop, at_once):
             for box in boxes(first, min(first + at_once, numbers.stop), selected.grid):
                 for run in _split_at_gaps(selected, box):
-                    yield from _read_run(session, array, selected, run, rows)
-    yield from rows.flush()
+                    yield from _read_run(session, array, selected, run)
 
 
 def _split_at_gaps(selected: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
@@ -177,12 +189,8 @@ def _split_at_gaps(selected: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np
 
 
 def _read_run(
-    session: Session,
-    array: Any,
-    selected: ArrayChunks,
-    run: tuple[NDArray[np.int64], ...],
-    rows: _RowBuffer,
-) -> Iterator[pa.RecordBatch]:
+    session: Session, array: Any, selected: ArrayChunks, run: tuple[NDArray[np.int64], ...]
+) -> Iterator[tuple[Any, ...]]:
     path = Path(selected.path)
     grid = np.ndindex(*map(len, run))
     indices = [
@@ -199,26 +207,4 @@ def _read_run(
         high = [int(edges[index + 1]) for edges, index in zip(selected.edges, chunk, strict=True)]
         inside = tuple(map(slice, np.subtract(low, start), np.subtract(high, start)))
         shape = [end - begin for begin, end in zip(low, high, strict=True)]
-        rows.add((selected.path, chunk, low, shape, selected.dtype), values[inside].tobytes())
-        yield from rows.flush(_BATCH_BYTES)
-
-
-class _RowBuffer:
-    """Rows, until they are enough for a batch."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._bytes = 0
-
-    def add(self, place: tuple[Any, ...], data: bytes) -> None:
-        self._rows.append((*place, data))
-        self._bytes += len(data)
-
-    def flush(self, min_bytes: int = 0) -> Iterator[pa.RecordBatch]:
-        if self._rows and self._bytes >= min_bytes:
-            columns = [
-                pa.array(values, field.type)
-                for values, field in zip(zip(*self._rows, strict=True), _SCHEMA, strict=True)
-            ]
-            self._rows, self._bytes = [], 0
-            yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+        yield selected.path, chunk, low, shape, selected.dtype, values[inside].tobytes()

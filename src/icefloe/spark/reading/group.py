@@ -16,7 +16,7 @@ from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.axes import Edges, RegularEdges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import zarr
 
@@ -51,13 +51,7 @@ class Group:
 
     @classmethod
     def fetch(cls, session: Session, path: str) -> Group:
-        """Look up a group.
-
-        Raises
-        ------
-        NodeNotFoundError
-            If it does not exist; the message suggests one.
-        """
+        """Look up a group; raise `NodeNotFoundError` with a suggestion if there is none."""
         node = contents.get_node(session, Path(path))
         if node is None:
             nodes = contents.iter_nodes_below(session, Path("/"))
@@ -71,9 +65,8 @@ class Group:
                 f"{path!r} is an array: name its group as 'group', and it in 'variables'"
             )
         arrays = (node for node in contents.child_nodes(session, node.path) if node.is_array)
-        return cls(
-            path, _parse_attributes(node), {node.path.name: _variable(node) for node in arrays}
-        )
+        variables = {array.path.name: _variable(array) for array in arrays}
+        return cls(path, _parse_attributes(node), variables)
 
     def variable(self, name: str) -> Variable:
         """Return a variable; raise `NodeNotFoundError` with a suggestion if there is none."""
@@ -94,27 +87,21 @@ class Group:
         return dimension in self.variables and self.variables[dimension].is_index
 
     def sizes(
-        self, variables: Iterable[Variable], *, along: Iterable[str] | None = None
+        self, variables: Iterable[Variable], *, along: Sequence[str] | None = None
     ) -> dict[str, int]:
-        """Return the length of each dimension of some variables; raise if they disagree.
-
-        ``along`` restricts the result to some dimensions.
-        """
-        included = None if along is None else set(along)
-        first: dict[str, Variable] = {}
-        sizes: dict[str, int] = {}
+        """Return the lengths of dimensions (by default all); raise if variables disagree."""
+        found: dict[str, tuple[int, str]] = {}
         for variable in variables:
             for name, length in zip(variable.dims, variable.shape, strict=True):
-                if included is not None and name not in included:
+                if along is not None and name not in along:
                     continue
-                if sizes.setdefault(name, length) != length:
+                expected, other = found.setdefault(name, (length, variable.name))
+                if length != expected:
                     raise invalid_input(
-                        f"dimension {name!r} has {sizes[name]} positions in "
-                        f"{first[name].name!r} and {length} in {variable.name!r}: choose one of "
-                        "them with the option 'variables'"
+                        f"dimension {name!r} has {expected} positions in {other!r} and {length} in "
+                        f"{variable.name!r}: choose one of them with the option 'variables'"
                     )
-                first.setdefault(name, variable)
-        return sizes
+        return {name: length for name, (length, _) in found.items()}
 
 
 def has_arrays(session: Session, path: str) -> bool:

@@ -40,15 +40,17 @@ def split_evenly(count: int, total_bytes: float, target_bytes: float) -> list[ra
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-def pack_tasks(pieces: Iterable[tuple[T, float]], target_bytes: float) -> list[tuple[T, ...]]:
-    """Pack pieces, each given with its size in bytes, into tasks in their order."""
+def pack_tasks(
+    pieces: Iterable[tuple[T, float]], target: float, *, min_size: float = _MIN_PIECE_BYTES
+) -> list[tuple[T, ...]]:
+    """Pack pieces, each given with its size (by default in bytes), into tasks in their order."""
     tasks: list[list[T]] = []
     room = 0.0
-    for piece, num_bytes in pieces:
-        size = max(num_bytes, _MIN_PIECE_BYTES)
+    for piece, piece_size in pieces:
+        size = max(piece_size, min_size)
         if not tasks or room < size:
             tasks.append([])
-            room = target_bytes
+            room = target
         tasks[-1].append(piece)
         room -= size
     return [tuple(task) for task in tasks]

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["rows", "chunks"]
 Table = Literal[
-    "snapshots",
-    "history",
-    "refs",
-    "nodes",
-    "manifests",
-    "chunks",
-    "files",
-    "changes",
-    "ops_log",
+    "snapshots", "history", "refs", "nodes", "manifests", "chunks", "files", "changes", "ops_log"
 ]
 
 PLACE_OPTIONS: Final = (
@@ -53,15 +45,9 @@ _ARRAYS: Final = (
     "target_rows",
 )
 TABLE_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "snapshots": (),
-    "history": _REF,
-    "refs": (),
-    "nodes": _REF,
-    "manifests": _REF,
-    "chunks": _REF,
-    "files": _REF,
+    **dict.fromkeys(("snapshots", "refs", "ops_log"), ()),
+    **dict.fromkeys(("history", "nodes", "manifests", "chunks", "files"), _REF),
     "changes": ("from", "to"),
-    "ops_log": (),
 }
 """Options of each metadata table, besides `PLACE_OPTIONS`."""
 
@@ -70,24 +56,11 @@ _KNOWN: Final = (*PLACE_OPTIONS, *_REF, *_ARRAYS, "table", "from", "to")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of a read, parsed.
+    """Options of a read, parsed; `icefloe.spark.read` documents them.
 
-    Parameters
-    ----------
-    place
-        Where the repository is and which kind of credentials opens it: `PLACE_OPTIONS`.
-    branch, tag, snapshot, as_of
-        Snapshot to read; the tip of ``main`` by default.
-    table
-        Metadata table to read instead of arrays.
-    variables
-        All variables of the group by default.
-    sel, isel
-        Selections by dimension, of labels or positions.
-    target_bytes, target_rows
-        Size of partitions; automatic by default.
-    from_ref, to_ref
-        Refs that the table ``changes`` compares.
+    ``place`` (`PLACE_OPTIONS`) is where the repository is and which kind of credentials opens it;
+    ``target_bytes`` and ``target_rows`` are the size of partitions, automatic by default;
+    ``from_ref`` and ``to_ref`` are the refs that the table ``changes`` compares.
     """
 
     place: Mapping[str, str] = field(default_factory=dict)
@@ -111,10 +84,7 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
         """Parse options as Spark passes them: text, names in any case.
 
-        Raises
-        ------
-        InvalidInputError
-            If an option is unknown, has no effect beside the others, or is malformed.
+        Raises if one is unknown, has no effect beside the others, or is malformed.
         """
         options = {name.lower(): value for name, value in given.items()}
         for name in options:

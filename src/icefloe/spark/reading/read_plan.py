@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from icefloe.spark.reading.chunks import plan_chunks
 from icefloe.spark.reading.metadata_tables.registry import plan_metadata_table
+from icefloe.spark.reading.read_options import ReadOptions
+from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.reading.rows import plan_rows
+from icefloe.spark.reading.snapshot_source import SnapshotSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from icefloe.spark.reading.read_options import ReadOptions
-    from icefloe.spark.reading.snapshot_source import SnapshotSource
+    from icefloe.session import Session
 
 
 class ReadPlan(Protocol):
@@ -28,45 +30,42 @@ class ReadPlan(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Columns and their types."""
-        ...
 
     def partitions(self, source: SnapshotSource) -> Sequence[Any]:
         """Return the partitions, one per task; deterministic."""
-        ...
 
     def read(self, source: SnapshotSource, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """A plan with the snapshot that it reads."""
+    """A plan with the snapshot that it reads; like `ReadPlan` without the source."""
 
     source: SnapshotSource
     plan: ReadPlan
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return self.plan.schema
 
     def partitions(self) -> Sequence[Any]:
-        """Return the partitions, one per task; deterministic."""
         return self.plan.partitions(self.source)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition."""
         return self.plan.read(self.source, partition)
+
+
+def plan_options(given: Mapping[str, str]) -> PlannedRead:
+    """Plan the read that options, as Spark passes them, describe."""
+    options = ReadOptions.parse(given)
+    return plan_read(SnapshotSource.resolve(open_from_options(options.place), options), options)
 
 
 def plan_read(source: SnapshotSource, options: ReadOptions) -> PlannedRead:
     """Plan a read. Errors in the options are raised here, not in tasks."""
     if options.table is not None:
         return PlannedRead(source, plan_metadata_table(source, options.table, options))
-    plan: ReadPlan = (
-        plan_rows(source.session(), options)
-        if options.layout == "rows"
-        else plan_chunks(source.session(), options)
-    )
-    return PlannedRead(source, plan)
+    make_plan: Callable[[Session, ReadOptions], ReadPlan]
+    make_plan = plan_rows if options.layout == "rows" else plan_chunks
+    return PlannedRead(source, make_plan(source.session(), options))

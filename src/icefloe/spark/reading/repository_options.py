@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import RepositoryNotFoundError
 from icefloe.repository import Repository
-from icefloe.spark.option_parsing import invalid_input, parse_flag
+from icefloe.spark.option_parsing import invalid_input, load_object, parse_flag
 from icefloe.storage import Storage, azure_storage, gcs_storage, s3_storage, storage_from_url
 from icefloe.storage.credentials import (
     AzureCredentials,
@@ -41,13 +40,7 @@ def open_from_options(
     """Open the repository that options name, with credentials of the environment or none.
 
     ``example`` shows in the message how to name one, with ``{path}`` for its location.
-
-    Raises
-    ------
-    RepositoryNotFoundError
-        If there is no repository.
-    InvalidInputError
-        If the options name no location or contradict each other.
+    Raises if there is no repository, or if the options name no location or contradict each other.
     """
     if not place.get("path"):
         raise invalid_input(
@@ -63,6 +56,14 @@ def open_from_options(
             f"there is no repository at {storage.url}: check the path, and that the machines "
             "where Spark runs can see it"
         ) from error
+
+
+def require_visible(repository: Repository) -> None:
+    """Raise if a repository is in the memory of this process."""
+    if repository.storage.url.startswith("memory:"):
+        raise invalid_input(
+            "a repository in memory cannot be seen by Spark's processes: put it on disk"
+        )
 
 
 def _make_storage(place: Mapping[str, str]) -> Storage:
@@ -106,11 +107,8 @@ def _make_storage(place: Mapping[str, str]) -> Storage:
 
 def _parse_containers(text: str) -> dict[str, Any]:
     """Parse the virtual chunk containers that may be read, with the kind of their credentials."""
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
+    given = load_object(text)
+    if given is None:
         raise invalid_input(
             "option 'authorize_virtual_chunk_access' is a JSON object such as "
             '{"s3://bucket/": "anonymous", "file:///data/": null}'

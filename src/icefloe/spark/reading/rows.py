@@ -49,11 +49,10 @@ _MAX_SCANNED_CHUNKS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One column of the table.
+    """One column of the table; ``axes`` are numbers of dimensions of the table.
 
-    ``path`` is None for positions along a dimension without labels. ``axes`` are the dimensions of
-    the array, as numbers of dimensions of the table. ``labels`` are the values at all selected
-    positions, if they travel with the plan.
+    Positions along a dimension without labels have no ``path`` and no ``coding``. ``labels`` are
+    the values at all selected positions, if they travel with the plan.
     """
 
     name: str
@@ -64,7 +63,6 @@ class Column:
 
     @property
     def type(self) -> pa.DataType:
-        """Type of its values."""
         return pa.int64() if self.coding is None else self.coding.type
 
     @property
@@ -88,7 +86,6 @@ class RowsPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @property
@@ -98,7 +95,6 @@ class RowsPlan:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
         return prod(map(len, self.axes))
 
     @property
@@ -127,21 +123,14 @@ class RowsPlan:
         return split_evenly(num_blocks, total, target)
 
     def read(self, source: SnapshotSource, partition: range) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some blocks."""
         return read_rows(source.session(), self, partition)
 
 
 def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
     """Plan the table of a group.
 
-    Reads the labels of dimensions that are small or selected by label, and no other chunk.
-
-    Raises
-    ------
-    NodeNotFoundError
-        If the group or a variable does not exist.
-    InvalidInputError
-        If variables do not fit into one table, or a selection matches nothing.
+    Reads the labels of dimensions that are small or selected by label, and no other chunk. Raises
+    if a node does not exist, variables do not fit into one table, or a selection matches nothing.
     """
     group = Group.fetch(session, options.group)
     chosen = _choose_variables(group, options.variables)
@@ -171,14 +160,9 @@ def plan_rows(session: Session, options: ReadOptions) -> RowsPlan:
                 "leave it out of 'variables'"
             )
         array = arrays.get(variable.name) or open_array(session.store, variable.path)
-        columns.append(
-            Column(
-                variable.name,
-                variable.path,
-                tuple(dims.index(name) for name in variable.dims),
-                find_coding(group, variable, array.dtype),
-            )
-        )
+        over = tuple(dims.index(name) for name in variable.dims)
+        coding = find_coding(group, variable, array.dtype)
+        columns.append(Column(variable.name, variable.path, over, coding))
     return RowsPlan(
         axes, tuple(columns), options.nan_as_null, options.target_bytes, options.target_rows
     )
@@ -190,11 +174,8 @@ def find_coding(group: Group, variable: Variable, dtype: np.dtype[Any]) -> Codin
     for other in group.variables.values():
         units = other.attributes.get("units")
         if variable.name in other.names_in("bounds") and " since " in str(units):
-            inherited = {
-                name: other.attributes[name]
-                for name in ("units", "calendar")
-                if name in other.attributes
-            }
+            names = other.attributes.keys() & {"units", "calendar"}
+            inherited = {name: other.attributes[name] for name in names}
     return Coding.from_attributes(variable.name, dtype, {**inherited, **variable.attributes})
 
 

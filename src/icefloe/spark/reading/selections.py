@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MAX_LABEL_BYTES: Final = 1 << 29
 """Finding labels takes all of them in memory; untrusted metadata may claim any number."""
 
+_SLICE: Final = ("start", "stop", "step")
 _NOT_FOUND: Final = (KeyError, ValueError, TypeError)
 """Errors of xarray for a label that does not exist or has the wrong type."""
 
@@ -36,12 +37,9 @@ def select(
     sizes: Mapping[str, int],
     options: ReadOptions,
 ) -> dict[str, Positions]:
-    """Return the selected positions of each dimension; labels are read only where needed.
+    """Return the selected positions of each dimension, none of which may be empty.
 
-    Raises
-    ------
-    InvalidInputError
-        If a selection matches nothing.
+    Labels are read only where needed.
     """
     if both := options.sel.keys() & options.isel.keys():
         raise invalid_input(f"{min(both)!r} is in sel and in isel: select it by one of them")
@@ -50,9 +48,8 @@ def select(
         if name in options.isel:
             selected[name] = select_positions(name, sizes[name], options.isel[name])
         elif name in options.sel:
-            labels = (
-                _read_labels(session, group.variables[name]) if group.has_labels(name) else None
-            )
+            has_labels = group.has_labels(name)
+            labels = _read_labels(session, group.variables[name]) if has_labels else None
             selected[name] = select_labels(name, labels, sizes[name], options.sel[name])
         else:
             selected[name] = range(sizes[name])
@@ -78,19 +75,14 @@ def select_positions(name: str, length: int, selection: Any) -> Positions:
     """Return positions by index, like xarray's ``isel``; negative ones count from the end.
 
     ``selection`` is an integer, a list of integers, or an object with ``start``, ``stop`` and
-    ``step``.
-
-    Raises
-    ------
-    InvalidInputError
-        If a position does not exist, or the selection is of another form.
+    ``step``; raises if it is of another form, or a position does not exist.
     """
     match selection:
         case dict():
-            _require_keys("isel", name, selection, ("start", "stop", "step"))
-            parts = [selection.get(part) for part in ("start", "stop", "step")]
+            _require_keys("isel", name, selection, *_SLICE)
+            parts = [selection.get(part) for part in _SLICE]
             if any(part is not None and not _is_integer(part) for part in parts) or parts[2] == 0:
-                raise _selection_error("isel", name, selection)
+                raise _position_error(name, selection)
             found = range(length)[slice(*parts)]
             found = found if found.step > 0 else found[::-1]
         case list() if all(map(_is_integer, selection)):
@@ -98,7 +90,7 @@ def select_positions(name: str, length: int, selection: Any) -> Positions:
         case _ if _is_integer(selection):
             return _check_positions(name, length, [selection])
         case _:
-            raise _selection_error("isel", name, selection)
+            raise _position_error(name, selection)
     if not found:
         raise invalid_input(
             f"isel selects nothing along {name!r}: {selection!r} of positions 0 to {length - 1}"
@@ -113,12 +105,8 @@ def select_labels(
 
     ``selection`` is a label, a list of labels, an object with ``start`` and ``stop`` (both
     inclusive), or an object with ``nearest``. Times are ISO 8601; a partial one, such as
-    ``2020-05``, selects the whole period. Without a coordinate positions are labels.
-
-    Raises
-    ------
-    InvalidInputError
-        If nothing matches; the message has the range of the coordinate.
+    ``2020-05``, selects the whole period. Without a coordinate positions are labels. If nothing
+    matches, the message of the error has the range of the coordinate.
     """
     if coordinate is None:
         return select_positions(name, length, selection)
@@ -129,11 +117,11 @@ def select_labels(
     label = selection
     if isinstance(selection, dict):
         if "nearest" in selection:
-            _require_keys("sel", name, selection, ("nearest",))
+            _require_keys("sel", name, selection, "nearest")
             label, method = selection["nearest"], "nearest"
         else:
-            _require_keys("sel", name, selection, ("start", "stop", "step"))
-            label = slice(selection.get("start"), selection.get("stop"), selection.get("step"))
+            _require_keys("sel", name, selection, *_SLICE)
+            label = slice(*map(selection.get, _SLICE))
     try:
         found = np.atleast_1d(positions.sel({name: label}, method=method).values)
     except _NOT_FOUND as error:
@@ -234,19 +222,17 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _require_keys(
-    option: str, name: str, selection: dict[str, Any], known: tuple[str, ...]
-) -> None:
+def _require_keys(option: str, name: str, selection: dict[str, Any], *known: str) -> None:
     for key in selection:
         if key not in known:
+            only = ", ".join(known)
             raise invalid_input(
-                f"{option} along {name!r}: there is no {key!r} in a selection, only "
-                f"{', '.join(known)}"
+                f"{option} along {name!r}: there is no {key!r} in a selection, only {only}"
             )
 
 
-def _selection_error(option: str, name: str, selection: Any) -> Exception:
+def _position_error(name: str, selection: Any) -> Exception:
     return invalid_input(
-        f"{option} along {name!r} is a number, a list of numbers, or an object with start, stop "
+        f"isel along {name!r} is a number, a list of numbers, or an object with start, stop "
         f"and step, not {selection!r}"
     )

@@ -30,13 +30,12 @@ from icefloe.spark.streaming.commit_changes import Commit, may_affect
 from icefloe.spark.streaming.row_stream import RowStreamPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.snapshots import SnapshotInfo
-    from icefloe.spark.reading.read_options import Layout, ReadOptions
     from icefloe.spark.streaming.commit_changes import Changes, CommitPart, StreamPlan
     from icefloe.spark.streaming.stream_options import StreamOptions
 
@@ -45,11 +44,6 @@ COMMIT_COLUMNS: Final = (
     pa.field("_committed_at", pa.timestamp("us", "UTC")),
 )
 OFFSET_KEY: Final = "snapshot"
-
-_MAKE_PLAN: Final[dict[Layout, Callable[[Session, ReadOptions], StreamPlan]]] = {
-    "rows": RowStreamPlan.make,
-    "chunks": ChunkStreamPlan.make,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +58,7 @@ class BranchFollower:
     def begin(cls, repository: Repository, options: StreamOptions) -> BranchFollower:
         """Take the columns from the current tip of the branch."""
         session = SnapshotSource.resolve(repository, options.read).session()
-        plan = _MAKE_PLAN[options.read.layout](session, options.read)
+        plan = _make_plan(session, options)
         return cls(repository, options, _add_commit_columns(plan.schema, options))
 
     def initial(self) -> str:
@@ -105,13 +99,7 @@ class BranchFollower:
         return reached
 
     def between(self, start: str, stop: str) -> list[SnapshotInfo]:
-        """Return the commits after a snapshot, up to another one, oldest first.
-
-        Raises
-        ------
-        InvalidInputError
-            If the second does not descend from the first.
-        """
+        """Return the commits after a snapshot, up to a descendant of it, oldest first."""
         found: list[SnapshotInfo] = []
         expired = None
         try:
@@ -139,11 +127,10 @@ class BranchFollower:
 
     def read(self, task: tuple[CommitPart, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        for (snapshot_id, committed_at), parts in groupby(
-            task, lambda part: (part.snapshot_id, part.committed_at)
-        ):
+        commits = groupby(task, lambda part: (part.snapshot_id, part.committed_at))
+        for (snapshot_id, committed_at), parts in commits:
             session = SnapshotSource(self.repository, snapshot_id).session()
-            plan = self._plan(session)
+            plan = _make_plan(session, self.options)
             self._require_columns(session, plan)
             for batch in plan.read(session, list(parts)):
                 yield self._with_commit(batch, snapshot_id, committed_at)
@@ -173,16 +160,13 @@ class BranchFollower:
                 return
             parent = SnapshotSource(self.repository, before).session()
         try:
-            plan = self._plan(session)
+            plan = _make_plan(session, self.options)
         except NodeNotFoundError:
             return  # a variable does not exist yet, or no longer
         for changes in plan.find_changes(Commit(info, parent, session, diff)):
             if len(changes.numbers):
                 self._require_columns(session, plan)
                 yield changes
-
-    def _plan(self, session: Session) -> StreamPlan:
-        return _MAKE_PLAN[self.options.read.layout](session, self.options.read)
 
     def _require_columns(self, session: Session, plan: StreamPlan) -> None:
         """Raise if a snapshot has other columns than the stream."""
@@ -204,6 +188,11 @@ class BranchFollower:
             for value, field in zip((snapshot_id, committed_at), COMMIT_COLUMNS, strict=True)
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
+
+
+def _make_plan(session: Session, options: StreamOptions) -> StreamPlan:
+    make = RowStreamPlan.make if options.read.layout == "rows" else ChunkStreamPlan.make
+    return make(session, options.read)
 
 
 def _add_commit_columns(schema: pa.Schema, options: StreamOptions) -> pa.Schema:

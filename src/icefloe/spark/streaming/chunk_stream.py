@@ -30,16 +30,13 @@ class ChunkStreamPlan:
 
     @classmethod
     def make(cls, session: Session, options: ReadOptions) -> ChunkStreamPlan:
-        """Plan the chunks of a snapshot."""
         return cls(plan_chunks(session, options), options.group)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return self.plan.schema
 
     def find_changes(self, commit: Commit) -> Iterator[Changes]:
-        """Yield the chunks of each array that a commit wrote."""
         written = (
             _find_all_chunks(commit.after, self.group)
             if commit.diff is None
@@ -52,7 +49,6 @@ class ChunkStreamPlan:
                 yield Changes(commit.info, number, numbers, sizes)
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some chunks."""
         ranges = [chunks for part in parts for chunks in part.ranges]
         return read_chunks(session, self.plan, ranges)
 

@@ -44,7 +44,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """Some changes of a commit, for one task: ``ranges`` of blocks or chunks of its plan.
+    """Some changes of a commit, for one task: ranges of blocks or chunks of its snapshot's plan.
 
     ``ends`` are former ends of arrays along each dimension: blocks of the plan are split there.
     """
@@ -59,8 +59,8 @@ class CommitPart:
 class Changes:
     """Blocks of a table, or chunks of one of its arrays, that a commit changed.
 
-    ``array`` numbers the array in the plan; None is a table of rows. ``numbers`` are ascending, and
-    ``sizes`` are decoded bytes of each block or chunk. ``ends`` are those of `CommitPart`.
+    ``numbers`` are ascending, ``sizes`` decoded bytes. ``array`` is a number in the plan, None for
+    a table of rows.
     """
 
     info: SnapshotInfo
@@ -99,15 +99,12 @@ class StreamPlan(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Columns and their types."""
-        ...
 
     def find_changes(self, commit: Commit) -> Iterator[Changes]:
         """Yield what the commit of the snapshot changed."""
-        ...
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some parts of the commit."""
-        ...
 
 
 def may_affect(diff: Diff, group: str) -> bool:

@@ -52,12 +52,10 @@ class RowStreamPlan:
 
     @classmethod
     def make(cls, session: Session, options: ReadOptions) -> RowStreamPlan:
-        """Plan the rows of a snapshot."""
         return cls(plan_rows(session, options))
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return self.plan.schema
 
     def find_changes(self, commit: Commit) -> Iterator[Changes]:
@@ -86,7 +84,6 @@ class RowStreamPlan:
         yield Changes(commit.info, None, numbers, sizes, ends)
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some blocks."""
         plan = self.plan.split(parts[0].ends)
         for part in parts:
             for blocks in part.ranges:
@@ -113,8 +110,7 @@ def _find_changed_blocks(
     with ThreadPoolExecutor(_COMPARED_AT_ONCE) as pool:
         answers = pool.map(lambda question: question[0].differs(question[1]), uncertain)
         for (_, _, blocks), differs in zip(uncertain, answers, strict=True):
-            if differs:
-                mask[blocks] = True
+            mask[blocks] |= differs
     return mask
 
 

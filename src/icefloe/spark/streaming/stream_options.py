@@ -22,20 +22,12 @@ _STREAM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Options of a stream, parsed.
+    """Options of a stream, parsed; ``read`` is what is read of each commit, and from where.
 
-    Parameters
-    ----------
-    read
-        What is read of each commit, and from where.
-    starting
-        ``earliest``: all commits of the branch; ``latest``: future commits only.
-    starting_snapshot
-        Snapshot to start after, instead.
-    max_commits, max_bytes
-        Limits of a micro-batch, which has at least one commit; bytes are of decoded values.
-    commit_columns
-        Whether rows have the columns ``_snapshot_id`` and ``_committed_at``.
+    ``starting`` is ``earliest`` (all commits of the branch) or ``latest`` (future commits only);
+    ``starting_snapshot`` is a snapshot to start after, instead. ``max_commits`` and ``max_bytes``
+    (of decoded values) limit a micro-batch, which has at least one commit. With
+    ``commit_columns`` rows have the columns ``_snapshot_id`` and ``_committed_at``.
     """
 
     read: ReadOptions

@@ -16,12 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.cf_encoding import (
-    encode,
-    missing_value,
-    require_fill,
-    require_writable,
-)
+from icefloe.spark.writing.cf_encoding import encode, missing_value, require_fill, require_writable
 from icefloe.spark.writing.write_grid import Dimension, Grid
 
 if TYPE_CHECKING:
@@ -37,7 +32,8 @@ if TYPE_CHECKING:
 class AuxiliaryVariable:
     """A variable that is not part of the table.
 
-    ``shared`` are its dimensions that the table has too; ``own`` are the lengths of the others.
+    ``shared`` are its dimensions that the table has; ``own`` are the lengths of the others, which
+    are arrays in its column.
     """
 
     variable: Variable
@@ -87,10 +83,7 @@ class AuxiliaryVariable:
     def encode_rows(self, rows: pa.Table, dims: Mapping[str, Dimension]) -> NDArray[Any]:
         """Return the stored values of the new part, in the order of the variable's dimensions.
 
-        Raises
-        ------
-        InvalidInputError
-            If rows disagree, or cells are missing from a variable without a missing value.
+        Raises if rows disagree, or cells are missing from a variable without a missing value.
         """
         grid = Grid(tuple(dims[name] for name in self.shared), ())
         shape = tuple(len(dims[name]) for name in self.shared)
@@ -114,7 +107,9 @@ class AuxiliaryVariable:
                 f"column {self.name!r} has several values at {grid.describe_cell(rows, row)}, but "
                 f"the variable varies only along {', '.join(self.variable.dims)}"
             )
-        return self._transpose(whole.reshape(*shape, *self.own))
+        order = [*self.shared, *(name for name in self.variable.dims if name not in self.shared)]
+        axes = [order.index(name) for name in self.variable.dims]
+        return whole.reshape(*shape, *self.own).transpose(axes)
 
     def make_missing(self, length: int, along: str) -> NDArray[Any]:
         """Return missing values for a new part; raise if the variable has no missing value."""
@@ -138,10 +133,6 @@ class AuxiliaryVariable:
                 f"{grid.describe_cell(rows, row)}"
             )
         return encode(self.coding, column.flatten()).reshape(len(column), self.own[0])
-
-    def _transpose(self, values: NDArray[Any]) -> NDArray[Any]:
-        order = [*self.shared, *(name for name in self.variable.dims if name not in self.shared)]
-        return values.transpose([order.index(name) for name in self.variable.dims])
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -74,13 +74,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def encode(coding: Coding, column: pa.Array) -> NDArray[Any]:
-    """Return the stored values of a column.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are nulls and no missing value, or a value does not fit.
-    """
+    """Return the stored values of a column; raise for a null or value that they cannot hold."""
     column = as_type(column, coding.type)
     missing = missing_value(coding)
     if column.null_count and missing is None:

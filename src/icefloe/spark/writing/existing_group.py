@@ -111,11 +111,7 @@ def _choose_append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
 
 
 def _find_auxiliary(
-    session: Session,
-    group: Group,
-    dims: tuple[str, ...],
-    along: str,
-    columns: Mapping[str, Column],
+    session: Session, group: Group, dims: tuple[str, ...], along: str, columns: Mapping[str, Column]
 ) -> dict[str, AuxiliaryVariable]:
     """Return the variables that grow along a dimension and have no value per row."""
     found = {}
@@ -243,11 +239,7 @@ def update_group(
 
 
 def _select_region(
-    session: Session,
-    group: Group,
-    options: WriteOptions,
-    plan: WritePlan,
-    sizes: Mapping[str, int],
+    session: Session, group: Group, options: WriteOptions, plan: WritePlan, sizes: Mapping[str, int]
 ) -> dict[str, range]:
     read = ReadOptions(group=options.group, sel=options.region or {})
     try:

@@ -12,11 +12,17 @@ import numpy as np
 
 from icefloe.errors import ConflictError
 from icefloe.session import Session, contents
-from icefloe.session.exactly_once import JobId, find_committed
+from icefloe.session.exactly_once import JobId
 from icefloe.session.parallel_write import session_at
 from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_memory
 from icefloe.spark.writing.write_grid import find_distinct
-from icefloe.spark.writing.write_job import Written, clear_unwritten, commit_write, write_blocks
+from icefloe.spark.writing.write_job import (
+    Written,
+    clear_unwritten,
+    commit_write,
+    find_written,
+    write_blocks,
+)
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 
 if TYPE_CHECKING:
@@ -42,10 +48,10 @@ def commit_staged_rows(
     job: JobId | None,
     base: str | None = None,
 ) -> Written:
-    """Write and commit rows that tasks staged.
+    """Write and commit rows that tasks staged, based on the snapshot ``base``.
 
-    ``base`` is the snapshot that the commit is based on. None is the current tip: rows are placed
-    in what it has, and again if another writer commits first.
+    None is the current tip: rows are placed in what it has, and again if another writer commits
+    first.
     """
     # The tip before the search: a later commit of this job is a conflict, and found then.
     if base is None:
@@ -53,10 +59,8 @@ def commit_staged_rows(
     else:
         reader = repository.readonly_session(snapshot_id=base)
         session = session_at(reader.connection, contents.base_id(reader), options.branch)
-    if job is not None:
-        found = find_committed(repository, options.branch, job)
-        if found is not None:
-            return Written.of(found, 0)
+    if found := find_written(repository, options.branch, job):
+        return found
     require_fits_memory(staged)
     has_rows = any(part.rows for part in staged)
     rows = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
@@ -68,9 +72,8 @@ def commit_staged_rows(
                 raise
             _log.info("conflict on branch %s: write attempt %d", options.branch, attempt + 2)
             session = repository.writable_session(options.branch)
-            found = None if job is None else find_committed(repository, options.branch, job)
-            if found is not None:
-                return Written.of(found, 0)
+            if found := find_written(repository, options.branch, job):
+                return found
     raise AssertionError("the last attempt raises or returns")
 
 

@@ -33,10 +33,10 @@ BLOCK_COLUMN: Final = "_icefloe_block"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dimension:
-    """One dimension of the table that is written, and its column.
+    """One dimension of the table that is written; ``labels`` are those after the write.
 
-    ``labels`` has the label of each position after the write. Rows have positions from ``start`` to
-    ``stop``; ``outside`` is the message for others. ``block`` is the number of positions per block.
+    Rows may have positions from ``start`` to ``stop``; ``outside`` is the message for others.
+    ``block`` is the number of positions per block.
     """
 
     name: str
@@ -92,10 +92,7 @@ class Grid:
     def positions(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
         """Return the cell of each row: a position along each dimension, relative to its start.
 
-        Raises
-        ------
-        InvalidInputError
-            If a row has an unknown label, or one outside of what is written.
+        Raises if a row has an unknown label, or one outside of what is written.
         """
         found = self._find_positions(rows)
         for dim, along in zip(self.dims, found, strict=True):
@@ -152,10 +149,7 @@ class Grid:
     def write_block(self, block: int, rows: pa.Table, arrays: OpenArrays) -> None:
         """Write the rows of one block; cells without a row become missing.
 
-        Raises
-        ------
-        InvalidInputError
-            If two rows have the same cell, or a value does not fit its variable.
+        Raises if two rows have the same cell, or a value does not fit its variable.
         """
         positions = self.positions(rows)
         box = self.box(block)
@@ -231,10 +225,7 @@ def choose_block_length(chunk_lengths: Iterable[int], length: int) -> int:
 def extend_labels(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     """Append new labels to existing ones, in the order of those, if they have one.
 
-    Raises
-    ------
-    InvalidInputError
-        If labels exist already, or would break the order.
+    Raises if labels exist already, or would break the order.
     """
     common = new.filter(pc.is_in(new, value_set=before))
     if len(common):

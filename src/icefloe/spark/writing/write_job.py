@@ -63,10 +63,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBlocks:
-    """Answer of a task: references to what it wrote; holds no secrets.
+    """Answer of a task: references to what it wrote on top of snapshot ``base``; no secrets.
 
-    ``changes`` are the chunks of ``blocks``, which have ``rows`` rows; rows of other blocks are
-    ``staged``. ``base`` is the snapshot that the write is based on.
+    ``changes`` are the chunks of ``blocks``, which have ``rows`` rows; those of others are staged.
     """
 
     base: str
@@ -80,8 +79,8 @@ class WrittenBlocks:
 class WriteJob:
     """A write whose labels are known; pickles, with the credentials of its repository inside.
 
-    Tasks fork from ``point``, which has the nodes and labels of the write; ``prepared`` has the
-    same as changes of the base.
+    Tasks fork from ``point``, which has the nodes and labels of the write; ``prepared`` are these
+    as changes of the base.
     """
 
     repository: Repository
@@ -137,20 +136,12 @@ class WriteJob:
     def commit(self, answers: Sequence[WrittenBlocks], job: JobId | None) -> Written:
         """Commit what tasks wrote, based on the snapshot that the write started from.
 
-        Rebases over later commits; a conflict is an error.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are duplicate cells, or missing cells that cannot be marked as missing; or if
-            tasks staged too many rows.
-        RebaseFailedError
-            If another commit changed the same chunks or nodes. Nothing was committed.
+        Rebases over later commits. Nothing is committed if another commit changed the same chunks
+        or nodes (`RebaseFailedError`), if there are duplicate cells, or missing cells that cannot
+        be marked as missing, or if tasks staged too many rows (`InvalidInputError`).
         """
-        if job is not None:
-            found = find_committed(self.repository, self.options.branch, job)
-            if found is not None:
-                return Written.of(found, 0)
+        if found := find_written(self.repository, self.options.branch, job):
+            return found
         for answer in answers:
             if answer.base != str(self.point.base_id):
                 raise invalid_input(
@@ -201,6 +192,12 @@ class WriteJob:
     ) -> WrittenBlocks:
         base = str(self.point.base_id)
         return WrittenBlocks(base, task_changes(fork), tuple(blocks), rows, staged)
+
+
+def find_written(repository: Repository, branch: str, job: JobId | None) -> Written | None:
+    """Return the result of a job that is committed already."""
+    found = None if job is None else find_committed(repository, branch, job)
+    return None if found is None else Written.of(found, 0)
 
 
 def write_blocks(session: Session, grid: Grid, table: pa.Table) -> list[int]:

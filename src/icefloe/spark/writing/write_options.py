@@ -37,29 +37,10 @@ _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname"})
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Options of a write, parsed.
+    """Options of a write, parsed; `icefloe.spark.write` documents them.
 
-    Parameters
-    ----------
-    place
-        Where the repository is, as for a read.
-    dims
-        Columns that are dimensions, in order; for a new group.
-    chunks
-        Chunk lengths by dimension, for a new group; -1 is the whole dimension.
-    append_dim
-        Dimension along which rows are appended.
-    region
-        Label selections by dimension: what is overwritten. The option is ``replace_where``, because
-        ``region`` is the region of a bucket.
-    coords
-        Labels of dimensions, if known beforehand.
-    leave_missing
-        Variables without a column: what is appended to them is missing.
-    transaction_id, transaction_version
-        Identity of the commit, which makes it idempotent.
-    message
-        Commit message.
+    ``place`` is as for a read; ``coords`` are labels of dimensions, if known beforehand. The option
+    of ``region`` is ``replace_where``, because ``region`` is the region of a bucket.
     """
 
     place: Mapping[str, str] = field(default_factory=dict)
@@ -77,13 +58,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Parse options as Spark passes them.
-
-        Raises
-        ------
-        InvalidInputError
-            If an option is unknown or malformed.
-        """
+        """Parse options as Spark passes them; raise if one is unknown or malformed."""
         named = normalize_names(given).items()
         options = {name: value for name, value in named if name not in _SPARK_OPTIONS}
         for name in options:
@@ -95,7 +70,7 @@ class WriteOptions:
             raise invalid_input(
                 "option 'transaction_version' counts the commits of a 'transaction_id'"
             )
-        where = options.get("replace_where")
+        where, example = options.get("replace_where"), '{"time": {"start": "2020", "stop": "2021"}}'
         return cls(
             place={name: options[name] for name in PLACE_OPTIONS if name in options},
             branch=options.get("branch", "main"),
@@ -103,9 +78,7 @@ class WriteOptions:
             dims=_parse_distinct("dims", options["dims"]) if "dims" in options else None,
             chunks=_parse_chunks(options.get("chunks")),
             append_dim=options.get("append_dim"),
-            region=parse_object(
-                "replace_where", where, '{"time": {"start": "2020", "stop": "2021"}}'
-            ),
+            region=parse_object("replace_where", where, example),
             coords=parse_object("coords", options.get("coords"), '{"lat": [50, 40]}') or {},
             leave_missing=_parse_distinct("leave_missing", options.get("leave_missing", "[]")),
             transaction_id=options.get("transaction_id"),

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class WritePlan:
     """What a write does: create a group, append to one, or overwrite a region of one.
 
-    ``columns`` are all columns, with the types in which they are written. Labels of ``unknown``
-    dimensions are taken from the rows. ``auxiliary`` variables have columns. ``table`` names the
-    variables of the table, if they are not all of the group.
+    ``columns`` are all columns, with the types in which they are written; ``unknown`` are the
+    dimensions whose new labels are taken from the rows; ``auxiliary`` are the auxiliary variables
+    that have columns; ``table`` has the variables of the table, if they are not all of the group.
     """
 
     kind: Literal["create", "append", "region"]

@@ -33,11 +33,8 @@ def plan_write(
 ) -> WritePlan:
     """Plan a write; nothing is written.
 
-    Raises
-    ------
-    InvalidInputError
-        If options contradict each other, or the columns do not fit the group: the message has all
-        their problems.
+    Raises if options contradict each other, or the columns do not fit the group: the message has
+    all their problems.
     """
     again = [name for number, name in enumerate(schema.names) if name in schema.names[:number]]
     if again:
@@ -76,9 +73,9 @@ def prepare_write(
 ) -> Grid:
     """Make the nodes and labels of a write in a session, and return where rows go.
 
-    ``labels`` are those of the unknown dimensions of the plan, in any order. Without gaps, new
-    integers need no fill value, and xarray keeps them integers. ``distinct_rows`` returns the
-    distinct rows of some columns; auxiliary variables need it.
+    ``labels`` are those of the unknown dimensions of the plan, in any order. Without ``has_gaps``
+    (missing cells) new integers need no fill value, and xarray keeps them integers.
+    ``distinct_rows`` returns the distinct rows of some columns, for auxiliary variables.
     """
     if plan.kind == "create":
         return create_group(session, options, plan, labels, has_gaps=has_gaps)
@@ -92,10 +89,8 @@ def parse_labels(plan: WritePlan, coords: Mapping[str, Any]) -> dict[str, pa.Arr
         values = coords[name] if isinstance(coords[name], list) else [coords[name]]
         kind = plan.columns[name]
         try:
-            if pa.types.is_timestamp(kind):
-                labels[name] = pa.array(np.array(values, "M8[us]"), kind)
-            else:
-                labels[name] = pa.array(values, kind)
+            is_time = pa.types.is_timestamp(kind)
+            labels[name] = pa.array(np.array(values, "M8[us]") if is_time else values, kind)
         except (ValueError, TypeError, pa.ArrowException) as error:
             raise invalid_input(
                 f"option 'coords': {name!r} is a list of {kind}: {error}"

@@ -14,9 +14,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
-from icefloe.session.exactly_once import find_committed
 from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks
+from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks, find_written
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s
 
@@ -36,7 +35,7 @@ _TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSummary:
-    """Result of a first pass over rows: distinct labels of the unknown dimensions, and counts."""
+    """Result of a first pass over rows; ``labels`` are those of the plan's unknown dimensions."""
 
     labels: Mapping[str, pa.Array]
     rows: int
@@ -49,19 +48,15 @@ class Rows(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Columns and their types."""
-        ...
 
     def summarize(self, plan: WritePlan) -> RowSummary:
         """Return what a plan does not know."""
-        ...
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, in any order, preferably without duplicates."""
-        ...
 
     def write(self, job: WriteJob, plan: WritePlan) -> list[WrittenBlocks]:
         """Write the rows, each block in one task."""
-        ...
 
 
 def write_with_retries(
@@ -69,12 +64,9 @@ def write_with_retries(
 ) -> Written:
     """Write rows and commit them once.
 
-    Raises
-    ------
-    InvalidInputError
-        If the rows do not fit the group, or no longer fit after commits of other writers.
-    RebaseFailedError
-        If another commit changed what is overwritten, or others committed first in every attempt.
+    Raises `InvalidInputError` if the rows do not fit the group, also after commits of other
+    writers; `RebaseFailedError` if another commit changed what is overwritten, or others committed
+    first in every attempt.
     """
     summaries: dict[Any, RowSummary] = {}
     conflict: RebaseFailedError | None = None
@@ -118,10 +110,8 @@ def _try(
 ) -> Written:
     # The tip before the search: a later commit of this job is a conflict, and found then.
     session = repository.writable_session(options.branch)
-    if options.job is not None:
-        found = find_committed(repository, options.branch, options.job)
-        if found is not None:
-            return Written.of(found, 0)
+    if found := find_written(repository, options.branch, options.job):
+        return found
     plan = plan_write(session, options, rows.schema, overwrite=overwrite)
     key = (plan.unknown, *plan.columns.items())
     if key not in summaries:

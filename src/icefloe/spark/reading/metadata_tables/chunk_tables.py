@@ -25,6 +25,7 @@ from icefloe.spark.reading.metadata_tables.table import (
     Column,
     MetadataTable,
 )
+from icefloe.spark.reading.partitions import pack_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,15 +85,9 @@ def _offset(refs: _Refs) -> pa.Array:
 class _ChunksTable(MetadataTable[_Refs]):
     def partitions(self, source: SnapshotSource) -> list[Partition]:
         """Group the manifests of the snapshot by their number of references."""
-        partitions: list[list[str]] = []
-        room = 0
-        for info in contents.base_snapshot(source.session()).manifest_files:
-            if not partitions or room < info.num_chunk_refs:
-                partitions.append([])
-                room = _REFS_PER_TASK
-            partitions[-1].append(str(info.id))
-            room -= info.num_chunk_refs
-        return [tuple(partition) for partition in partitions]
+        files = contents.base_snapshot(source.session()).manifest_files
+        manifests = ((str(info.id), info.num_chunk_refs) for info in files)
+        return pack_tasks(manifests, _REFS_PER_TASK, min_size=0)
 
     def read(
         self, source: SnapshotSource, options: ReadOptions, partition: Partition
@@ -115,9 +110,7 @@ CHUNKS: Final = _ChunksTable(
     Column("type", TEXT, _kind),
     Column("chunk_id", TEXT, _chunk_id),
     Column(
-        "location",
-        TEXT,
-        lambda refs: _to_texts(refs.payloads.location, refs.payloads.locations),
+        "location", TEXT, lambda refs: _to_texts(refs.payloads.location, refs.payloads.locations)
     ),
     Column("offset", INT, _offset),
     Column("length", INT, lambda refs: pa.array(refs.payloads.length.astype(np.int64))),
@@ -193,9 +186,7 @@ FILES: Final = _FilesTable(
     Column("num_chunks", INT, _count_chunks),
     Column("total_bytes", INT, _sum_bytes),
     Column(
-        "etag",
-        TEXT,
-        lambda refs: _to_texts(refs.payloads.etag[refs.first], refs.payloads.etags),
+        "etag", TEXT, lambda refs: _to_texts(refs.payloads.etag[refs.first], refs.payloads.etags)
     ),
     Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified[refs.first])),
 )

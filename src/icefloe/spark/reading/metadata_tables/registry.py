@@ -50,27 +50,19 @@ class MetadataPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and their types."""
         return METADATA_TABLES[self.name].schema
 
     def partitions(self, source: SnapshotSource) -> list[Partition]:
-        """Return the partitions of the table, one per task."""
         return METADATA_TABLES[self.name].partitions(source)
 
     def read(self, source: SnapshotSource, partition: Partition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition."""
         return METADATA_TABLES[self.name].read(source, self.options, partition)
 
 
 def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions) -> MetadataPlan:
     """Plan the read of a metadata table.
 
-    Raises
-    ------
-    FormatError
-        If the spec version of the repository does not have the table.
-    RefNotFoundError
-        If ``changes`` names a ref that does not exist.
+    Raises if the spec version does not have it, or ``changes`` names a ref that does not exist.
     """
     version = source.repository.spec_version
     if name == "ops_log" and version < 2:

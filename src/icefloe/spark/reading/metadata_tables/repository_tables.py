@@ -52,16 +52,15 @@ def _fetch_snapshots(source: SnapshotSource, _: ReadOptions) -> Iterator[_Snapsh
         )
 
 
-def _parent_id(snapshot: _Snapshot) -> str | None:
-    parent_id = snapshot.info.parent_id
-    return None if parent_id is None else str(parent_id)
-
-
 SNAPSHOTS: Final = RecordTable[_Snapshot](
     _fetch_snapshots,
     Column("committed_at", TIME, lambda snapshot: snapshot.info.flushed_at),
     Column("snapshot_id", TEXT, lambda snapshot: str(snapshot.info.id)),
-    Column("parent_id", TEXT, _parent_id),
+    Column(
+        "parent_id",
+        TEXT,
+        lambda snapshot: None if snapshot.info.parent_id is None else str(snapshot.info.parent_id),
+    ),
     Column("message", TEXT, lambda snapshot: snapshot.info.message),
     Column("metadata", TEXT, lambda snapshot: to_json(dict(snapshot.info.metadata))),
     Column("branches", TEXTS, lambda snapshot: snapshot.branches),
@@ -162,8 +161,8 @@ class _Operation(NamedTuple):
 def _fetch_operations(source: SnapshotSource, _: ReadOptions) -> Iterator[_Operation]:
     for update in source.repository.ops_log():
         kind: Any = update.kind
-        names = [field.name for field in fields(kind)]
-        yield _Operation(update, {name: _to_plain(getattr(kind, name)) for name in names})
+        details = {field.name: getattr(kind, field.name) for field in fields(kind)}
+        yield _Operation(update, {name: _to_plain(value) for name, value in details.items()})
 
 
 def _to_plain(value: Any) -> Any:
