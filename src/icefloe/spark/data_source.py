@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from icefloe.spark.data_source_stream_reader import IcefloeStreamReader
 from icefloe.spark.data_source_writers import IcefloeStreamWriter, IcefloeWriter
-from icefloe.spark.reading.read_plan import PlannedRead, plan_options
+from icefloe.spark.reading.read_plan import PlannedRead, plan_from_options
 from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.spark_versions import to_spark_schema
 from icefloe.spark.streaming.branch_follower import BranchFollower
@@ -85,7 +85,7 @@ class IcefloeDataSource(DataSource):
         # Spark calls `schema` when the DataFrame is made, then pickles this object: all later
         # actions use this plan, and so its snapshot.
         if self._plan is None:
-            self._plan = plan_options(self.options)
+            self._plan = plan_from_options(self.options)
         return self._plan
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.functions import arrow_udtf
 from icefloe.spark.option_parsing import invalid_input, suggest_name
 from icefloe.spark.reading.metadata_tables.registry import METADATA_TABLES
 from icefloe.spark.reading.read_options import PLACE_OPTIONS, TABLE_OPTIONS
-from icefloe.spark.reading.read_plan import plan_options
+from icefloe.spark.reading.read_plan import plan_from_options
 from icefloe.spark.spark_versions import to_spark_schema
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_table(name: str, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
             raise invalid_input(
                 f"{PREFIX}{name} has no argument {option!r}: {suggest_name(option, known)}"
             )
-    plan = plan_options({"table": name, **given})
+    plan = plan_from_options({"table": name, **given})
     for partition in plan.partitions():
         yield from plan.read(partition)
 

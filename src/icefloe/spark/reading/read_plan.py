@@ -56,7 +56,7 @@ class PlannedRead:
         return self.plan.read(self.source, partition)
 
 
-def plan_options(given: Mapping[str, str]) -> PlannedRead:
+def plan_from_options(given: Mapping[str, str]) -> PlannedRead:
     """Plan the read that options, as Spark passes them, describe."""
     options = ReadOptions.parse(given)
     return plan_read(SnapshotSource.resolve(open_from_options(options.place), options), options)

@@ -276,16 +276,9 @@ def _make_grid(
             shape[target.axes.index(number)] for shape, target in zip(lengths, targets, strict=True)
         ]
         part = parts[name]
-        dims.append(
-            Dimension(
-                name,
-                labels[name],
-                part.start,
-                part.stop,
-                choose_block_length(along, len(labels[name])),
-                _describe_outside(name, plan, labels[name], part),
-            )
-        )
+        block = choose_block_length(along, len(labels[name]))
+        outside = _describe_outside(name, plan, labels[name], part)
+        dims.append(Dimension(name, labels[name], part.start, part.stop, block, outside))
     return Grid(tuple(dims), targets)
 
 

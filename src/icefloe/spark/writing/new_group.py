@@ -140,21 +140,15 @@ def _choose_coding(
 ) -> tuple[Coding, Any]:
     """Return how a new column is stored: its coding, and the fill value of its array."""
     attributes: dict[str, Any] = {}
+    dtype = np.dtype("i8" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
     if pa.types.is_timestamp(kind):
-        dtype = np.dtype("i8")
         whole = labels is not None and not (labels.cast(pa.int64()).to_numpy() % _SECOND).any()
         unit = "seconds" if whole else "microseconds"
         attributes = {"units": f"{unit} since 1970-01-01", "calendar": "proleptic_gregorian"}
-    elif pa.types.is_string(kind):
-        return Coding.from_attributes(name, np.dtype("O"), {}), ""
-    else:
-        dtype = np.dtype(kind.to_pandas_dtype())
-    if dtype.kind == "f":
-        return Coding.from_attributes(name, dtype, attributes), np.nan
+    fill: Any = {"O": "", "f": np.nan}.get(dtype.kind, dtype.type(0))
     if dtype.kind == "i" and has_gaps and labels is None:
-        lowest = int(np.iinfo(dtype).min)
-        return Coding.from_attributes(name, dtype, {**attributes, "_FillValue": lowest}), lowest
-    return Coding.from_attributes(name, dtype, attributes), dtype.type(0)
+        fill = attributes["_FillValue"] = int(np.iinfo(dtype).min)
+    return Coding.from_attributes(name, dtype, attributes), fill
 
 
 def _zarr_dtype(coding: Coding) -> Any:

@@ -59,14 +59,6 @@ def _data_type(_: ArrayNodeData, metadata: dict[str, Any]) -> str:
     return data_type if isinstance(data_type, str) else to_json(data_type)
 
 
-def _dimension_names(data: ArrayNodeData, _: dict[str, Any]) -> list[str | None] | None:
-    return None if data.dimension_names is None else list(data.dimension_names)
-
-
-def _shape(data: ArrayNodeData, _: dict[str, Any]) -> list[int]:
-    return [dimension.array_length for dimension in data.shape]
-
-
 def _chunk_shape(_: ArrayNodeData, metadata: dict[str, Any]) -> list[int] | None:
     shape = metadata.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape")
     return shape if isinstance(shape, list) else None
@@ -82,8 +74,8 @@ NODES: Final = RecordTable[_Node](
     Column("type", TEXT, lambda record: record.node.kind.name.lower()),
     Column("node_id", TEXT, lambda record: str(record.node.id)),
     _array_column("data_type", TEXT, _data_type),
-    _array_column("dimension_names", TEXTS, _dimension_names),
-    _array_column("shape", INTS, _shape),
+    _array_column("dimension_names", TEXTS, lambda data, _: data.dimension_names),
+    _array_column("shape", INTS, lambda data, _: [axis.array_length for axis in data.shape]),
     _array_column("chunk_shape", INTS, _chunk_shape),
     _array_column("num_chunks", INT, _count_chunks),
     _array_column("num_manifests", INT, lambda data, _: len(data.manifests)),
