@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-
 _FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
 
 

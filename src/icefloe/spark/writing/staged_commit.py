@@ -12,7 +12,6 @@ import numpy as np
 
 from icefloe.errors import ConflictError
 from icefloe.session import Session, contents
-from icefloe.session.exactly_once import JobId
 from icefloe.session.parallel_write import session_at
 from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_memory
 from icefloe.spark.writing.write_grid import find_distinct
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from icefloe.repository import Repository
+    from icefloe.session.exactly_once import JobId
     from icefloe.spark.writing.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
