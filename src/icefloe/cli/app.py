@@ -15,26 +15,12 @@ import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from icefloe import __version__
-from icefloe.cli import pipeline_commands, sql_command
+from icefloe import __version__, inspection
+from icefloe.cli import output, pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
-from icefloe.cli.output import (
-    escape_unsafe,
-    make_table,
-    print_error,
-    print_json,
-    print_out,
-    print_rows,
-)
+from icefloe.cli.output import escape_unsafe, print_json, print_out
 from icefloe.display import container_name, format_size
 from icefloe.errors import IcefloeError, InvalidInputError
-from icefloe.inspection import (
-    describe_file,
-    fetch_history,
-    fetch_metadata_file,
-    fetch_snapshot,
-    node_summary,
-)
 from icefloe.inspection.metadata_file import describe_node, describe_snapshot_info
 from icefloe.inspection.repository import resolve_ref
 from icefloe.model.node import NodeKind
@@ -67,10 +53,10 @@ def run() -> None:
         # The reader, such as `head`, has closed the pipe. Python would raise again at exit.
         _exit_with_failure()
     except IcefloeError as error:
-        print_error(error.message)
+        output.print_error(error.message)
         _exit_with_failure()
     except OSError as error:
-        print_error(str(error))
+        output.print_error(str(error))
         _exit_with_failure()
 
 
@@ -119,8 +105,8 @@ def inspect(
     config.yaml.
     """
     storage, name = _resolve_file(file)
-    data = fetch_metadata_file(storage, name, file)
-    print_json(describe_file(data, file, refs=refs))
+    data = inspection.fetch_metadata_file(storage, name, file)
+    print_json(inspection.describe_file(data, file, refs=refs))
 
 
 @app.command(epilog="Example:  icefloe history s3://bucket/weather --ref main --limit 20")
@@ -134,7 +120,9 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
-    entries = islice(fetch_history(open_refs(storage_from_url(repository)).at_opening, ref), limit)
+    entries = islice(
+        inspection.fetch_history(open_refs(storage_from_url(repository)).at_opening, ref), limit
+    )
     if as_json:
         print_json(
             describe_snapshot_info(entry.info)
@@ -142,7 +130,7 @@ def history(
             for entry in entries
         )
         return
-    table = make_table("snapshot", "written at (UTC)", "refs", "message")
+    table = output.make_table("snapshot", "written at (UTC)", "refs", "message")
     for entry in entries:
         names = [Text(escape_unsafe(name), "green") for name in entry.branches]
         names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
@@ -159,7 +147,7 @@ def history(
 def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
-    snapshot = fetch_snapshot(storage, open_refs(storage).at_opening, ref)
+    snapshot = inspection.fetch_snapshot(storage, open_refs(storage).at_opening, ref)
     if as_json:
         print_json(describe_node(node) for node in snapshot.nodes)
         return
@@ -174,7 +162,7 @@ def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = Fa
             escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
         )
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {escape_unsafe(node_summary(node))}", "dim")
+            label.append(f"  {escape_unsafe(inspection.node_summary(node))}", "dim")
         branches[str(node.path)] = above.add(label)
     if not snapshot.nodes:
         root.add(Text("(empty)", "dim"))
@@ -229,9 +217,9 @@ def dependencies(
             (file.location, file.num_chunks, file.num_arrays, file.num_bytes)
             for file in found.files()
         )
-        print_rows(("location", *columns[1:]), rows)
+        output.print_rows(("location", *columns[1:]), rows)
         return
-    table = make_table("container")
+    table = output.make_table("container")
     for column in columns:
         table.add_column(column, justify="right")
     table.add_column("")
@@ -280,7 +268,7 @@ def dependents(
     elif found.may_delete:
         print_out(Text(f"no snapshot refers to {escape_unsafe(location)}"))
     else:
-        table = make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
+        table = output.make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
         for snapshot in found.snapshots:
             table.add_row(
                 Text(snapshot.id, "cyan"),

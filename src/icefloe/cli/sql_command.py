@@ -8,16 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from icefloe.cli.arguments import (
-    AsJson,
-    Containers,
-    Group,
-    Master,
-    Ref,
-    Remote,
-    RepositoryPlace,
-    json_option,
-)
+from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine, show_progress
 from icefloe.cli.output import escape_unsafe, make_table, print_json, print_out
 
@@ -32,30 +23,30 @@ commands = typer.Typer(rich_markup_mode="rich")
     "  icefloe sql weather 'SELECT * FROM data' --sel '{\"lat\": 52.5, \"lon\": 12.5}' --json",
 )
 def sql(
-    repository: RepositoryPlace,
+    repository: arguments.RepositoryPlace,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="Spark SQL; the dataset is the table `data`.")
     ],
     *,
-    group: Group = "/",
-    ref: Ref = "main",
+    group: arguments.Group = "/",
+    ref: arguments.Ref = "main",
     variables: Annotated[
         list[str] | None,
         typer.Option("--variable", metavar="NAME", help="Variable to read; may be repeated."),
     ] = None,
     sel: Annotated[
         Any,
-        json_option(
+        arguments.json_option(
             help='Labels to read, faster than WHERE; ranges as {"lat": {"start": 40, "stop": 60}}.'
         ),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
     ] = 100,
-    containers: Containers = None,
-    as_json: AsJson = False,
-    master: Master = None,
-    remote: Remote = None,
+    containers: arguments.Containers = None,
+    as_json: arguments.AsJson = False,
+    master: arguments.Master = None,
+    remote: arguments.Remote = None,
 ) -> None:
     """Query with SQL: one row per cell, one column per dimension and variable."""
     from icefloe import pipeline  # noqa: PLC0415 - imports zarr

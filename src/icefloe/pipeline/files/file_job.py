@@ -15,24 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from icefloe.errors import AlreadyExistsError, ErrorKind, FilesDisagreeError, RebaseFailedError
 from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.file_checks import (
-    exclude_files,
-    find_append_mismatches,
-    find_last_file,
-    find_outliers,
-    find_overlaps,
-    find_unsorted,
-    sort_descending,
-)
+from icefloe.pipeline.files import file_checks, static_arrays
 from icefloe.pipeline.files.mismatched_chunks import unify_chunks
 from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources
 from icefloe.pipeline.files.source_record import describe_sources, read_known_sources, store_sources
 from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, delete_staged
-from icefloe.pipeline.files.static_arrays import (
-    find_static_mismatches,
-    find_stored_mismatches,
-    store_digests,
-)
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
 from icefloe.session import Session, contents
@@ -310,7 +297,9 @@ class FileJob:
             if not any(_has(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
         for check in self._checks(run.session, find_mismatches):
-            files, left_out = exclude_files(files, check(files) if files else (), left_out)
+            files, left_out = file_checks.exclude_files(
+                files, check(files) if files else (), left_out
+            )
         while files:
             if left_out and self.files.on_error == "raise":
                 raise JobFailedError(run.name, left_out)
@@ -324,7 +313,7 @@ class FileJob:
                     )
                 return CombinedFiles(files, dataset, left_out)
             except FilesDisagreeError as error:
-                kept, left_out = exclude_files(files, error.disagreements, left_out)
+                kept, left_out = file_checks.exclude_files(files, error.disagreements, left_out)
                 if len(kept) == len(files):
                     raise
                 files = kept
@@ -337,20 +326,20 @@ class FileJob:
         # With several dimensions a file is only a part; all of them together must fit the group.
         is_whole = len(self.files.dims) == 1
         if append and is_whole:
-            yield lambda files: find_append_mismatches(
+            yield lambda files: file_checks.find_append_mismatches(
                 files, dims, lambda dataset: find_mismatches(session, dataset)
             )
         if append:
-            yield lambda files: find_stored_mismatches(files, session, group, dims)
-        yield lambda files: find_outliers(files, dims)
-        yield lambda files: find_static_mismatches(files, dims)
-        yield lambda files: find_unsorted(files, self.files.dims)
+            yield lambda files: static_arrays.find_stored_mismatches(files, session, group, dims)
+        yield lambda files: file_checks.find_outliers(files, dims)
+        yield lambda files: static_arrays.find_static_mismatches(files, dims)
+        yield lambda files: file_checks.find_unsorted(files, self.files.dims)
         if append and is_whole:
             yield lambda files: find_append_problems(
                 [file.dataset for file in files], session, dim=first, group=group
             )
         if is_whole and self.files.order != "given":
-            yield lambda files: find_overlaps(files, first)
+            yield lambda files: file_checks.find_overlaps(files, first)
 
     def _find_append_problems(
         self, session: Session, dataset: VirtualDataset, find_mismatches: FindMismatches
@@ -363,7 +352,7 @@ class FileJob:
         if len(self.files.dims) > 1:
             return None
         is_given = self.files.order == "given"
-        return len(files) - 1 if is_given else find_last_file(files, self.files.dim)
+        return len(files) - 1 if is_given else file_checks.find_last_file(files, self.files.dim)
 
     def _choose_order(
         self, session: Session, files: list[ParsedFile]
@@ -372,7 +361,7 @@ class FileJob:
         dim, group = self.files.dim, self.files.group
         if self.files.append and len(self.files.dims) == 1 and order == "coordinates":
             # The direction of files with one step each is that of the group.
-            descending = sort_descending(files, dim) if len(files) > 1 else None
+            descending = file_checks.sort_descending(files, dim) if len(files) > 1 else None
             if descending is not None and is_descending(session, dim=dim, group=group):
                 return descending, "given"
         return files, order
@@ -386,7 +375,9 @@ class FileJob:
         group = self.files.group
         urls = [file.url for file in found.files]
         if not self.files.append:
-            store_digests(run.session, group, found.files[0], frozenset(self.files.dims))
+            static_arrays.store_digests(
+                run.session, group, found.files[0], frozenset(self.files.dims)
+            )
         store_sources(run.session, group, [*self._read_known(run), *urls])
         about: dict[str, Any] = {
             "group": parse_path(group).value,

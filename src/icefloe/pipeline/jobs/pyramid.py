@@ -16,17 +16,11 @@ import numpy as np
 
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.arrays import nodes
 from icefloe.pipeline.arrays.array_copy import plan_boxes
 from icefloe.pipeline.arrays.boxes import Box, boxes, format_box, format_shape
 from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
-from icefloe.pipeline.arrays.nodes import (
-    create_array,
-    create_group,
-    parse_path,
-    read_arrays,
-    require_free,
-    share_array,
-)
+from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
 from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
@@ -157,7 +151,7 @@ def pyramid(
     for what, value, known in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
         if value not in known:
             raise invalid_array(f"{what} must be one of {', '.join(known)}, not {value!r}")
-    folder = require_free(run.session, target).value
+    folder = nodes.require_free(run.session, target).value
     data, coordinates = _select_sources(run, source, layout)
     windows = _parse_factors(data, factors, dims)
     recipe = _Recipe(folder, windows, _count_levels(data, windows, levels), method, layout)
@@ -330,7 +324,7 @@ def _read_missing(source: ArrayDocument) -> Any:
 def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[ArrayDocument]) -> None:
     """Create the coordinates of all levels in this process: they are small."""
     for source in coordinates:
-        share_array(run.session, source, recipe.place(0, source))
+        nodes.share_array(run.session, source, recipe.place(0, source))
         factor = recipe.windows.get(str(source.dimension_names[0]), 1)
         stored = open_array(run.session.store, source.path)
         values = np.asarray(stored[...])
@@ -339,7 +333,7 @@ def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[Arra
             document = source.with_shape(values.shape).at(recipe.place(number, source))
             if values.dtype != document.dtype:
                 document = document.with_dtype(values.dtype)
-            create_array(run.session, document)
+            nodes.create_array(run.session, document)
             array = open_array(run.session.store, document.path, mode="r+")
             array[...] = values
 
@@ -361,9 +355,9 @@ def _create_levels(
 ) -> None:
     for source, chain in zip(data, chains, strict=True):
         for number in range(1 if chain else recipe.count + 1):
-            share_array(run.session, source, recipe.place(number, source))
+            nodes.share_array(run.session, source, recipe.place(number, source))
         for step in chain:
-            create_array(run.session, step.target)
+            nodes.create_array(run.session, step.target)
 
 
 def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> None:
@@ -391,7 +385,7 @@ def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocumen
     else:
         attributes = {"multiscales": [multiscale]}
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    create_group(run.session, recipe.folder)
+    nodes.create_group(run.session, recipe.folder)
     contents.set_metadata(run.session, parse_path(recipe.folder), json.dumps(document).encode())
 
 

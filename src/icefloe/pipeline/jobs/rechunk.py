@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from icefloe.conflicts import Conflict, ConflictType
 from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.arrays import nodes
 from icefloe.pipeline.arrays.array_copy import ArrayCopy, copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.boxes import box_bytes
-from icefloe.pipeline.arrays.nodes import (
-    copy_group,
-    create_array,
-    parse_path,
-    read_arrays,
-    require_free,
-    share_array,
-)
+from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
 from icefloe.pipeline.run import JobRun, WorkUnit
@@ -90,7 +84,7 @@ def rechunk(
         return earlier
     selected = _select_arrays(run.session, arrays, chunks)
     if target is not None:
-        require_free(run.session, target)
+        nodes.require_free(run.session, target)
     copies = []
     for source, spec in selected:
         changed = source.with_chunks(spec, shards, codecs)
@@ -108,7 +102,7 @@ def rechunk(
     if target is not None and not isinstance(arrays, Mapping):
         _share_others(run.session, _require_root(arrays), target, copies)
     for copy in copies:
-        create_array(run.session, copy.target, replaced=target is None)
+        nodes.create_array(run.session, copy.target, replaced=target is None)
     copy_arrays(run, copies, run.open_reader())
     policy = _require_replaced(run.session, copies) if target is None else NO_POLICY
     paths = [copy.target.path for copy in copies]
@@ -226,9 +220,9 @@ def _share_others(session: Session, root: str, target: str, copies: Sequence[Arr
         return
     rechunked = {copy.source.path for copy in copies}
     others = [array for array in read_arrays(session, root) if array.path not in rechunked]
-    copy_group(session, root, target)
+    nodes.copy_group(session, root, target)
     for array in others:
-        share_array(session, array, _relocate(array.path, root, target))
+        nodes.share_array(session, array, _relocate(array.path, root, target))
 
 
 def _format_layout(array: ArrayDocument) -> str:
