@@ -52,11 +52,8 @@ def run() -> None:
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python would raise again at exit.
         _exit_with_failure()
-    except IcefloeError as error:
-        output.print_error(error.message)
-        _exit_with_failure()
-    except OSError as error:
-        output.print_error(str(error))
+    except (IcefloeError, OSError) as error:
+        output.print_error(error.message if isinstance(error, IcefloeError) else str(error))
         _exit_with_failure()
 
 
@@ -120,9 +117,8 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
-    entries = islice(
-        inspection.fetch_history(open_refs(storage_from_url(repository)).at_opening, ref), limit
-    )
+    refs = open_refs(storage_from_url(repository)).at_opening
+    entries = islice(inspection.fetch_history(refs, ref), limit)
     if as_json:
         print_json(
             describe_snapshot_info(entry.info)
@@ -200,13 +196,9 @@ def dependencies(
         snapshot_id=None if ref is None else _resolve_snapshot_id(repository, ref)
     )
     if as_json:
-        described: dict[str, object] = {
-            "num_files": found.num_files,
-            "num_chunks": found.num_chunks,
-            "num_arrays": found.num_arrays,
-            "num_bytes": found.num_bytes,
-            "containers": [asdict(container) for container in found.containers],
-        }
+        counts = ("num_files", "num_chunks", "num_arrays", "num_bytes")
+        described: dict[str, object] = {name: getattr(found, name) for name in counts}
+        described["containers"] = [asdict(container) for container in found.containers]
         if files:
             described["files"] = map(asdict, found.files())
         print_json(described)
@@ -292,20 +284,15 @@ def locations(
     *,
     ref: Ref = "main",
     array: Annotated[
-        str | None, typer.Option("--array", metavar="PATH", help="Array, or group of arrays.")
+        str | None, typer.Option(metavar="PATH", help="Array, or group of arrays.")
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", metavar="URL", help="Prefix of the location.")
+        str | None, typer.Option(metavar="URL", help="Prefix of the location.")
     ] = None,
-    glob: Annotated[
-        str | None, typer.Option("--glob", help="Shell pattern with *, ? and […].")
-    ] = None,
-    regex: Annotated[
-        str | None, typer.Option("--regex", help="Regular expression to search for.")
-    ] = None,
+    glob: Annotated[str | None, typer.Option(help="Shell pattern with *, ? and […].")] = None,
+    regex: Annotated[str | None, typer.Option(help="Regular expression to search for.")] = None,
     container: Annotated[
-        str | None,
-        typer.Option("--container", metavar="NAME", help="Container name or URL prefix."),
+        str | None, typer.Option(metavar="NAME", help="Container name or URL prefix.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all chunks with byte ranges, as JSON.")

@@ -74,8 +74,7 @@ class JobOptions:
     master: Master = None
     remote: Remote = None
     spark: Annotated[
-        bool,
-        spark_option(help="Run on Spark, or in this process, which is faster for small jobs."),
+        bool, spark_option(help="Run on Spark, or in this process, which is faster for small jobs.")
     ] = True
 
     def open(
@@ -111,22 +110,21 @@ class JobOptions:
         run_job(Engine(self.master, self.remote, self.spark), start, as_json=self.as_json)
 
 
+def _list_parameters(
+    function: Callable[..., Any], *, omit: tuple[str, ...]
+) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters
+    return [parameter for name, parameter in parameters.items() if name not in omit]
+
+
 def job_command(
     epilog: str, *, omit: tuple[str, ...] = ("max_chunks",)
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command with the shared options, except those in ``omit``."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter
-            for parameter in inspect.signature(function, eval_str=True).parameters.values()
-            if parameter.name != "job"
-        ]
-        shared = [
-            parameter
-            for parameter in inspect.signature(JobOptions, eval_str=True).parameters.values()
-            if parameter.name not in omit
-        ]
+        own = _list_parameters(function, omit=("job",))
+        shared = _list_parameters(JobOptions, omit=omit)
 
         @wraps(function)
         def command(**arguments: Any) -> None:

@@ -230,9 +230,7 @@ class JobRun:
         point = ForkPoint.of(into)
         results: list[_TaskResult] = self.run_tasks(tasks, _write_through(point, work))
         point.merge(into, (result.changes for result in results))
-        left_out: dict[str, str] = {}
-        for result in results:
-            left_out.update(result.left_out)
+        left_out = dict(item for result in results for item in result.left_out.items())
         return [Failure(source, left_out[source]) for source in sorted(left_out)]
 
     def run_tasks(

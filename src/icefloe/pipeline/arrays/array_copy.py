@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from icefloe.pipeline.arrays.stored_types import ValueTransform
     from icefloe.session import Session
 
-_STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
+STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
+"""Fast compression of intermediate chunks, after the serializer."""
 
 _MIN_CORES_PER_BOX: Final = 4
 """With this many cores per box of a single pass, two passes are faster."""
@@ -187,7 +188,7 @@ def stage_document(copy: ArrayCopy) -> ArrayDocument:
     serializers = [
         codec for codec in chain if codec["name"] in {"bytes", "vlen-utf8", "vlen-bytes"}
     ]
-    codecs = [*serializers, *_STAGE_CODECS] if serializers else list(chain)
+    codecs = [*serializers, *STAGE_CODECS] if serializers else list(chain)
     return copy.source.with_chunks(copy.stage, shards=False, codecs=codecs)
 
 

@@ -44,10 +44,7 @@ _TEXT_BYTES: Final = 64
 """Assumed size of a variable-length item in plans."""
 
 _SHARDING: Final = "sharding_indexed"
-_INDEX_CODECS: Final = [
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "crc32c"},
-]
+_INDEX_CODECS: Final = [CODECS[0], {"name": "crc32c"}]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ _UNIT_BYTES: Final = 16_000_000
 _UNIT_CHUNKS: Final = 4096
 """Chunks per piece."""
 
-
 MAX_CHUNKS: Final = 10_000_000
 """Default limit of references that a driver holds."""
 

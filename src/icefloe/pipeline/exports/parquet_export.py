@@ -87,12 +87,7 @@ def export_rows(
         )
     else:
         files, size_bytes = _write_on(
-            spark,
-            session,
-            target,
-            select=select,
-            partition_by=partition_by,
-            progress=options.progress,
+            spark, session, target, select, partition_by, progress=options.progress
         )
     return Report(
         "export",
@@ -109,9 +104,9 @@ def _write_on(
     spark: SparkSession,
     session: Session,
     target: str,
-    *,
     select: Mapping[str, Any],
     partition_by: Sequence[str],
+    *,
     progress: Progress | None,
 ) -> tuple[int, int]:
     """Write with Spark; return the number of files and their bytes."""

@@ -7,6 +7,7 @@ environment, so no further package is needed.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.store import (
@@ -62,7 +63,7 @@ class PlainStore(Store):
         return self.storage.url
 
     def __reduce__(self) -> Any:
-        return _plain_store, (self.storage, self.read_only)
+        return partial(PlainStore, read_only=self.read_only), (self.storage,)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -125,10 +126,6 @@ class PlainStore(Store):
             if name not in names:
                 names.add(name)
                 yield name
-
-
-def _plain_store(storage: Storage, read_only: bool) -> PlainStore:  # noqa: FBT001 - pickle calls it
-    return PlainStore(storage, read_only=read_only)
 
 
 def _byte_range(request: ByteRequest | None) -> ByteRange | None:

@@ -16,6 +16,8 @@ from icefloe.virtual.file_order import reconcile_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from icefloe.pipeline.files.staged_refs import ParsedFile
     from icefloe.virtual.dataset import VirtualDataset
 
@@ -73,9 +75,7 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
 
     Greedy interval scheduling: always keep the file that ends first.
     """
-    datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0].arrays, "", dim)
-    values = None if path is None else reconcile_values(datasets, path)
+    path, values = _read_coordinate(files, dim)
     if path is None or values is None:
         return
     if not all(steps.dtype.kind in "iuf" and len(steps) for steps in values):
@@ -95,11 +95,7 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
 
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
     """Return the index of the last file along a dimension: by coordinates, or else of the list."""
-    datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0].arrays, "", dim)
-    if path is None or not all(path in dataset.arrays for dataset in datasets):
-        return len(files) - 1
-    values = reconcile_values(datasets, path)
+    _, values = _read_coordinate(files, dim)
     if values is None or not all(len(steps) and steps.dtype.kind in "iuf" for steps in values):
         return len(files) - 1
     is_descending = any(len(steps) > 1 and steps[1] < steps[0] for steps in values)
@@ -109,12 +105,21 @@ def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
 
 def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files of one step each by descending coordinate; None if a file has more steps."""
-    datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0].arrays, "", dim)
-    values = None if path is None else reconcile_values(datasets, path)
+    _, values = _read_coordinate(files, dim)
     if values is None or not all(len(steps) == 1 for steps in values):
         return None
     return [files[row] for row in np.argsort([steps[0] for steps in values])[::-1].tolist()]
+
+
+def _read_coordinate(
+    files: Sequence[ParsedFile], dim: str
+) -> tuple[str | None, list[NDArray[Any]] | None]:
+    """Return the path of a coordinate and its values in each file, None if a file lacks it."""
+    datasets = [file.dataset for file in files]
+    path = find_coordinate(datasets[0].arrays, "", dim)
+    if path is None or not all(path in dataset.arrays for dataset in datasets):
+        return path, None
+    return path, reconcile_values(datasets, path)
 
 
 def exclude_files(

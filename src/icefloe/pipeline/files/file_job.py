@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Order: TypeAlias = Literal["given", "coordinates"]
+WriteFiles: TypeAlias = "Callable[[JobRun, CombinedFiles], CommitPolicy]"
 FindMismatches: TypeAlias = "Callable[[Session, VirtualDataset], Iterable[Disagreement]]"
 Check: TypeAlias = "Callable[[Sequence[ParsedFile]], Iterable[Disagreement]]"
 
@@ -120,7 +121,11 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """A job on files; with ``copies`` their values are copied, so they need not share chunks."""
+    """A job on files; with ``copies`` their values are copied, so they need not share chunks.
+
+    ``find_mismatches`` finds why a file cannot be appended to the group. ``last_step`` describes
+    in the plan what `execute` writes.
+    """
 
     name: str
     spark: SparkSession | None
@@ -128,53 +133,41 @@ class FileJob:
     sources: Any
     files: FileOptions
     options: JobOptions
+    find_mismatches: FindMismatches
+    last_step: str
     copies: bool = False
     started: float = field(default_factory=time.monotonic)
 
-    def execute(
-        self,
-        write: Callable[[JobRun, CombinedFiles], CommitPolicy],
-        find_mismatches: FindMismatches,
-        last_step: str,
-    ) -> Plan | Report:
+    def execute(self, write: WriteFiles) -> Plan | Report:
         """Run the job, and commit once.
 
         ``write`` writes combined files to the session of a run, again for a new run after a lost
-        append, or without files that it reported as damaged. ``find_mismatches`` finds why a file
-        cannot be appended to the group. ``last_step`` describes ``write`` in the plan.
+        append, or without files that it reported as damaged.
         """
         run = self._start()
         staged: list[ParsedFile] = []
         try:
-            return self._execute(run, staged, write, find_mismatches, last_step)
+            return self._execute(run, staged, write)
         finally:
             # Committed or failed: nothing else refers to them.
             delete_staged(run.session.connection, staged)
 
-    def _execute(
-        self,
-        run: JobRun,
-        staged: list[ParsedFile],
-        write: Callable[[JobRun, CombinedFiles], CommitPolicy],
-        find_mismatches: FindMismatches,
-        last_step: str,
-    ) -> Plan | Report:
+    def _execute(self, run: JobRun, staged: list[ParsedFile], write: WriteFiles) -> Plan | Report:
         parsed: dict[str, ParsedFile | Failure] = {}
         for attempt in range(_MAX_ATTEMPTS):
             run = self._start() if attempt else run
-            earlier = run.find_earlier()
-            if earlier is not None:
+            if (earlier := run.find_earlier()) is not None:
                 return earlier
             self._require_group(run.session)
             urls = self._find_new_sources(run)
             if run.dry_run:
-                return self._plan(run, urls, last_step)
+                return self._plan(run, urls)
             if not urls:
                 return run.report_nothing()
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
-            found = self._combine(run, [parsed[url] for url in urls], find_mismatches)
+            found = self._combine(run, [parsed[url] for url in urls])
             try:
                 policy = write(run, found)
             except JobFailedError as error:
@@ -205,9 +198,8 @@ class FileJob:
         """Raise unless the group exists for an append, or is empty otherwise."""
         path = parse_path(self.files.group)
         if self.files.append:
-            node = contents.require_node(session, path)
+            contents.require_node(session, path)
         else:
-            found = contents.get_node(session, path)
             below = sorted(child.path.value for child in contents.iter_nodes_below(session, path))
             if below:
                 raise AlreadyExistsError(
@@ -215,10 +207,8 @@ class FileJob:
                     "to it, choose another group, or delete it first",
                     kind=ErrorKind.NODE_ALREADY_EXISTS,
                 )
-            if found is None:
-                return
-            node = found
-        if node.is_array:
+        node = contents.get_node(session, path)
+        if node is not None and node.is_array:
             raise AlreadyExistsError(
                 f"{path} is an array; files need a group", kind=ErrorKind.NODE_ALREADY_EXISTS
             )
@@ -234,7 +224,7 @@ class FileJob:
             return set()
         return read_known_sources(run.repository, run.session, parse_path(self.files.group).value)
 
-    def _plan(self, run: JobRun, found: Mapping[str, int | None], last_step: str) -> Plan:
+    def _plan(self, run: JobRun, found: Mapping[str, int | None]) -> Plan:
         """Estimate the work from the sizes of files, without reading them."""
         if not found:
             return run.plan(["nothing: all files are in the repository"], 0)
@@ -243,7 +233,7 @@ class FileJob:
         steps = [
             f"parse {format_count(len(found), 'file')} of {format_bytes(total)} in all",
             f"check that they fit together along {', '.join(self.files.dims)}",
-            last_step,
+            self.last_step,
         ]
         parsing = len(self.group_files(run, list(found)))
         if not self.copies:
@@ -284,9 +274,7 @@ class FileJob:
             parsed.update(zip(task, shared, strict=True))
         return parsed
 
-    def _combine(
-        self, run: JobRun, parsed: Sequence[ParsedFile | Failure], find_mismatches: FindMismatches
-    ) -> CombinedFiles:
+    def _combine(self, run: JobRun, parsed: Sequence[ParsedFile | Failure]) -> CombinedFiles:
         """Combine files that fit together; leave the others out, or fail with all of them."""
         files = [file for file in parsed if isinstance(file, ParsedFile)]
         left_out = [failure for failure in parsed if isinstance(failure, Failure)]
@@ -296,7 +284,7 @@ class FileJob:
         for dim in dims if files else ():
             if not any(_has(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
-        for check in self._checks(run.session, find_mismatches):
+        for check in self._checks(run.session):
             files, left_out = file_checks.exclude_files(
                 files, check(files) if files else (), left_out
             )
@@ -308,7 +296,7 @@ class FileJob:
                 dataset = self._join(files, order)
                 if self.files.append and len(dims) > 1:
                     raise_disagreements(
-                        self._find_append_problems(run.session, dataset, find_mismatches),
+                        self._find_append_problems(run.session, dataset),
                         f"appending to {parse_path(self.files.group)}",
                     )
                 return CombinedFiles(files, dataset, left_out)
@@ -319,7 +307,7 @@ class FileJob:
                 files = kept
         raise JobFailedError(run.name, left_out)
 
-    def _checks(self, session: Session, find_mismatches: FindMismatches) -> Iterator[Check]:
+    def _checks(self, session: Session) -> Iterator[Check]:
         """Yield the checks; each gets the files that passed the ones before."""
         dims, first = frozenset(self.files.dims), self.files.dim
         group, append = self.files.group, self.files.append
@@ -327,7 +315,7 @@ class FileJob:
         is_whole = len(self.files.dims) == 1
         if append and is_whole:
             yield lambda files: file_checks.find_append_mismatches(
-                files, dims, lambda dataset: find_mismatches(session, dataset)
+                files, dims, lambda dataset: self.find_mismatches(session, dataset)
             )
         if append:
             yield lambda files: static_arrays.find_stored_mismatches(files, session, group, dims)
@@ -342,9 +330,9 @@ class FileJob:
             yield lambda files: file_checks.find_overlaps(files, first)
 
     def _find_append_problems(
-        self, session: Session, dataset: VirtualDataset, find_mismatches: FindMismatches
+        self, session: Session, dataset: VirtualDataset
     ) -> list[Disagreement]:
-        return [*find_mismatches(session, dataset)] or [
+        return [*self.find_mismatches(session, dataset)] or [
             *find_append_problems([dataset], session, dim=self.files.dim, group=self.files.group)
         ]
 

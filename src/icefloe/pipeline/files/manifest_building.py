@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.argument_errors import invalid_argument
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, file_number, load_staged
+from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
 from icefloe.pipeline.run import REMEDY, JobRun, group_by_size
 from icefloe.session import Session, contents
@@ -73,7 +73,8 @@ def build_manifests(
         if isinstance(array, VirtualArray) and path not in found.mismatched
     ]
     targets, positions = take_markers(session, found, group, paths)
-    axes = {path: _find_axis(arrays[path].dimension_names, dim) for path in targets}
+    dims = {path: arrays[path].dimension_names for path in targets}
+    axes = {path: names.index(dim) if dim in names else None for path, names in dims.items()}
     tasks = _plan_tasks(
         _group_slabs(positions, axes), found.files, positions, refs * max(1, len(targets))
     )
@@ -97,7 +98,8 @@ def build_manifests(
         return NO_POLICY
 
     def write_log(log: TransactionLog, adopted: Adopted) -> None:
-        (outcome,) = run.run_stage([(log, adopted)], WriteTransactionLog(session.connection))
+        write = partial(_write_log, session.connection)
+        (outcome,) = run.run_stage([(log, adopted)], write)
         if outcome.error is not None:
             failure = Failure("the transaction log", outcome.error)
             raise JobFailedError(run.name, [failure], remedy=REMEDY)
@@ -126,8 +128,10 @@ def take_markers(
         # The grid of the stored array: chunks of appended files may have been split to fit it.
         grid = json.loads(node.user_data)["chunk_grid"]["configuration"]
         targets[path] = node_path, TargetArray(node.id, tuple(grid["chunk_shape"]))
-        names = [file_number(name) for name in columns.payloads.locations]
-        numbers = np.array(names)[columns.payloads.location]
+        # The location of a marker is the number of its file.
+        numbers = np.array([int(name) for name in columns.payloads.locations])[
+            columns.payloads.location
+        ]
         starts: dict[int, tuple[int, ...]] = {}
         # Rows are sorted: the first row of a file is its first chunk.
         for number, row in zip(numbers.tolist(), columns.coords.tolist(), strict=True):
@@ -220,20 +224,9 @@ class BuildManifests:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTransactionLog:
-    """Worker task: write the transaction log of a commit with adopted manifests."""
-
-    connection: Connection
-
-    def __call__(self, task: tuple[TransactionLog, Adopted]) -> None:
-        """Write the log, completed by the chunks of all built manifests."""
-        log, adopted = task
-        write_transaction_log(self.connection, log, adopted)
-
-
-def _find_axis(names: Sequence[str | None], dim: str) -> int | None:
-    return names.index(dim) if dim in names else None
+def _write_log(connection: Connection, task: tuple[TransactionLog, Adopted]) -> None:
+    """Worker task: write the transaction log, completed by the chunks of all built manifests."""
+    write_transaction_log(connection, *task)
 
 
 def _group_slabs(positions: Positions, axes: Mapping[str, int | None]) -> list[list[int]]:

@@ -11,12 +11,13 @@ import json
 import uuid
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icefloe.pipeline.argument_errors import invalid_array
-from icefloe.pipeline.arrays.array_document import ArrayDocument
+from icefloe.pipeline.arrays.array_copy import STAGE_CODECS
+from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.boxes import Box, box_bytes, format_shape, largest_divisor, plan_copy
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from icefloe.pipeline.files.file_job import CombinedFiles
-
-_CODECS: Final = (
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "zstd", "configuration": {"level": 1, "checksum": False}},
-)
 
 
 def unify_chunks(
@@ -176,7 +172,7 @@ def _with_chunk_grid(
     metadata = {
         **own,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(grid)}},
-        "codecs": list(_CODECS) if is_number else like["codecs"],
+        "codecs": [CODECS[0], *STAGE_CODECS] if is_number else like["codecs"],
     }
     dataset = file.dataset
     arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=metadata)}

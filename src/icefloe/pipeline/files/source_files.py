@@ -153,7 +153,7 @@ def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
         raise InvalidInputError(
             f"{named}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
         )
-    matches = re.compile(_translate_glob(named[len(fixed) + 1 :]))
+    matches = re.compile(_GLOB.sub(_translate_token, named[len(fixed) + 1 :]))
     below = _with_folders((name, info.size_bytes) for name, info in sources.list_folder(fixed))
     return {f"{fixed}/{name}": below[name] for name in sorted(below) if matches.fullmatch(name)}
 
@@ -169,12 +169,8 @@ def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
     return found
 
 
-def _translate_glob(pattern: str) -> str:
-    """Translate a glob pattern to a regular expression in which only ``**`` matches a slash."""
-    return _GLOB.sub(_translate_token, pattern)
-
-
 def _translate_token(part: re.Match[str]) -> str:
+    """Translate a part of a glob pattern to a regular expression; only ``**`` matches a slash."""
     match part.group():
         case "**/":
             return "(?:.*/)?"

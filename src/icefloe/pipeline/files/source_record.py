@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 ATTRIBUTE: Final = "_nc_icefloe_sources"
 """Of the group. xarray hides attributes that begin with ``_nc``."""
 
-
 _MAX_BYTES: Final = 1 << 30
 """Ten million names of 100 characters."""
 

@@ -197,11 +197,6 @@ def delete_staged(connection: Connection, files: Iterable[ParsedFile]) -> None:
         connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
 
-def file_number(marker: str) -> int:
-    """Return the file number of a marker, from its location."""
-    return int(marker)
-
-
 def _marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
     ndim = len(shape)
     if 0 in shape:

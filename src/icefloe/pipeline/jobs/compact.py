@@ -7,6 +7,7 @@ garbage collection deletes them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
@@ -141,12 +142,7 @@ def compact(
         )
     if not work.units and not work.saved_manifests:
         return run.report_nothing()
-    reader = run.open_reader()
-
-    def repack(writer: TaskWriter, places: Sequence[tuple[str, NDArray[np.uint32]]]) -> None:
-        _repack(writer, reader, places)
-
-    run.write_units(run.session, work.units, repack)
+    run.write_units(run.session, work.units, partial(_repack, run.open_reader()))
     return run.commit(
         f"compacted {work.small + work.sparse:,} objects",
         about={"small": work.small, "sparse": work.sparse, "manifests": work.saved_manifests},
@@ -159,7 +155,7 @@ def compact(
 
 
 def _repack(
-    writer: TaskWriter, reader: Session, places: Sequence[tuple[str, NDArray[np.uint32]]]
+    reader: Session, writer: TaskWriter, places: Sequence[tuple[str, NDArray[np.uint32]]]
 ) -> None:
     """Rewrite chunks; references that shared a payload share the new one."""
     fork = writer.fork

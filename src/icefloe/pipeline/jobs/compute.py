@@ -446,17 +446,14 @@ def _probe(
             f"the function fails on the first {_PROBE_ITEMS} items along each dimension, with "
             f"{type(error).__name__}: {error}; {advice}"
         ) from error
+    # Strings of other blocks may be longer.
+    text = np.dtype(np.dtypes.StringDType())
     return tuple(
-        replace(target, dtype=_storage_dtype(values.dtype))
+        replace(target, dtype=text if values.dtype.kind == "U" else values.dtype)
         if target.output.dtype is None
         else target
         for target, values in zip(targets, found, strict=True)
     )
-
-
-def _storage_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the data type to store: strings of other blocks may be longer."""
-    return np.dtype(np.dtypes.StringDType()) if dtype.kind == "U" else dtype
 
 
 def _call(

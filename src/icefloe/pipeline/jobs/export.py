@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 import numpy as np
@@ -186,7 +187,7 @@ def _export_zarr(
             bytes_written=first + last,
             task_bytes=max((unit.size_bytes for unit in work.first + work.last), default=0),
         )
-    export_task = _exporter(run.open_reader(), store)
+    export_task = partial(_export_task, run.open_reader(), store)
     try:
         run.run_tasks(run.group_units(work.first), export_task)
         counts = run.run_tasks(run.group_units(work.last), export_task)
@@ -299,24 +300,22 @@ def _change_layout(source: ArrayDocument, layout: _Layout) -> ArrayDocument:
     return source.with_chunks(source.select_lengths(chunks), source.select_lengths(shards), codecs)
 
 
-def _exporter(
-    reader: Session, store: Store
-) -> Callable[[tuple[WorkUnit, ...]], tuple[int, int] | FailedUnits]:
-    def write(task: tuple[WorkUnit, ...]) -> tuple[int, int] | FailedUnits:
-        counts: list[tuple[int, int]] = []
+def _export_task(
+    reader: Session, store: Store, task: tuple[WorkUnit, ...]
+) -> tuple[int, int] | FailedUnits:
+    """Copy the units of a task; return the number of chunks and their bytes."""
+    counts: list[tuple[int, int]] = []
 
-        def copy(value: _Blocks | _Chunks) -> None:
-            if isinstance(value, _Blocks):
-                counts.append(_copy_block(reader, store, value))
-            else:
-                counts.append(_copy_chunks(reader, store, value))
+    def copy(value: _Blocks | _Chunks) -> None:
+        if isinstance(value, _Blocks):
+            counts.append(_copy_block(reader, store, value))
+        else:
+            counts.append(_copy_chunks(reader, store, value))
 
-        failed = run_units(task, copy)
-        if failed is not None:
-            return failed
-        return sum(count for count, _ in counts), sum(written for _, written in counts)
-
-    return write
+    failed = run_units(task, copy)
+    if failed is not None:
+        return failed
+    return sum(count for count, _ in counts), sum(written for _, written in counts)
 
 
 def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from icefloe.pipeline.argument_errors import invalid_argument, invalid_array
@@ -111,7 +112,10 @@ def ingest(
         )
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
-    job = FileJob("ingest", spark, repository, sources, files, options, copies=True)
+    how = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
+    step = f"copy their chunks {how} to {parse_path(group)}"
+    find = partial(_find_mismatches, group=group, dim=files.dim)
+    job = FileJob("ingest", spark, repository, sources, files, options, find, step, copies=True)
 
     def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
         source = f"/source-{uuid.uuid4().hex}"
@@ -134,11 +138,7 @@ def ingest(
             raise JobFailedError(run.name, unreadable) from error
         return NO_POLICY
 
-    def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
-        return _find_mismatches(session, dataset, group=group, dim=files.dim)
-
-    how = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
-    return job.execute(write, find_mismatches, f"copy their chunks {how} to {parse_path(group)}")
+    return job.execute(write)
 
 
 def _format_spec(chunks: ChunkSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -24,7 +25,7 @@ from icefloe.session import Session, contents
 from icefloe.spark.engine.tasks import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ def materialize(
         )
     if not work.units:
         return run.report_nothing()
-    left_out = run.write_units(run.session, work.units, _copier(run.open_reader()))
+    left_out = run.write_units(run.session, work.units, partial(_copy_chunks, run.open_reader()))
     chunks = sum(map(len, contents.iter_changed_chunks(run.session)))
     if left_out and (on_error == "raise" or not chunks):
         raise JobFailedError(run.name, left_out)
@@ -133,19 +134,18 @@ def materialize(
     )
 
 
-def _copier(reader: Session) -> Callable[[TaskWriter, tuple[str, NDArray[np.uint32]]], None]:
-    def copy(writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]) -> None:
-        path, coords = value
-        place = parse_path(path)
-        for indices, data in try_fetch_chunks(reader, path, coords):
-            if isinstance(data, Exception):
-                payload = contents.get_payload(reader, place, indices)
-                location = getattr(payload, "location", path)
-                writer.left_out.setdefault(location, format_error(data))
-            else:
-                contents.set_chunk(writer.fork, place, indices, data)
-
-    return copy
+def _copy_chunks(
+    reader: Session, writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]
+) -> None:
+    path, coords = value
+    place = parse_path(path)
+    for indices, data in try_fetch_chunks(reader, path, coords):
+        if isinstance(data, Exception):
+            payload = contents.get_payload(reader, place, indices)
+            location = getattr(payload, "location", path)
+            writer.left_out.setdefault(location, format_error(data))
+        else:
+            contents.set_chunk(writer.fork, place, indices, data)
 
 
 def _plan_work(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -179,28 +180,23 @@ def pyramid(
     if layout == "plain":
         _create_coordinates(run, recipe, coordinates)
     _write_multiscales(run, recipe, data)
-    for level in units:
-        _write_level(run, level, method)
+    for level in units:  # forks of the session see the previous level
+        run.write_units(run.session, level, partial(_write_box, method))
     return run.commit(
         f"pyramid of {source} in {folder}",
         about={"source": parse_path(source).value, "target": folder, "levels": recipe.count},
     )
 
 
-def _write_level(run: JobRun, units: Sequence[WorkUnit], method: str) -> None:
-    """Compute one level from the previous one, which forks of the session already see."""
-
-    def work(writer: TaskWriter, value: tuple[_Level, Box]) -> None:
-        step, box = value
-        whole = tuple(
-            slice(part.start * factor, min(part.stop * factor, size))
-            for part, factor, size in zip(box, step.factors, step.source.shape, strict=True)
-        )
-        values = np.asarray(writer.open_target(step.source.path)[whole])
-        found = coarsen(values, step.factors, method, missing=step.missing)
-        writer.open_target(step.target.path)[box] = found
-
-    run.write_units(run.session, units, work)
+def _write_box(method: str, writer: TaskWriter, value: tuple[_Level, Box]) -> None:
+    step, box = value
+    whole = tuple(
+        slice(part.start * factor, min(part.stop * factor, size))
+        for part, factor, size in zip(box, step.factors, step.source.shape, strict=True)
+    )
+    values = np.asarray(writer.open_target(step.source.path)[whole])
+    found = coarsen(values, step.factors, method, missing=step.missing)
+    writer.open_target(step.target.path)[box] = found
 
 
 def _select_sources(
@@ -226,10 +222,8 @@ def _select_sources(
             f"{source} has {len(data)} arrays, but the layout 'ome' takes one: name it"
         )
     used = {name for array in data for name in array.dimension_names}
-    labels = [
-        array for array in siblings if array.is_coordinate and array.dimension_names[0] in used
-    ]
-    return data, [array for array in labels if array not in data]
+    labels = [array for array in siblings if array.is_coordinate and array not in data]
+    return data, [array for array in labels if array.dimension_names[0] in used]
 
 
 def _parse_factors(
@@ -310,13 +304,11 @@ def _with_sum_dtype(document: ArrayDocument, dtype: np.dtype[Any]) -> ArrayDocum
 
 def _read_missing(source: ArrayDocument) -> Any:
     """Return the missing value by CF, None without one."""
-    attributes = source.attributes
-    dtype = source.dtype
-    found = attributes.get("_FillValue", attributes.get("missing_value"))
-    if found is None or dtype.kind not in "iuf":
+    found = source.attributes.get("_FillValue", source.attributes.get("missing_value"))
+    if found is None or source.dtype.kind not in "iuf":
         return None
     try:
-        return np.dtype(dtype).type(found)
+        return source.dtype.type(found)
     except (TypeError, ValueError, OverflowError):
         return None  # xarray encodes floats, for which NaN is missing anyway
 
@@ -373,17 +365,15 @@ def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocumen
         if any(shift):
             transformations.append({"type": "translation", "translation": shift})
         datasets.append({"path": str(number), "coordinateTransformations": transformations})
-    axes = [{"name": name, **_axis_type(name)} for name in names]
     multiscale = {
         "name": parse_path(recipe.folder).name,
         "type": recipe.method,
-        "axes": axes,
+        "axes": [{"name": name, **_axis_type(name)} for name in names],
         "datasets": datasets,
     }
+    attributes: dict[str, Any] = {"multiscales": [multiscale]}
     if recipe.layout == "ome":
-        attributes: dict[str, Any] = {"ome": {"version": "0.5", "multiscales": [multiscale]}}
-    else:
-        attributes = {"multiscales": [multiscale]}
+        attributes = {"ome": {"version": "0.5", **attributes}}
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     nodes.create_group(run.session, recipe.folder)
     contents.set_metadata(run.session, parse_path(recipe.folder), json.dumps(document).encode())

@@ -92,7 +92,6 @@ def virtualize(
     require_refs_per_manifest(refs_per_manifest)
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
-    job = FileJob("virtualize", spark, repository, sources, files, options)
 
     def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
         if append:
@@ -107,4 +106,5 @@ def virtualize(
         return compare_with_group(dataset, session, dim=files.dim, group=group)
 
     step = f"{'append' if append else 'write'} references to {parse_path(group)}"
-    return job.execute(write, find_mismatches, step)
+    job = FileJob("virtualize", spark, repository, sources, files, options, find_mismatches, step)
+    return job.execute(write)
