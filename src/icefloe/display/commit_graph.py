@@ -28,20 +28,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A commit and the lines drawn beside it.
+    """A commit in its lane (column), and the lines drawn beside it.
 
-    Attributes
-    ----------
-    lane
-        Column of the commit.
-    line
-        Line of the commit; a line keeps its number, and its colour, until it joins another.
-    passing
-        Lanes that pass this row, with their lines.
-    joining
-        Lanes that end at this commit, with their lines: it is the parent of their last commit.
-    continues
-        Whether the line continues below.
+    A line keeps its number, and its colour, until it joins another. ``passing`` has the lanes that
+    pass this row, with their lines, and ``joining`` those that end at this commit: it is the parent
+    of their last commit. ``continues`` tells whether the line continues below.
     """
 
     commit: Commit

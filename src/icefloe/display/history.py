@@ -16,7 +16,7 @@ _MAX_COMMITS: Final = 100
 
 
 def history_html(commits: Sequence[SnapshotInfo]) -> str:
-    """Show the first commits, commit row each."""
+    """Show the first commits, one row each."""
     rows = [
         (
             code(commit.id),

@@ -19,16 +19,17 @@ from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log
-from icefloe.model.chunk_payload import ChunkKind
+from icefloe.inspection.metadata_file import (
+    count_kinds,
+    describe_manifest_refs,
+    describe_manifests,
+)
 from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.repo_info import OpsLogEntry
@@ -47,14 +48,7 @@ def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
         "flushed_at": _time(snapshot.flushed_at),
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
-        "manifests": [
-            {
-                "id": str(info.id),
-                "size_bytes": info.size_bytes,
-                "num_chunk_refs": info.num_chunk_refs,
-            }
-            for info in snapshot.manifest_files
-        ],
+        "manifests": describe_manifests(snapshot),
         "nodes": [_node(node) for node in snapshot.nodes],
     }
 
@@ -72,12 +66,12 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
         "size_bytes": len(content),
         "num_arrays": len(manifest.indices.node_ids),
         "total_chunk_refs": len(manifest),
-        **_kind_counts("total", manifest.payloads.kind),
+        **count_kinds("total", manifest.payloads.kind),
         "arrays": [
             {
                 "node_id": str(node_id),
                 "num_chunk_refs": len(array),
-                **_kind_counts("num", array.payloads.kind),
+                **count_kinds("num", array.payloads.kind),
             }
             for node_id, array in arrays
             if array is not None
@@ -90,10 +84,10 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
     file = transaction_log_key(SnapshotId.parse(snapshot_id))
     data = fetch_file(storage, file).data
     log = decode_transaction_log(data, file)
-    names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays")
     nodes = {
-        name: [str(node_id) for node_id in sorted(getattr(log, name))]
-        for name in (*names, "updated_groups", "updated_arrays")
+        f"{change}_{kind}": list(map(str, sorted(getattr(log, f"{change}_{kind}"))))
+        for change in ("new", "deleted", "updated")
+        for kind in ("groups", "arrays")
     }
     chunks = log.updated_chunks
     return {
@@ -160,15 +154,8 @@ def _node(node: NodeSnapshot) -> dict[str, Any]:
             | {"array_length": dimension.array_length, "num_chunks": dimension.num_chunks}
             for name, dimension in zip(names, array.shape, strict=True)
         ]
-        described["manifest_refs"] = [
-            {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
-            for ref in array.manifests
-        ]
+        described["manifest_refs"] = describe_manifest_refs(array)
     return described
-
-
-def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
-    return {f"{prefix}_{kind.name.lower()}": int((kinds == kind).sum()) for kind in ChunkKind}
 
 
 def _snapshot_info(info: SnapshotInfo) -> dict[str, Any]:

@@ -107,18 +107,25 @@ def _describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "flushed_at": snapshot.flushed_at.isoformat(),
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
-        "manifests": iter(
-            [
-                {
-                    "id": str(info.id),
-                    "size_bytes": info.size_bytes,
-                    "num_chunk_refs": info.num_chunk_refs,
-                }
-                for info in snapshot.manifest_files
-            ]
-        ),
+        "manifests": iter(describe_manifests(snapshot)),
         "nodes": [describe_node(node) for node in snapshot.nodes],
     }
+
+
+def describe_manifests(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Describe the manifests of a snapshot."""
+    return [
+        {"id": str(info.id), "size_bytes": info.size_bytes, "num_chunk_refs": info.num_chunk_refs}
+        for info in snapshot.manifest_files
+    ]
+
+
+def describe_manifest_refs(array: ArrayNodeData) -> list[dict[str, Any]]:
+    """Describe the references of an array to manifests."""
+    return [
+        {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
+        for ref in array.manifests
+    ]
 
 
 def describe_node(node: NodeSnapshot) -> dict[str, Any]:
@@ -143,12 +150,7 @@ def describe_node(node: NodeSnapshot) -> dict[str, Any]:
         )
         if array.dimension_names is not None:
             described["dimension_names"] = list(array.dimension_names)
-        described["manifest_refs"] = iter(
-            [
-                {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
-                for ref in array.manifests
-            ]
-        )
+        described["manifest_refs"] = iter(describe_manifest_refs(array))
     described["user_data"] = parse_json_or_base64(node.user_data)
     return described
 
@@ -166,7 +168,7 @@ def _describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
         "id": str(manifest.id),
         "num_arrays": len(manifest.indices.node_ids),
         "total_chunk_refs": len(manifest),
-        **_kind_counts("total", manifest.payloads.kind),
+        **count_kinds("total", manifest.payloads.kind),
         "arrays": (
             _describe_array(str(node_id), manifest.array(node_id), refs=refs)
             for node_id in manifest.indices.nodes()
@@ -180,14 +182,15 @@ def _describe_array(node_id: str, array: ArrayManifest | None, *, refs: bool) ->
     described: dict[str, Any] = {
         "node_id": node_id,
         "num_chunk_refs": len(array),
-        **_kind_counts("num", array.payloads.kind),
+        **count_kinds("num", array.payloads.kind),
     }
     if refs:
         described["refs"] = _describe_refs(array)
     return described
 
 
-def _kind_counts(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
+def count_kinds(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
+    """Count the chunk references of each kind."""
     return {f"{prefix}_{kind.name.lower()}": int((kinds == kind).sum()) for kind in ChunkKind}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +83,7 @@ def node_summary(node: NodeSnapshot) -> str:
         str(length) if name is None else f"{name}: {length}"
         for name, length in zip(names, shape, strict=False)
     )
-    chunks = 1
-    for dimension in node.node_data.shape:
-        chunks *= dimension.num_chunks
+    chunks = math.prod(dimension.num_chunks for dimension in node.node_data.shape)
     return f"{_data_type(node.user_data)} ({extent}) in {chunks} chunk{'s' * (chunks != 1)}"
 
 

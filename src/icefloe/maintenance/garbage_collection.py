@@ -251,15 +251,10 @@ class _RefFilesMarker(_Marker):
 class _RepoFileMarker(_Marker):
     """Generation v2: ``repo`` has all references, and changes atomically."""
 
-    def __init__(
-        self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
-    ) -> None:
-        super().__init__(storage, reader, snapshots, dry_run=dry_run)
-        self._refs = RepoFile(storage)
+    def settle(self) -> None:
+        self._refs = RepoFile(self._storage)
         # After the listing: a snapshot that is not listed was written since.
         self._info = self._refs.fetch()
-
-    def settle(self) -> None:
         if not self._dry_run:
             changes.require_online(self._info)
         everything = {snapshot.id for snapshot in self._info.snapshots}

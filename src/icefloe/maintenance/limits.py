@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.errors import InvalidInputError
@@ -34,7 +34,7 @@ class ReadLimits:
     max_concurrent_manifest_fetches: int = 500
 
     def __post_init__(self) -> None:
-        require_positive(**{field.name: getattr(self, field.name) for field in fields(self)})
+        require_positive(**asdict(self))
 
 
 def require_positive(**limits: int | None) -> None:

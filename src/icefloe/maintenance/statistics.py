@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +17,6 @@ from icefloe.refs.repo_file import RepoFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
@@ -100,24 +98,16 @@ def _distinct_in(manifest: Manifest) -> tuple[ChunkPayloads, int]:
     payloads = manifest.payloads
     is_inline = payloads.kind == ChunkKind.INLINE
     inline_bytes = int(payloads.length[is_inline].sum())
-    return _distinct([_without_inline(payloads, ~is_inline)]), inline_bytes
-
-
-def _without_inline(payloads: ChunkPayloads, rest: NDArray[np.bool_]) -> ChunkPayloads:
-    rows = payloads.rows(np.flatnonzero(rest))
+    rows = payloads.rows(np.flatnonzero(~is_inline))
     # Only the byte ranges are needed; other columns would take memory.
-    return ChunkPayloads(
-        kind=rows.kind,
-        offset=rows.offset,
-        length=rows.length,
-        chunk_id=rows.chunk_id,
-        location=rows.location,
-        locations=rows.locations,
+    ranges = replace(
+        rows,
         etag=np.full(len(rows), -1, np.int32),
         etags=ChunkPayloads.of([]).etags,
         last_modified=np.zeros(len(rows), np.uint32),
         inline=np.zeros(0, np.uint8),
     )
+    return _distinct([ranges]), inline_bytes
 
 
 def _distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:

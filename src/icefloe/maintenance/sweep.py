@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, StorageError
@@ -72,10 +72,7 @@ class DeleteLimits:
     max_consecutive_delete_failures: int = 50
 
     def __post_init__(self) -> None:
-        require_positive(
-            max_concurrent_deletes=self.max_concurrent_deletes,
-            max_consecutive_delete_failures=self.max_consecutive_delete_failures,
-        )
+        require_positive(**asdict(self))
 
 
 class Sweeper:
