@@ -66,10 +66,6 @@ class RetryPolicy:
     initial_backoff_s: float
     max_backoff_s: float
 
-    def backoff_delay_s(self, failures: int) -> float:
-        """Return the delay after a number of failures; see `backoff`."""
-        return backoff_delay_s(failures, self.initial_backoff_s, self.max_backoff_s)
-
 
 def is_same_version(version: Version, other: Version) -> bool:
     """Return whether two versions are equal; generations take precedence where both have one."""
@@ -98,7 +94,7 @@ def put_conditionally(
     failure: Exception | None = None
     for attempt in range(policy.max_attempts):
         if attempt > 0:
-            delay_s = policy.backoff_delay_s(attempt)
+            delay_s = backoff_delay_s(attempt, policy.initial_backoff_s, policy.max_backoff_s)
             attempts = f"attempt {attempt + 1} of {policy.max_attempts}"
             _LOGGER.debug("%s: %s in %.2f s, after: %s", where, attempts, delay_s, failure)
             sleep(delay_s)
@@ -126,9 +122,9 @@ def put_conditionally(
         if not _holds(condition, present):
             if response_was_lost:
                 raise _unknown(where, "it has been replaced since") from failure
-            raise PreconditionFailedError(
-                f"{where}: not written, {_refusal(condition)}"
-            ) from failure
+            exists = isinstance(condition, Create)
+            reason = "it already exists" if exists else "it changed since it was read"
+            raise PreconditionFailedError(f"{where}: not written, {reason}") from failure
     if response_was_lost:
         raise _unknown(where, f"{policy.max_attempts} requests were sent") from failure
     raise StorageError(
@@ -142,14 +138,6 @@ def _holds(condition: Create | UpdateIfMatch, present: PresentObject | None) -> 
             return present is None
         case UpdateIfMatch(version):
             return present is not None and is_same_version(present.version, version)
-
-
-def _refusal(condition: Create | UpdateIfMatch) -> str:
-    match condition:
-        case Create():
-            return "it already exists"
-        case UpdateIfMatch():
-            return "it changed since it was read"
 
 
 def _unknown(where: str, why: str) -> OutcomeUnknownError:

@@ -178,15 +178,13 @@ class LocalStorage(Storage):
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        path = self._path(key)
-        with _translate_errors("read", key), self._open_object(path, key) as (fd, present):
+        with self._open_object(key) as (fd, present):
             resolved = resolve(byte_range, present.st_size)
             require_at_most(max_bytes, resolved, key)
             return Fetched(_read(fd, resolved, key), _info(key, present))
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        path = self._path(key)
-        with _translate_errors("read", key), self._open_object(path, key) as (fd, present):
+        with self._open_object(key) as (fd, present):
             resolved = [resolve(byte_range, present.st_size) for byte_range in ranges]
             return [_read(fd, byte_range, key) for byte_range in resolved]
 
@@ -309,14 +307,16 @@ class LocalStorage(Storage):
         return _stat_or_none(path, follow_symlinks=self._follow_symlinks)
 
     @contextmanager
-    def _open_object(self, path: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
-        fd = os.open(path, self._read_flags)
-        try:
-            present = os.fstat(fd)
-            _require_file(present, key)
-            yield fd, present
-        finally:
-            os.close(fd)
+    def _open_object(self, key: str) -> Iterator[tuple[int, os.stat_result]]:
+        path = self._path(key)
+        with _translate_errors("read", key):
+            fd = os.open(path, self._read_flags)
+            try:
+                present = os.fstat(fd)
+                _require_file(present, key)
+                yield fd, present
+            finally:
+                os.close(fd)
 
     def _put_fresh(self, key: str, data: bytes | memoryview) -> Version:
         path = self._path(key)

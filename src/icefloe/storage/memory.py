@@ -7,7 +7,6 @@ process would be another repository.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Never
@@ -34,17 +33,11 @@ if TYPE_CHECKING:
     from icefloe.model.byte_range import ByteRange
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredObject:
-    data: bytes
-    info: ObjectInfo
-
-
 class MemoryStorage(Storage):
     """Objects in a dictionary with a lock."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, _StoredObject] = {}
+        self._objects: dict[str, Fetched] = {}
         self._lock = threading.Lock()
         # Shared by all keys: no two objects ever have the same version.
         self._versions = count(1)
@@ -76,7 +69,7 @@ class MemoryStorage(Storage):
         resolved = resolve(byte_range, len(stored.data))
         require_at_most(max_bytes, resolved, key)
         if resolved.end - resolved.start == len(stored.data):
-            return Fetched(stored.data, stored.info)
+            return stored
         return Fetched(memoryview(stored.data)[resolved.start : resolved.end], stored.info)
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
@@ -131,7 +124,7 @@ class MemoryStorage(Storage):
         with self._lock:
             self._store(target, data)
 
-    def _require(self, key: str) -> _StoredObject:
+    def _require(self, key: str) -> Fetched:
         validate_key(key)
         with self._lock:
             stored = self._objects.get(key)
@@ -139,8 +132,8 @@ class MemoryStorage(Storage):
             raise ObjectNotFoundError(f"{key}: no such object in {self.url}")
         return stored
 
-    def _store(self, key: str, data: bytes) -> Version:
+    def _store(self, key: str, data: bytes | memoryview) -> Version:
         version = Version(etag=str(next(self._versions)))
         info = ObjectInfo(key, len(data), datetime.now(UTC), version)
-        self._objects[key] = _StoredObject(data, info)
+        self._objects[key] = Fetched(data, info)
         return version

@@ -36,13 +36,7 @@ class Headers:
 class S3Place:
     """A prefix of a bucket in S3 or an S3-compatible service.
 
-    Attributes
-    ----------
-    virtual_hosted
-        Whether the bucket is part of the host name, as for AWS and Tigris, or of the path.
-    lists_in_key_order
-        Whether the provider documents that listings come in byte order of the keys. AWS does;
-        others may list like a directory tree.
+    ``virtual_hosted``: the bucket is part of the host name, as for AWS and Tigris, not of the path.
     """
 
     bucket: str
@@ -66,7 +60,7 @@ class S3Place:
 
     @property
     def lists_in_key_order(self) -> bool:
-        """See the class."""
+        """Whether listings are documented to be in byte order of the keys, as those of AWS."""
         return self.endpoint_url is None
 
 

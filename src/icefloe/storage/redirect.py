@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urljoin
 
 from icefloe.errors import ErrorKind, InvalidInputError, StorageError
@@ -25,9 +25,6 @@ from icefloe.storage.constructors import (
 from icefloe.storage.urls import redact_url, split_url
 
 if TYPE_CHECKING:
-    from email.message import Message
-    from typing import IO
-
     from icefloe.storage.object_store import ObjectStorage
 
 MAX_REDIRECTS: Final = 10
@@ -69,31 +66,19 @@ def _open_target(url: str) -> ObjectStorage:
     parts = split_url(url)
     prefix = parts.path.strip("/")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    region = query.get("region")
+    place: dict[str, Any] = {"bucket": parts.netloc, "prefix": prefix, "anonymous": True}
     match parts.scheme:
         case "s3":
-            if "region" not in query:
+            if region is None:
                 raise _redirect_error(f"{redact_url(url)}: a redirect to S3 needs ?region=")
-            return s3_storage(
-                bucket=parts.netloc, prefix=prefix, region=query["region"], anonymous=True
-            )
+            return s3_storage(**place, region=region)
         case "gs" | "gcs":
-            return gcs_storage(bucket=parts.netloc, prefix=prefix, anonymous=True)
+            return gcs_storage(**place)
         case "r2":
-            return r2_storage(
-                bucket=parts.netloc,
-                prefix=prefix,
-                region=query.get("region"),
-                account_id=query.get("account_id"),
-                anonymous=True,
-            )
+            return r2_storage(**place, region=region, account_id=query.get("account_id"))
         case "tigris":
-            return tigris_storage(
-                bucket=parts.netloc,
-                prefix=prefix,
-                region=query.get("region"),
-                use_weak_consistency="region" not in query,
-                anonymous=True,
-            )
+            return tigris_storage(**place, region=region, use_weak_consistency=region is None)
         case "http+icechunk" | "http+ic" | "https+icechunk" | "https+ic":
             plain = parts.scheme.partition("+")[0]
             return http_storage(f"{plain}://{parts.netloc}{parts.path}")
@@ -104,14 +89,7 @@ def _open_target(url: str) -> ObjectStorage:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Leaves redirects to the caller: the last target is not a web address."""
 
-    def http_error_302(
-        self,
-        req: urllib.request.Request,  # noqa: ARG002 - signature of the standard library
-        fp: IO[bytes],  # noqa: ARG002
-        code: int,  # noqa: ARG002
-        msg: str,  # noqa: ARG002
-        headers: Message,  # noqa: ARG002
-    ) -> None:
+    def http_error_302(self, *_: object, **__: object) -> None:
         # Unhandled, so that it reaches the caller as an error with its headers.
         return None
 
