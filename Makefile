@@ -1,36 +1,87 @@
-# Everything a newcomer needs. Each target does its own set-up: a virtual environment in .venv.
+# Each target creates the environments it needs. `make help` lists the targets.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Python 3.13 or 3.12, else a later one, else 3.11 with the libraries that still support it.
+PYTHON ?= $(shell python3 tests/support/find_python.py 3.13 3.12 3.14 3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Runs a command with the interpreter of .venv-oldest.
+OLDEST := $(BIN)/python tests/support/environments.py
+
+# The tests of `make quick`; --quick leaves out those that need servers, Spark or Icechunk processes.
+QUICK_TESTS := tests/model tests/format tests/assets tests/refs tests/transaction tests/session \
+	tests/store tests/inspection tests/containers/test_authorization.py \
+	tests/containers/test_by_table.py tests/containers/test_containers.py \
+	tests/containers/test_listing.py tests/facade/test_exports.py
+QUICK_SKIPS := tests/transaction/test_state_machine.py tests/store/test_state_machines.py \
+	tests/store/test_remote.py tests/store/test_codec_pipeline.py tests/refs/test_races.py \
+	tests/format/test_bounded_resources.py tests/format/test_vectorised.py
+QUICK := ICEFLOE_HYPOTHESIS=quick $(BIN)/python -m pytest -q -n 2 --quick $(QUICK_TESTS) \
+	$(addprefix --ignore ,$(QUICK_SKIPS))
+# The tests that depend on versions of Python, zarr, Icechunk, VirtualiZarr and PySpark.
+OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual tests/test_golden.py \
+	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs
+PANDAS3 := $(VENV)/pandas3
+SPARK_VERSIONS ?= 4.1 4.2 4.3
+
+# $(call timed,name,command): run a command and print how long it took.
+timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start)); \
+	echo "$(1) took $$((seconds / 60)) min $$((seconds % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clusters later check lint format types layers bench fuzz clean
+.PHONY: help demo quick test coverage clusters oldest pandas3 spark-versions check lint format types layers \
+	hooks bench fuzz wheel clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "icefloe needs Python 3.11 or later; try: make PYTHON=python3.11")'
+	@test -n "$(PYTHON)" || { echo "icefloe needs Python 3.12 or 3.13; try: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; \
+		sys.exit("icefloe needs Python 3.11 or later") if v < (3, 11) else None; \
+		v < (3, 12) and print("!!! Python 3.12 OR LATER WAS NOT FOUND: the newest libraries are not tested")'
+	@test ! -x $(BIN)/python || test "$$($(BIN)/python -V)" = "$$($(PYTHON) -V)" || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
 	@touch $@
 
-demo: $(READY) ## See it work: a year of NetCDF files on Spark, from files to a query and a picture
+demo: $(READY) ## A year of NetCDF files on Spark: from files to a query and a plot
 	@MPLBACKEND=agg $(BIN)/python demo/demo.py
 
-test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -n 2 --ignore tests/clusters
+quick: $(READY) ## Style, types, layers and fast tests: under two minutes on two cores
+	$(call timed,make quick,$(MAKE) --no-print-directory check && $(QUICK))
+	@echo "Left out: tests that need servers, Spark or Icechunk processes, state machines and races, and"
+	@echo "$(filter-out $(QUICK_TESTS) tests/conftest.py tests/golden tests/support tests/oldest.txt,$(wildcard tests/*[!_]))"
 
-clusters: $(READY) ## Run the pipeline on Spark Connect and on a standalone cluster, killing workers
-	$(BIN)/python -m pytest tests/clusters
+test: $(READY) ## All tests except clusters, with coverage: about 15 minutes on two cores
+	@echo "make test takes about 15 minutes on two cores (make quick: under two)"
+	$(call timed,make test,COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 --ignore tests/clusters --cov)
 
-# What depends on the versions of Python, zarr and icechunk; the rest would only take as long again.
-LATER := tests/facade tests/compat tests/store tests/test_golden.py tests/transaction/test_moves.py
+coverage: $(READY) ## The tests of make quick with the lines they miss
+	$(call timed,make coverage,COVERAGE_CORE=sysmon $(QUICK) --cov --cov-report=term-missing:skip-covered)
 
-later: $(READY) ## Run the tests that versions matter to with a later Python, where there is one
-	@$(BIN)/python tests/support/later_python.py -m pytest -n 2 $(LATER)
+clusters: $(READY) ## Jobs on Spark Connect and a standalone cluster with failing workers
+	$(call timed,make clusters,$(BIN)/python -m pytest tests/clusters)
+
+oldest: $(READY) ## The tests that depend on versions, on Python 3.11 with the oldest libraries
+	$(call timed,make oldest,$(OLDEST) -m pytest -n 2 $(OLDEST_TESTS))
+
+spark-versions: $(READY) ## The Spark tests with each PySpark release series, in temporary environments
+	@for version in $(SPARK_VERSIONS); do \
+		folder=$$(mktemp -d); echo "PySpark $$version"; \
+		$(BIN)/python -m venv $$folder && \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check \
+			--editable '.[test,demo]' "pyspark[connect]==$$version.*" && \
+		$$folder/bin/python -m pytest -q -n 2 tests/spark tests/pipeline/jobs tests/test_demo.py \
+			|| failed="$$failed $$version"; \
+		rm -rf $$folder; \
+	done; test -z "$$failed" || { echo "failed with PySpark$$failed"; exit 1; }
+
+pandas3: $(READY) ## The tests of xarray and virtual datasets with pandas 3, which PySpark does not support yet
+	@test -d $(PANDAS3) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target $(PANDAS3) 'pandas>=3'
+	$(call timed,make pandas3,PYTHONPATH=$(PANDAS3) $(BIN)/python -m pytest -q -n 2 \
+		tests/facade/test_xarray.py tests/facade/test_dask.py tests/virtual)
 
 check: lint types layers ## Style, types and layers
 
@@ -38,7 +89,7 @@ lint: $(READY) ## Style: ruff
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-format: $(READY) ## Rewrite the code in the project's style
+format: $(READY) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -48,15 +99,28 @@ types: $(READY) ## Types: mypy, strict
 layers: $(READY) ## Layers: import-linter
 	$(BIN)/lint-imports
 
-# With both generations of the wheel: the later one needs a later Python.
-bench: $(READY) ## Compare speed, memory and size with the icechunk wheel, in one run
+hooks: $(READY) ## Run ruff, mypy and import-linter on every git commit
+	$(BIN)/pre-commit install
+
+bench: $(READY) ## Speed, memory and size relative to Icechunk 2.x and 1.x
 	@folder=$$(mktemp -d); \
 	$(BIN)/python bench/run.py $$folder/a $(BENCH); first=$$?; \
-	$(BIN)/python tests/support/later_python.py bench/run.py $$folder/b $(BENCH); second=$$?; \
+	$(OLDEST) bench/run.py $$folder/b --no-spark $(BENCH); second=$$?; \
 	rm -rf $$folder; exit $$((first | second))
 
-fuzz: $(READY) ## Throw damaged files at the decoders for a minute
+fuzz: $(READY) ## Damaged files against the decoders, for a minute
 	$(BIN)/python fuzz/fuzz_formats.py --seconds 60
 
-clean: ## Remove the environments and caches
-	rm -rf $(VENV) .venv-later .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+wheel: $(READY) ## Build the distribution and try the wheel in fresh environments
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@for extras in "" "[all]"; do \
+		folder=$$(mktemp -d) && $(BIN)/python -m venv $$folder && \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)$$extras" && \
+		(cd $$folder && bin/python $(CURDIR)/tests/support/try_wheel.py $(CURDIR)/README.md) || exit 1; \
+		rm -rf $$folder; \
+	done
+
+clean: ## Remove environments, caches and builds
+	rm -rf $(VENV) .venv-oldest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+		.coverage dist

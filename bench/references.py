@@ -26,7 +26,7 @@ def extents(pattern: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         lengths = np.full(shape, 40_000, np.uint64)
     else:
         lengths = np.random.default_rng(0).integers(20_000, 60_000, shape).astype(np.uint64)
-    offsets = np.cumsum(lengths, axis=1) - lengths + np.uint64(4096)
+    offsets = np.cumsum(lengths, axis=1, dtype=np.uint64) - lengths + np.uint64(4096)
     return offsets.reshape(-1), lengths.reshape(-1)
 
 

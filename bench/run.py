@@ -1,6 +1,6 @@
 """``make bench``: the same work with icefloe and with the icechunk wheel, as ratios.
 
-``python run.py FOLDER [--json] [WORK …]`` measures all works or those named, as in
+``python run.py FOLDER [--json] [--no-spark] [WORK …]`` measures all works or those named, as in
 ``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the folder: ext4 creates files ten
 times slower for minutes after many deletions, which would distort the next measurement.
 """
@@ -308,13 +308,13 @@ def measure(work: str, folder: Path) -> list[Result]:
 
 def main() -> None:
     """Measure the named works, or all, and print the report."""
-    folder, *works = [argument for argument in sys.argv[1:] if argument != "--json"]
+    options = {"--json", "--no-spark"}
+    folder, *works = [argument for argument in sys.argv[1:] if argument not in options]
     if unknown := set(works) - set(WORK):
         sys.exit(f"there is no work {', '.join(sorted(unknown))}; there is: {', '.join(WORK)}")
     if not works:
-        works = [work for work in WORK if work not in SPARK_WORK or find_spec("pyspark")]
-        if len(works) < len(WORK):
-            print("Spark is not installed: its work is skipped")
+        with_spark = find_spec("pyspark") and "--no-spark" not in sys.argv
+        works = [work for work in WORK if work not in SPARK_WORK or with_spark]
     results: list[Result] = []
     Path(folder).mkdir()
     with Console(stderr=True).status("") as status:

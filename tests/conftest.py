@@ -1,4 +1,4 @@
-"""What every test needs, and the loud word where something could not be tested."""
+"""Fixtures of all tests, the option ``--quick``, and a summary of what could not be tested."""
 
 from __future__ import annotations
 
@@ -7,15 +7,45 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.later_python import NoLaterPythonError, icechunk2_python
+from support.environments import NoEnvironmentError, icechunk1_python, icechunk2_python
 from support.servers import S3Server, shared_seaweedfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Hundreds of processes are started, and each would compile all of icefloe for itself alone.
+# Tests start hundreds of processes, which share compiled modules only if they are written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+SLOW_FIXTURES = {"icechunk1", "icechunk2", "s3_server", "spark"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of ``make quick``."""
+    needs = ", ".join(sorted(SLOW_FIXTURES))
+    parser.addoption("--quick", action="store_true", help=f"leave out tests that need {needs}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests with slow fixtures and the marker ``slow`` if ``--quick`` is given."""
+    if not config.getoption("--quick"):
+        return
+    slow = {
+        item
+        for item in items
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slow")
+    }
+    config.hook.pytest_deselected(items=list(slow))
+    items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture(scope="session")
+def icechunk1() -> Path:
+    """Return an interpreter that has Icechunk 1.x."""
+    try:
+        return icechunk1_python()
+    except NoEnvironmentError as error:
+        pytest.skip(f"ICECHUNK 1.x IS NOT TESTED ON THIS MACHINE: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +53,13 @@ def icechunk2() -> Path:
     """Return an interpreter that has Icechunk 2.x."""
     try:
         return icechunk2_python()
-    except NoLaterPythonError as error:
+    except NoEnvironmentError as error:
         pytest.skip(f"ICECHUNK 2.x IS NOT TESTED ON THIS MACHINE: {error}")
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Run an S3 server, one for all workers; each test writes below a prefix of its own."""
+    """Run one S3 server for all workers; each test writes below its own prefix."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -38,7 +68,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Repeat at the very end what the machine could not test."""
+    """Repeat at the end of the output what could not be tested on this machine."""
     reasons = {
         str(report.longrepr[2])
         for report in terminalreporter.stats.get("skipped", [])
@@ -50,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Run Spark on two cores, once for all folders; a task that fails is tried up to four times."""
+    """Run one Spark session on two cores; failed tasks are retried up to three times."""
     pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
     from icefloe.errors import InvalidInputError  # noqa: PLC0415
     from icefloe.spark import register, spark_session  # noqa: PLC0415

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from icefloe.repository import Repository
 from support import SUPPORT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from concurrency.conftest import Place
 
 SCRIPT = SUPPORT / "racing_committer.py"
@@ -128,10 +129,12 @@ def test_two_creators(place: Place, spec_version: int) -> None:
     assert Repository.open(place.storage).spec_version == spec_version
 
 
-def test_beside_icechunk(s3_place: Place, spec_version: int, icechunk2: Path) -> None:
+def test_beside_icechunk(
+    s3_place: Place, spec_version: int, icechunk1: Path, icechunk2: Path
+) -> None:
     """On S3 icefloe and Icechunk commit to one branch at once, and lose nothing."""
     prepare(s3_place, spec_version)
-    python = Path(sys.executable) if spec_version == 1 else icechunk2
+    python = icechunk1 if spec_version == 1 else icechunk2
     ours = Racers(range(3), COMMITS, "ConflictDetector")
     theirs = Racers(range(3, 6), COMMITS, "ConflictDetector", "icechunk", python)
     reported = race(s3_place, ours, theirs)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +14,18 @@ import zarr
 from support import SUPPORT, warm_python
 from support.referring_repositories import local_repository, session_with
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DATA = bytes(range(200))
 CHANGED_AT = 1_700_000_000
 
 
-@pytest.fixture(params=["this", "later"])
+@pytest.fixture(params=["icechunk1", "icechunk2"])
 def python(request: pytest.FixtureRequest) -> Path:
-    """Choose an interpreter with one of the two wheels."""
-    if request.param == "later":
-        found: Path = request.getfixturevalue("icechunk2")
-        return found
-    return Path(sys.executable)
+    """Return an interpreter with Icechunk 1.x or 2.x."""
+    found: Path = request.getfixturevalue(request.param)
+    return found
 
 
 def read_with(python: Path, folder: Path, url: str) -> dict[str, Any]:

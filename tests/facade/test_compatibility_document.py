@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from facade import test_done_right
+from support import ROOT
 from support.api_differences import DIFFERENCES, Difference
-from support.later_python import ROOT
 
 DOCUMENT = (ROOT / "docs" / "compatibility.md").read_text()
 

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import shutil
 import struct
-import sys
 import time
 import typing
 import zlib
@@ -791,9 +790,11 @@ def test_packing_is_persisted_only_where_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["v1-by-1.1.21", "v1-by-2.3.0"])
-def test_the_installed_icechunk_works_where_packing_is_persisted(name: str, tmp_path: Path) -> None:
+def test_icechunk_1_works_where_packing_is_persisted(
+    name: str, tmp_path: Path, icechunk1: Path
+) -> None:
     """It opens, commits and tags; the section stays until it saves the configuration."""
-    check_icechunk_beside_packing(Path(sys.executable), golden_with_packing(name, tmp_path))
+    check_icechunk_beside_packing(icechunk1, golden_with_packing(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["v1-by-1.1.21", "v1-by-2.3.0", "v2-by-2.3.0"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,9 @@ def _reader(python: Path) -> Reader:
 
 
 @pytest.fixture
-def read_with_wheel() -> Reader:
-    """Read a repository with the ``icechunk`` of this environment: 1.1.21 on Python 3.11."""
-    return _reader(Path(sys.executable))
+def read_with_icechunk1(icechunk1: Path) -> Reader:
+    """Read a repository with Icechunk 1.x."""
+    return _reader(icechunk1)
 
 
 @pytest.fixture
@@ -41,20 +40,19 @@ def read_with_icechunk2(icechunk2: Path) -> Reader:
     return _reader(icechunk2)
 
 
-# The wheel of this environment is 1.1.21 on Python 3.11, and else the later one anyway.
-SETTINGS = [("this", 1)] * (sys.version_info < (3, 12)) + [("later", 1), ("later", 2)]
+SETTINGS = [("icechunk1", 1), ("icechunk2", 1), ("icechunk2", 2)]
 
 
 @pytest.fixture(scope="session")
-def wheel_here() -> Iterator[Wheel]:
-    """Let the ``icechunk`` of this environment take part."""
-    with start_wheel(Path(sys.executable)) as wheel:
+def participant1(icechunk1: Path) -> Iterator[Wheel]:
+    """Start Icechunk 1.x as a participant."""
+    with start_wheel(icechunk1) as wheel:
         yield wheel
 
 
 @pytest.fixture(scope="session")
-def wheel_later(icechunk2: Path) -> Iterator[Wheel]:
-    """Let Icechunk 2.x take part."""
+def participant2(icechunk2: Path) -> Iterator[Wheel]:
+    """Start Icechunk 2.x as a participant."""
     with start_wheel(icechunk2) as wheel:
         yield wheel
 
@@ -63,11 +61,11 @@ def wheel_later(icechunk2: Path) -> Iterator[Wheel]:
 def setting(request: pytest.FixtureRequest) -> Setting:
     """Combine each version of Icechunk with each version of the format that it knows."""
     name, spec_version = request.param
-    wheel = request.getfixturevalue("wheel_here" if name == "this" else "wheel_later")
+    wheel = request.getfixturevalue("participant1" if name == "icechunk1" else "participant2")
     return Setting(wheel, spec_version)
 
 
 @pytest.fixture
-def setting_v2(wheel_later: Wheel) -> Setting:
+def setting_v2(participant2: Wheel) -> Setting:
     """Take the one setting in which nodes can be moved and commits amended."""
-    return Setting(wheel_later, 2)
+    return Setting(participant2, 2)

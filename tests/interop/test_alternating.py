@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,9 @@ from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage
 from support import SUPPORT, warm_python
 from support.ref_snapshots import write_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = ["größe", "a#1", "100%", "plain one", "深い"]
 
@@ -38,9 +41,9 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
         assert kinds == ["TagCreated", "NewCommit"] * 6 + ["RepoInitialized"]
 
 
-def test_icechunk_1(tmp_path: Path) -> None:
-    """Generation v1, in turns with the wheel of this environment: 1.1.21 on Python 3.11."""
-    _take_turns(tmp_path, 1, Path(sys.executable))
+def test_icechunk_1(tmp_path: Path, icechunk1: Path) -> None:
+    """Format version 1, in turns with Icechunk 1.x."""
+    _take_turns(tmp_path, 1, icechunk1)
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

@@ -37,10 +37,10 @@ def _check(found: dict[str, Any], made: Handmade) -> None:
     assert len(found["diffs"]["main"]["updated_chunks"]["/many"]) == 1200
 
 
-def test_icechunk_1_reads_version_1(tmp_path: Path, read_with_wheel: Reader) -> None:
+def test_icechunk_1_reads_version_1(tmp_path: Path, read_with_icechunk1: Reader) -> None:
     """Icechunk 1.1 opens a version 1 repository: native, packed, inline and virtual chunks."""
     made = write_handmade(tmp_path / "repo", tmp_path / "virtual", spec_version=1)
-    _check(read_with_wheel(tmp_path / "repo", made.virtual_prefix), made)
+    _check(read_with_icechunk1(tmp_path / "repo", made.virtual_prefix), made)
 
 
 @pytest.mark.parametrize("kind", ["version 1", "version 2", "both versions mixed"])

@@ -94,9 +94,11 @@ def test_decode_encode_decode(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("name", ["v1-by-1.1.21", "v1-by-2.3.0"])
-def test_icechunk_1_sees_no_difference(name: str, tmp_path: Path, read_with_wheel: Reader) -> None:
+def test_icechunk_1_sees_no_difference(
+    name: str, tmp_path: Path, read_with_icechunk1: Reader
+) -> None:
     """Icechunk 1.1 reads the same from icefloe's files as from its own."""
-    _check(Golden(name), tmp_path, read_with_wheel)
+    _check(Golden(name), tmp_path, read_with_icechunk1)
 
 
 @every_golden

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support import SUPPORT, warm_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Operation = tuple[str, dict[str, Any]]
 Icechunk = Callable[..., list[Any]]
@@ -24,16 +25,11 @@ def spec_version(request: pytest.FixtureRequest) -> int:
     return version
 
 
-@pytest.fixture(params=["wheel-v1", "icechunk2-v1", "icechunk2-v2"])
+@pytest.fixture(params=["icechunk1-v1", "icechunk2-v1", "icechunk2-v2"])
 def icechunk_and_version(request: pytest.FixtureRequest) -> tuple[Icechunk, int]:
-    """Return a function that runs operations with the real Icechunk, and a generation for it.
-
-    The wheel is that of this environment: 1.1.21 on Python 3.11.
-    """
+    """Return a function that runs operations with Icechunk, and a format version it supports."""
     which, _, version = request.param.partition("-v")
-    if which == "icechunk2":
-        return _runner(request.getfixturevalue("icechunk2")), int(version)
-    return _runner(Path(sys.executable)), int(version)
+    return _runner(request.getfixturevalue(which)), int(version)
 
 
 @pytest.fixture
@@ -43,9 +39,9 @@ def run_icechunk2(icechunk2: Path) -> Icechunk:
 
 
 @pytest.fixture
-def run_wheel() -> Icechunk:
-    """Return a function that runs operations with the wheel of this environment."""
-    return _runner(Path(sys.executable))
+def run_icechunk1(icechunk1: Path) -> Icechunk:
+    """Return a function that runs operations with Icechunk 1.x."""
+    return _runner(icechunk1)
 
 
 def _runner(python: Path) -> Icechunk:

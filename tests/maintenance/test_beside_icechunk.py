@@ -128,17 +128,17 @@ def test_collection_by_age(tmp_path: Path, run_icechunk2: Icechunk, hours: int) 
     assert run_icechunk2(ours, ("read", {})) == [seen]
 
 
-def test_young_snapshots_of_version_1(tmp_path: Path, run_wheel: Icechunk) -> None:
+def test_young_snapshots_of_version_1(tmp_path: Path, run_icechunk1: Icechunk) -> None:
     """In version 1 we keep all that young snapshots need; Icechunk deletes the old part of it."""
     repository, ids = make_history(tmp_path / "repo", 1)
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
     expected = {snapshot_id: read_snapshot(repository, snapshot_id) for snapshot_id in ids[8:]}
     collection = {"delete_object_older_than": written_at(8)}
-    _, seen = run_wheel(theirs, ("garbage_collect", collection), ("read", {}))
+    _, seen = run_icechunk1(theirs, ("garbage_collect", collection), ("read", {}))
     Repository.open(LocalStorage(ours)).garbage_collect(written_at(8))
     assert files(ours) > files(theirs)
-    assert run_wheel(ours, ("read", {})) == [seen]
+    assert run_icechunk1(ours, ("read", {})) == [seen]
     mine = Repository.open(LocalStorage(ours))
     assert {snapshot_id: read_snapshot(mine, snapshot_id) for snapshot_id in ids[8:]} == expected
 

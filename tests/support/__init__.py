@@ -3,3 +3,4 @@
 from pathlib import Path
 
 SUPPORT = Path(__file__).parent
+ROOT = SUPPORT.parents[1]

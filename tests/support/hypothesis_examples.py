@@ -1,16 +1,18 @@
-"""How many examples Hypothesis tries: enough for every change, or as many as one has time for.
+"""Numbers of Hypothesis examples: few for ``make quick``, more for every change, most on demand.
 
-Each run draws new examples.
-``ICEFLOE_HYPOTHESIS=thorough pytest tests/format`` tries the larger numbers.
+Examples differ from run to run. The environment variable ``ICEFLOE_HYPOTHESIS`` is ``quick`` or
+``thorough``, as in ``ICEFLOE_HYPOTHESIS=thorough pytest tests/format``.
 """
 
 from __future__ import annotations
 
 import os
 
-THOROUGH = os.environ.get("ICEFLOE_HYPOTHESIS") == "thorough"
+_EFFORT = os.environ.get("ICEFLOE_HYPOTHESIS")
 
 
 def examples(usual: int, *, thorough: int) -> int:
-    """Choose one of two numbers of examples."""
-    return thorough if THOROUGH else usual
+    """Return the number of examples for the chosen effort."""
+    if _EFFORT == "quick":
+        return max(1, usual // 4)
+    return thorough if _EFFORT == "thorough" else usual

@@ -23,7 +23,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import zarr
-from zarr.core.codec_pipeline import BatchedCodecPipeline, fill_value_or_default
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.registry import register_pipeline
 from zarr.storage import StorePath
 
@@ -87,7 +87,7 @@ class SmallChunkPipeline(BatchedCodecPipeline):
         for number, (getter, spec, chunk_selection, out_selection, _) in enumerate(batch, 1):
             encoded = store.get_sync(getter.path, prototype=spec.prototype)
             if encoded is None:
-                out[out_selection] = fill_value_or_default(spec)
+                out[out_selection] = _fill_value(spec)
             else:
                 part = self._decode_chunk(encoded, spec)[chunk_selection]
                 out[out_selection] = part.squeeze(axis=drop_axes) if drop_axes else part
@@ -169,11 +169,16 @@ def _is_synchronous(codec: Any) -> bool:
     return has_both and getattr(codec, "_sync_capable", True)
 
 
+def _fill_value(spec: ArraySpec) -> Any:
+    """Return the fill value of an array, or the default of its data type."""
+    return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
+
+
 def _is_omitted(part: NDBuffer, spec: ArraySpec) -> bool:
     """Whether a chunk is not written because it contains only the fill value."""
     if spec.config.write_empty_chunks:
         return False
-    fill = fill_value_or_default(spec)
+    fill = _fill_value(spec)
     array: Any = part.as_ndarray_like()
     first = array[(0,) * array.ndim]
     # The first item decides for nearly every chunk. NaN differs from itself: compare all.
