@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 SLOW_FIXTURES = {"icechunk1", "icechunk2", "s3_server", "spark"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore the sockets that PySpark 4.1 does not close."""
+    if find_spec("pyspark") and version("pyspark").startswith("4.1."):
+        ignored = r"ignore:unclosed <socket.socket .*raddr=/tmp/\.:ResourceWarning"
+        config.addinivalue_line("filterwarnings", ignored)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

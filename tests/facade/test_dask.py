@@ -19,7 +19,7 @@ from icefloe.errors import InvalidInputError, SessionStateError
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage, local_filesystem_storage
 from icefloe.xarray import to_icechunk
-from support.written_datasets import weather
+from support.written_datasets import assert_same_dataset, weather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +161,7 @@ def test_a_repository_of_version_2(tmp_path: Path, cluster: Any) -> None:
         to_icechunk(weather(0, 4).chunk(time=2), session)
     session.commit("written")
     found = xr.open_zarr(repository.readonly_session("main").store, consolidated=False)
-    xr.testing.assert_identical(found.load(), weather(0, 4))
+    assert_same_dataset(found.load(), weather(0, 4))
 
 
 def test_readers_read_on_workers(repository: Repository, cluster: Any) -> None:
@@ -235,6 +235,4 @@ def test_an_event_loop_may_be_running() -> None:
         to_icechunk(weather(0, 4).chunk(time=2), session)
 
     asyncio.run(write())
-    xr.testing.assert_identical(
-        xr.open_zarr(session.store, consolidated=False).load(), weather(0, 4)
-    )
+    assert_same_dataset(xr.open_zarr(session.store, consolidated=False).load(), weather(0, 4))
