@@ -196,10 +196,10 @@ def test_short_to_look_at(repository: icefloe.Repository) -> None:
     found = repository.dependencies()
     assert repr(found) == (
         "<Dependencies: 2 files in 1 container, 3 chunks of 2 arrays, 30 B; "
-        "1 container not authorised>"
+        "1 container not authorized>"
     )
     assert str(found).splitlines()[1] == (
-        "  s3://archive/ (cold): 2 files, 3 chunks of 2 arrays, 30 B, not authorised"
+        "  s3://archive/ (cold): 2 files, 3 chunks of 2 arrays, 30 B, not authorized"
     )
     assert "s3://archive/ (cold)" in found._repr_html_()
     dependents = repository.find_dependents(X)
@@ -256,7 +256,7 @@ def test_commands(tmp_path: Path) -> None:
     refer(session, "b", [X, "gs://nowhere/x"])
     snapshot = session.commit("first")
     shown = icefloe_command("dependencies", tmp_path).splitlines()
-    assert " ".join(shown[1].split()) == "s3://archive/ (cold) 2 2 2 20 B not authorised"
+    assert " ".join(shown[1].split()) == "s3://archive/ (cold) 2 2 2 20 B not authorized"
     assert shown[2].startswith("in no container")
     described: Any = json.loads(icefloe_command("dependencies", tmp_path, "--files", "--json"))
     assert described["num_files"] == len(described["files"]) == 3

@@ -221,7 +221,7 @@ def dependencies(
             Text(escape_unsafe(container_name(item)), "cyan" if item.url_prefix else "dim"),
             *(f"{count:,}" for count in (item.num_files, item.num_chunks, item.num_arrays)),
             format_size(item.num_bytes),
-            Text("" if is_authorized else "not authorised", "yellow"),
+            Text("" if is_authorized else "not authorized", "yellow"),
         )
     print_out(table if found.containers else Text("no virtual chunks", "dim"))
 

@@ -21,7 +21,7 @@ def dependencies_summary(found: Any) -> str:
     files = format_count(found.num_files, "file")
     summary = f"{files} in {format_count(containers, 'container')}, {_counts(found)}"
     if found.unauthorized:
-        summary += f"; {format_count(len(found.unauthorized), 'container')} not authorised"
+        summary += f"; {format_count(len(found.unauthorized), 'container')} not authorized"
     if found.num_files_without_container:
         summary += f"; {format_count(found.num_files_without_container, 'file')} in no container"
     return summary
@@ -48,7 +48,7 @@ def dependencies_html(found: Any) -> str:
             f"{container.num_chunks:,}",
             f"{container.num_arrays:,}",
             format_size(container.num_bytes),
-            "authorised" if container.is_authorized else faint(_state(container)),
+            "authorized" if container.is_authorized else faint(_state(container)),
         )
         for container in found.containers[:_MAX_SHOWN]
     ]
@@ -130,7 +130,7 @@ def _counts(found: Any) -> str:
 
 
 def _state(container: Any) -> str:
-    return "no container holds them" if container.url_prefix is None else "not authorised"
+    return "no container holds them" if container.url_prefix is None else "not authorized"
 
 
 def _more(listed: Sequence[object], noun: str) -> list[str]:
