@@ -113,7 +113,7 @@ _LOGGER = logging.getLogger(__name__)
     "inspect_transaction_log",
 )
 class Repository:
-    """A versioned Zarr hierarchy; made with `create`, `open` or `open_or_create`."""
+    """A versioned Zarr hierarchy; use `create`, `open` or `open_or_create`."""
 
     def __init__(
         self,
@@ -144,11 +144,11 @@ class Repository:
         Parameters
         ----------
         config
-            Configuration, which is persisted.
+            Configuration to persist.
         authorize_virtual_chunk_access
             Credentials of the virtual chunk containers that may be read, by URL prefix or name.
-            Those on the platform of the repository need not be named; an empty mapping forbids
-            them as well.
+            Containers on the repository's own platform need no entry; an empty mapping forbids
+            these as well.
         spec_version
             1, which every Icechunk release reads, or 2.
         check_clean_root
@@ -159,16 +159,16 @@ class Repository:
         Raises
         ------
         AlreadyExistsError
-            If there is a repository, or another file.
+            If the location contains a repository or, with ``check_clean_root``, other files.
         """
-        place = _with_attribution(storage, attribution)
+        attributed_storage = _with_attribution(storage, attribution)
         _require_config(config)
         if check_clean_root:
-            require_clean_root(place)
+            require_clean_root(attributed_storage)
         version = get_default_spec_version() if spec_version is None else SpecVersion(spec_version)
-        given = None if config is None or config == RepositoryConfig() else config.copy()
-        create_refs(place, spec_version=version, config=given)
-        _LOGGER.info("created %s, spec version %d", place.url, version)
+        custom_config = None if config is None or config == RepositoryConfig() else config.copy()
+        create_refs(attributed_storage, spec_version=version, config=custom_config)
+        _LOGGER.info("created %s, spec version %d", attributed_storage.url, version)
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @classmethod
@@ -186,7 +186,7 @@ class Repository:
         Raises
         ------
         RepositoryNotFoundError
-            If there is none.
+            If the location contains no repository.
         """
         warn_about_untyped_access(authorize_virtual_chunk_access)
         storage = _with_attribution(storage, attribution)
@@ -207,9 +207,9 @@ class Repository:
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
     ) -> Self:
-        """Open a repository, or create it; of concurrent creators one succeeds."""
-        place = _with_attribution(storage, attribution)
-        if not cls.exists(place):
+        """Open a repository, or create it; if another process creates it first, open that one."""
+        attributed_storage = _with_attribution(storage, attribution)
+        if not cls.exists(attributed_storage):
             try:
                 return cls.create(
                     storage,
@@ -220,13 +220,13 @@ class Repository:
                     attribution,
                 )
             except AlreadyExistsError:
-                if not cls.exists(place):
+                if not cls.exists(attributed_storage):
                     raise
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository."""
+        """Whether the storage contains a repository."""
         return Repository.fetch_spec_version(storage, storage_settings) is not None
 
     @staticmethod
@@ -235,8 +235,9 @@ class Repository:
     ) -> SpecVersion | None:
         """Return the spec version of a repository, None if there is no repository."""
         _require_storage(storage)
-        place = storage if storage_settings is None else storage.with_settings(storage_settings)
-        version = fetch_spec_version(place)
+        if storage_settings is not None:
+            storage = storage.with_settings(storage_settings)
+        version = fetch_spec_version(storage)
         return None if version is None else SpecVersion(version)
 
     @staticmethod
@@ -250,7 +251,7 @@ class Repository:
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
     ) -> Self:
-        """Return the same repository with other settings; caches are shared."""
+        """Return this repository with other settings; the two share caches."""
         warn_about_untyped_access(authorize_virtual_chunk_access)
         _require_config(config)
         connection = self._connection.with_config(
@@ -293,7 +294,7 @@ class Repository:
         return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_at_opening": None}  # outdated when it is unpickled
+        return {**self.__dict__, "_at_opening": None}  # would be stale after unpickling
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
@@ -302,7 +303,7 @@ class Repository:
             self.storage.url,
             self._connection.spec_version,
             read_only=self.storage.read_only,
-            refs=self._names_if_cheap(),
+            refs=self._fetch_names_if_cheap(),
             virtual_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -324,7 +325,7 @@ class Repository:
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Set metadata that is added to every commit of this process."""
-        encode_metadata(metadata, self._connection.spec_version)  # raises what every commit would
+        encode_metadata(metadata, self._connection.spec_version)  # raise now, not at every commit
         self._connection.default_commit_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -332,49 +333,49 @@ class Repository:
         return dict(self._connection.default_commit_metadata)
 
     def get_metadata(self) -> dict[str, Any]:
-        """Fetch the metadata of the repository (version 2)."""
+        """Fetch the metadata of the repository (spec version 2)."""
         return dict(self._connection.refs.fetch_metadata())
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata of the repository (version 2)."""
+        """Metadata of the repository (spec version 2)."""
         return self.get_metadata()
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of the repository (version 2)."""
+        """Replace the metadata of the repository (spec version 2)."""
         self._connection.refs.save_metadata(metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Set some keys of the metadata of the repository, and return all of it (version 2)."""
+        """Set some keys of the repository metadata, and return all of it (spec version 2)."""
         return dict(self._connection.refs.update_metadata(metadata))
 
     def get_status(self) -> RepoStatus:
-        """Fetch the status: whether the repository accepts changes (version 2)."""
+        """Fetch the status: whether the repository accepts changes (spec version 2)."""
         return self._connection.refs.fetch_status()
 
     @property
     def status(self) -> RepoStatus:
-        """Status of the repository (version 2)."""
+        """Status of the repository (spec version 2)."""
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:
-        """Set the status (version 2)."""
+        """Set the status (spec version 2)."""
         self._connection.refs.save_status(status)
 
     def feature_flags(self) -> list[FeatureFlag]:
-        """Fetch all feature flags (version 2)."""
+        """Fetch all feature flags (spec version 2)."""
         return self._connection.refs.fetch_feature_flags()
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch the feature flags that are enabled (version 2)."""
+        """Fetch the feature flags that are enabled (spec version 2)."""
         return [flag for flag in self.feature_flags() if flag.enabled]
 
     def disabled_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch the feature flags that are disabled (version 2)."""
+        """Fetch the feature flags that are disabled (spec version 2)."""
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
-        """Enable or disable a feature, None for its default (version 2)."""
+        """Enable or disable a feature, None for its default (spec version 2)."""
         self._connection.refs.set_feature_flag(name, setting)
 
     # -- branches and tags
@@ -403,7 +404,7 @@ class Repository:
         self._connection.refs.reset_branch(branch, target, expected=expected)
 
     def delete_branch(self, branch: str) -> None:
-        """Delete a branch other than main; its snapshots stay until they are collected."""
+        """Delete a branch other than main; its snapshots stay until garbage collection."""
         self._connection.refs.delete_branch(branch)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
@@ -456,7 +457,7 @@ class Repository:
         snapshot_id: str | None = None,
         plain: bool = False,
     ) -> AncestryGraph:
-        """Return the history of all branches and tags, or of one snapshot, as a drawing.
+        """Return the history of all branches and tags, or of one snapshot, as a graph.
 
         Prints as text and displays in notebooks; without colours if ``plain``.
         """
@@ -467,7 +468,7 @@ class Repository:
         return AncestryGraph(fetch_commits(refs, start), plain=plain)
 
     def ops_log(self) -> Iterator[Update]:
-        """Yield the operations on the repository, newest first (version 2)."""
+        """Yield the operations on the repository, newest first (spec version 2)."""
         return map(Update.of, self._connection.refs.fetch_ops_log())
 
     async def ops_log_async(self) -> AsyncIterator[Update]:
@@ -502,7 +503,7 @@ class Repository:
     ) -> Diff:
         """Return the changes from one snapshot to another, from the transaction logs between them.
 
-        Snapshots on different branches are compared over their last common ancestor.
+        Snapshots on different branches are compared through their last common ancestor.
         """
         refs = self._connection.refs.pin()
         before = find_snapshot(refs, from_branch, from_tag, from_snapshot_id)
@@ -524,7 +525,7 @@ class Repository:
         return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
 
     def inspect_repo_info(self) -> dict[str, Any]:
-        """Describe the repo info file (version 2)."""
+        """Describe the repo info file (spec version 2)."""
         return inspect_dicts.inspect_repo_info(self.storage, self._connection.spec_version)
 
     # -- sessions
@@ -537,7 +538,7 @@ class Repository:
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
     ) -> Session:
-        """Open a branch, a tag, a snapshot, or a branch as of a time for reading."""
+        """Open a branch, a tag or a snapshot for reading, or a branch as of a time."""
         at_opening = None if self._at_opening is None else self._at_opening.take()
         refs = self._connection.refs if at_opening is None else at_opening
         if as_of is None:
@@ -608,8 +609,8 @@ class Repository:
     ) -> set[str]:
         """Remove snapshots older than a time from history; garbage collection deletes their files.
 
-        The first snapshot and the tip of main stay, and so do the tips of other branches and tags
-        unless these are deleted.
+        Keeps the first snapshot, the tip of main, and the tips of other branches and tags unless
+        these are deleted.
 
         Parameters
         ----------
@@ -618,19 +619,19 @@ class Repository:
 
         Returns
         -------
-            The ids of the expired snapshots; in version 1 a tip that stays may be among them.
+            The ids of the expired snapshots; with spec version 1, may include tips that are kept.
         """
-        released = self._connection.refs.expire_snapshots(
+        expired_ids = self._connection.refs.expire_snapshots(
             ExpirationPolicy(
                 require_time_zone("older_than", older_than),
                 delete_expired_branches,
                 delete_expired_tags,
             )
         )
-        _LOGGER.info("expired %d snapshots of %s", len(released), self.storage.url)
+        _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
         if self._connection.spec_version == 1:
             self._drop_caches()  # snapshot files were replaced
-        return {str(snapshot_id) for snapshot_id in released}
+        return {str(snapshot_id) for snapshot_id in expired_ids}
 
     def garbage_collect(
         self,
@@ -645,7 +646,7 @@ class Repository:
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
     ) -> GCSummary:
-        """Delete the files that no branch and no tag refers to.
+        """Delete the files that are not reachable from any branch or tag.
 
         Concurrent commits are safe if their sessions began after ``delete_object_older_than``:
         nothing refers to the files of a session until it is committed.
@@ -653,19 +654,19 @@ class Repository:
         Parameters
         ----------
         delete_object_older_than
-            Younger files are kept.
+            Newer files are kept.
         dry_run
             Whether to count files without deleting them.
         max_snapshots_in_memory, max_concurrent_manifest_fetches
             Maximum number of snapshots and of manifests that are read concurrently.
         max_compressed_manifest_mem_bytes, max_decoded_manifest_mem_bytes
-            Maximum memory of manifests that are read, compressed and decoded.
+            Maximum memory for the manifests being read, compressed and decoded.
         max_concurrent_deletes
             Maximum number of concurrent delete requests.
         max_consecutive_delete_failures
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
-            Without effect: each kind of file is one listing.
+            Ignored: the files of each type are listed in one listing.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -740,9 +741,9 @@ class Repository:
     ) -> Dependencies:
         """Count the virtual files of the repository, by container.
 
-        Of one snapshot if one is named, else of the whole history of branches and tags, for which
-        every manifest is read once. No virtual data is read: ``unauthorized`` of the result has
-        the containers without access.
+        Covers one snapshot if one is named, else the whole history of branches and tags, reading
+        every manifest once. Reads no virtual data; containers without access are listed in
+        ``unauthorized`` of the result.
         """
         if branch is None and tag is None and snapshot_id is None:
             connection = self._connection
@@ -755,7 +756,7 @@ class Repository:
         Parameters
         ----------
         location
-            URL of the file; of a folder and everything below it if it ends in ``/``.
+            URL of the file. A URL that ends in ``/`` means a folder and everything below it.
 
         Returns
         -------
@@ -771,8 +772,8 @@ class Repository:
         self._at_opening = None
         self._connection = self._connection.with_empty_caches()
 
-    def _names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Return branches and tags, or None if that takes requests over a network."""
+    def _fetch_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
+        """Fetch branches and tags, or return None if that takes requests over a network."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()

@@ -220,9 +220,9 @@ def test_the_drafts_are_valid(kind: Kind) -> None:
         (lambda data: b"X" + data[1:], "does not start with ICE", ErrorKind.INVALID_FILE_FORMAT),
         (lambda data: data[:12], "truncated: 12 bytes", ErrorKind.INVALID_FILE_FORMAT),
         (lambda data: data[:38], "truncated: 38 bytes", ErrorKind.INVALID_FILE_FORMAT),
-        (lambda data: data[:39], "zstd frame is damaged, cut off", ErrorKind.DESERIALIZATION),
-        (lambda data: data[:45], "zstd frame is damaged, cut off", ErrorKind.DESERIALIZATION),
-        (lambda data: data[:-1], "zstd frame is damaged, cut off", ErrorKind.DESERIALIZATION),
+        (lambda data: data[:39], "zstd frame is damaged, truncated", ErrorKind.DESERIALIZATION),
+        (lambda data: data[:45], "zstd frame is damaged, truncated", ErrorKind.DESERIALIZATION),
+        (lambda data: data[:-1], "zstd frame is damaged, truncated", ErrorKind.DESERIALIZATION),
         (lambda data: data + b"\0", "zstd frame is damaged", ErrorKind.DESERIALIZATION),
         (lambda data: data + data[39:], "zstd frame is damaged", ErrorKind.DESERIALIZATION),
         (

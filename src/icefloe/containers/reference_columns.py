@@ -1,7 +1,7 @@
-"""Virtual references as given by callers (lists, numpy arrays, Arrow tables), turned into columns.
+"""Converts the virtual references of callers (lists, numpy arrays, Arrow tables) to columns.
 
 Checks everything that does not need the repository, before anything is stored; an error names the
-column and the row. Only lists of single references are looped over. Pure, no I/O.
+column and the row. Only lists of `VirtualChunkSpec` need a Python loop. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK_ROWS: Final = 1 << 16
 """Rows of a numpy string array that are converted to Python strings at once."""
 
 _SAMPLE_ROWS: Final = 4096
-"""Sample that decides whether a list repeats few strings or has many distinct ones."""
+"""Sample size for deciding whether a list repeats few strings or has many distinct ones."""
 
 INDEX, LOCATION, OFFSET, LENGTH = "index", "location", "offset", "length"
 ETAG, LAST_MODIFIED = "etag", "last_modified"
@@ -59,31 +59,31 @@ def parse_checksum(checksum: object) -> Checksum | None:
         case None:
             return None
         case "":
-            raise _invalid("checksum: an empty entity tag")
+            raise _reference_error("checksum: an empty entity tag")
         case str():
             return ETag(checksum)
         case datetime(tzinfo=None):
             problem = "has no time zone: pass datetime(…, tzinfo=timezone.utc)"
-            raise _invalid(f"checksum: {checksum.isoformat()} {problem}")
+            raise _reference_error(f"checksum: {checksum.isoformat()} {problem}")
         case datetime():
             return LastModified(int(checksum.timestamp()))
         case bool():
             pass
         case int() | np.integer():
             return LastModified(int(checksum))
-    raise _invalid(
+    raise _reference_error(
         f"checksum: a {type(checksum).__qualname__} is neither an entity tag (str), nor a time "
         "(datetime), nor seconds since 1970 (int)"
     )
 
 
 def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:
-    """Turn single references into columns."""
+    """Convert a list of references to columns."""
     rows = len(chunks)
-    found = [spec.index for spec in chunks]
-    _require_ndim(np.fromiter(map(len, found), np.int64, rows), grid)
-    coords = np.array(found, np.int64).reshape(rows, len(grid))
-    codes, table = _codes([spec.location for spec in chunks], LOCATION)
+    indices = [spec.index for spec in chunks]
+    _require_ndim(np.fromiter(map(len, indices), np.int64, rows), grid)
+    coords = np.array(indices, np.int64).reshape(rows, len(grid))
+    codes, table = _encode_column([spec.location for spec in chunks], LOCATION)
     payloads = ChunkPayloads.virtual(
         codes,
         table,
@@ -92,15 +92,15 @@ def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> Re
     )
     etags = [spec.etag_checksum or "" for spec in chunks]
     if any(etags):
-        payloads = _with_etags(payloads, *_codes(etags, "etag_checksum"))
+        payloads = _with_etags(payloads, *_encode_column(etags, "etag_checksum"))
     times = [
         0 if spec.last_updated_at_checksum is None else spec.last_updated_at_checksum.timestamp()
         for spec in chunks
     ]
     if any(times):
-        given = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
+        is_given = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
         seconds = np.array(times, np.float64).astype(np.int64)
-        payloads = _with_times(payloads, seconds, given, "last_updated_at_checksum")
+        payloads = _with_times(payloads, seconds, is_given, "last_updated_at_checksum")
     return _validate(coords, payloads, grid)
 
 
@@ -114,20 +114,20 @@ def parse_box(
     lengths: NumberColumn,
     checksum: ChecksumColumn,
 ) -> References:
-    """Turn a box of chunks, in C order, into columns; an empty location skips its chunk."""
-    shape = _box(shape, "chunk_grid_shape", grid)
-    start = _box((0,) * len(grid) if first is None else first, "arr_offset", grid)
-    codes, table = _codes(locations, "locations")
-    offset, length = _positions(offsets, "offsets"), _positions(lengths, "lengths")
+    """Convert a box of chunks, in C order, to columns; an empty location skips its chunk."""
+    shape = _parse_grid_tuple(shape, "chunk_grid_shape", grid)
+    start = _parse_grid_tuple((0,) * len(grid) if first is None else first, "arr_offset", grid)
+    codes, table = _encode_column(locations, "locations")
+    offset, length = _parse_unsigned(offsets, "offsets"), _parse_unsigned(lengths, "lengths")
     count = int(np.prod(np.array(shape, object))) if shape else 1
     if not len(codes) == len(offset) == len(length) == count:
-        raise _invalid(
+        raise _reference_error(
             f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not match "
             f"a box of {_format_shape(shape)} chunks"
         )
     payloads = ChunkPayloads.virtual(codes, table, offset, length)
     payloads = _with_checksums(payloads, checksum)
-    # After the check that as many chunks are given: the box alone could have any size.
+    # Allocate only after checking the number of chunks: the shape alone could ask for any size.
     corner = np.array(start, np.int64)
     coords = np.zeros((1, 0), np.int64)
     if shape:
@@ -140,66 +140,66 @@ def parse_box(
 
 
 def parse_table(table: object, grid: tuple[int, ...]) -> References:
-    """Turn an Arrow table into columns; see `IcechunkStore.set_virtual_refs_table`."""
-    found = arrow.to_arrow_table(table)
+    """Convert an Arrow table to columns; see `IcechunkStore.set_virtual_refs_table`."""
+    arrow_table = arrow.to_arrow_table(table)
     for name in (LOCATION, OFFSET, LENGTH):
-        _column(found, name)
-    coords = _index_columns(found, grid)
-    codes, locations = encode_strings(_column(found, LOCATION), LOCATION)
+        _require_column(arrow_table, name)
+    coords = _parse_index(arrow_table, grid)
+    codes, locations = encode_strings(_require_column(arrow_table, LOCATION), LOCATION)
     _require(codes != NO_CODE, LOCATION, lambda _: "the location is null")
     payloads = ChunkPayloads.virtual(
         codes,
         locations,
-        _positions(_column(found, OFFSET), OFFSET),
-        _positions(_column(found, LENGTH), LENGTH),
+        _parse_unsigned(_require_column(arrow_table, OFFSET), OFFSET),
+        _parse_unsigned(_require_column(arrow_table, LENGTH), LENGTH),
     )
-    if ETAG in found.column_names:
-        payloads = _with_etags(payloads, *encode_strings(_column(found, ETAG), ETAG))
-    if LAST_MODIFIED in found.column_names:
-        column = _column(found, LAST_MODIFIED)
-        payloads = _with_times(payloads, *_times_of(column, LAST_MODIFIED), LAST_MODIFIED)
+    if ETAG in arrow_table.column_names:
+        payloads = _with_etags(payloads, *encode_strings(_require_column(arrow_table, ETAG), ETAG))
+    if LAST_MODIFIED in arrow_table.column_names:
+        column = _require_column(arrow_table, LAST_MODIFIED)
+        payloads = _with_times(payloads, *_parse_times(column, LAST_MODIFIED), LAST_MODIFIED)
     return _validate(coords, payloads, grid)
 
 
 # -- columns
 
 
-def _codes(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
-    """Encode a column of strings in any of its forms."""
+def _encode_column(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
+    """Dictionary-encode strings in any supported form."""
     if is_arrow(values):
         return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "UTO":
             found = f"{values.ndim} dimensions of {values.dtype}"
-            raise _invalid(f"{name}: one column of strings is needed, not {found}")
+            raise _reference_error(f"{name}: one column of strings is needed, not {found}")
         blocks = [
-            _codes_of_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
+            _encode_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
             for begin in range(0, len(values), _BLOCK_ROWS)
         ]
         return merge_codes(blocks)
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise _invalid(f"{name}: a {type(values).__qualname__} is not a column of strings")
-    return _codes_of_list(values, name)
+        raise _reference_error(f"{name}: a {type(values).__qualname__} is not a column of strings")
+    return _encode_list(values, name)
 
 
-def _codes_of_list(
+def _encode_list(
     values: Sequence[Any], name: str, begin: int = 0
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Encode a list of strings; ``begin`` is the row of its first."""
+    """Dictionary-encode a list of strings; ``begin`` is the row number of the first."""
     if not len(values):
         return np.zeros(0, np.int32), EMPTY
     try:
         if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
-            # Mostly distinct: comparing them as columns is faster.
+            # Mostly distinct: vectorized comparison is faster.
             _require_strings(values, range(begin, begin + len(values)), name)
-            return _encode(values, name).unique()
+            return _to_strings(values, name).unique()
         # Chunks of one file are adjacent, and comparing two strings is cheaper than a lookup.
         is_head = np.ones(len(values), bool)
         differs = map(ne, islice(values, 1, None), values)
         is_head[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
         rows = np.flatnonzero(is_head)
         heads = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
-        codes, table = _codes_of_heads(heads, rows + begin, name)
+        codes, table = _encode_heads(heads, rows + begin, name)
     except (TypeError, ValueError):  # incomparable or unhashable values are not strings
         _require_strings(values, range(begin, begin + len(values)), name)
         raise
@@ -208,7 +208,7 @@ def _codes_of_list(
     return np.repeat(codes, np.diff(rows, append=len(values))), table
 
 
-def _codes_of_heads(
+def _encode_heads(
     values: Sequence[Any], rows: NDArray[np.int64], name: str
 ) -> tuple[NDArray[np.int32], Strings]:
     firsts: dict[Any, int] = {}
@@ -216,43 +216,43 @@ def _codes_of_heads(
     starts = np.fromiter(firsts.values(), np.int64, len(firsts))
     distinct = list(firsts)
     _require_strings(distinct, rows[starts], name)
-    return np.searchsorted(starts, found).astype(np.int32), _encode(distinct, name)
+    return np.searchsorted(starts, found).astype(np.int32), _to_strings(distinct, name)
 
 
-def _encode(values: Sequence[str], name: str) -> Strings:
+def _to_strings(values: Sequence[str], name: str) -> Strings:
     try:
         return Strings.of(values)
     except InvalidInputError as error:
-        raise _invalid(f"{name}: {error.message}") from error
+        raise _reference_error(f"{name}: {error.message}") from error
 
 
 def _require_strings(
     values: Sequence[Any], rows: Sequence[int] | NDArray[np.int64], name: str
 ) -> None:
-    # Checking the types is cheap; only an error needs the loop that finds the row.
+    # Checking the set of types is cheap; the loop only finds the row for the error.
     if not set(map(type, values)) <= {str, np.str_}:
         for row, value in zip(rows, values, strict=True):
             if not isinstance(value, str):
                 raise _row_error(name, int(row), f"a {type(value).__qualname__} is not a string")
 
 
-def _positions(values: Any, name: str) -> NDArray[np.uint64]:
+def _parse_unsigned(values: Any, name: str) -> NDArray[np.uint64]:
     """Parse a column of unsigned 64-bit integers."""
-    column = _integers(values, name)
+    column = _parse_integers(values, name)
     if column.dtype.kind == "i":
         _require(column >= 0, name, lambda row: f"{column[row]} is negative")
     return np.asarray(column, np.uint64)
 
 
-def _integers(values: Any, name: str) -> NDArray[Any]:
+def _parse_integers(values: Any, name: str) -> NDArray[Any]:
     if is_arrow(values):
-        return _arrow_integers(to_arrow_column(values), name)
+        return _parse_arrow_integers(to_arrow_column(values), name)
     try:
         column = np.asarray(values)
     except (ValueError, OverflowError) as error:
-        raise _invalid(f"{name}: {error}") from error
+        raise _reference_error(f"{name}: {error}") from error
     if column.ndim != 1:
-        raise _invalid(f"{name}: one column is needed, not {column.ndim} dimensions")
+        raise _reference_error(f"{name}: one column is needed, not {column.ndim} dimensions")
     if column.dtype == object or (column.dtype.kind == "f" and not isinstance(values, np.ndarray)):
         # Python integers without a common numpy type.
         for row, value in enumerate(values):
@@ -262,68 +262,70 @@ def _integers(values: Any, name: str) -> NDArray[Any]:
                 raise _row_error(name, row, f"{value} is not between 0 and {MAX_U64}")
         column = np.array([int(value) for value in values], np.uint64)
     if len(column) and column.dtype.kind not in "iu":
-        raise _invalid(f"{name}: integers are needed, not {column.dtype}")
+        raise _reference_error(f"{name}: integers are needed, not {column.dtype}")
     return column
 
 
-def _arrow_integers(column: Any, name: str) -> NDArray[Any]:
+def _parse_arrow_integers(column: Any, name: str) -> NDArray[Any]:
     pa = load_pyarrow()
     if not pa.types.is_integer(column.type):
-        raise _invalid(f"column {name!r} holds {column.type}: integers are needed")
+        raise _reference_error(f"column {name!r} holds {column.type}: integers are needed")
     if column.null_count:
-        _require(~_nulls(column), name, lambda _: "the number is null")
+        _require(~_find_nulls(column), name, lambda _: "the number is null")
     return np.asarray(column.to_numpy())
 
 
-def _nulls(column: Any) -> NDArray[np.bool_]:
+def _find_nulls(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_null().to_numpy())
 
 
-def _column(table: Any, name: str) -> Any:
+def _require_column(table: Any, name: str) -> Any:
     count = table.column_names.count(name)
     if count != 1:
-        there = ", ".join(map(repr, table.column_names)) or "none"
+        names = ", ".join(map(repr, table.column_names)) or "none"
         problem = "no column" if not count else f"{count} columns"
-        raise _invalid(f"the table has {problem} {name!r}; its columns are: {there}")
+        raise _reference_error(f"the table has {problem} {name!r}; its columns are: {names}")
     return table.column(name)
 
 
-def _index_columns(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
+def _parse_index(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
     """Parse the chunk coordinates: a column of lists, or one column per dimension."""
     names = [f"{INDEX}_{axis}" for axis in range(len(grid))]
     coords = np.zeros((table.num_rows, len(grid)), np.int64)
     if INDEX not in table.column_names and all(name in table.column_names for name in names):
         extra = f"{INDEX}_{len(grid)}"
         if extra in table.column_names:
-            raise _invalid(f"the table has a column {extra!r}, but {_format_grid(grid)}")
+            raise _reference_error(f"the table has a column {extra!r}, but {_format_grid(grid)}")
         for axis, name in enumerate(names):
-            coords[:, axis] = _coordinates(_integers(_column(table, name), name), name)
+            coords[:, axis] = _convert_coordinates(
+                _parse_integers(_require_column(table, name), name), name
+            )
         return coords
     if INDEX not in table.column_names:
         missing = next(name for name in names if name not in table.column_names)
-        raise _invalid(
+        raise _reference_error(
             f"the table has neither a column {INDEX!r} of lists nor a column {missing!r}, and "
             f"{_format_grid(grid)}; its columns are: "
             f"{', '.join(map(repr, table.column_names)) or 'none'}"
         )
-    lists = _column(table, INDEX)
+    lists = _require_column(table, INDEX)
     pa = load_pyarrow()
-    kind = lists.type
-    if pa.types.is_fixed_size_list(kind):
-        sizes = np.full(len(lists), kind.list_size)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    list_type = lists.type
+    if pa.types.is_fixed_size_list(list_type):
+        sizes = np.full(len(lists), list_type.list_size)
+    elif pa.types.is_list(list_type) or pa.types.is_large_list(list_type):
         sizes = np.asarray(pa.compute.list_value_length(lists).fill_null(-1).to_numpy())
     else:
-        raise _invalid(f"column {INDEX!r} holds {kind}: lists of integers are needed")
+        raise _reference_error(f"column {INDEX!r} holds {list_type}: lists of integers are needed")
     if lists.null_count:
-        _require(~_nulls(lists), INDEX, lambda _: "the index is null")
+        _require(~_find_nulls(lists), INDEX, lambda _: "the index is null")
     _require_ndim(sizes, grid)
     values = pa.compute.list_flatten(lists)
-    flat = _coordinates(_integers(values, INDEX), INDEX, max(1, len(grid)))
+    flat = _convert_coordinates(_parse_integers(values, INDEX), INDEX, max(1, len(grid)))
     return flat.reshape(coords.shape)
 
 
-def _coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[np.int64]:
+def _convert_coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[np.int64]:
     """Convert coordinates to signed integers; raises if one exceeds the format's limit."""
     if values.dtype == np.uint64:
         bad = np.flatnonzero(values > np.uint64(MAX_U32))
@@ -333,16 +335,20 @@ def _coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[n
     return values.astype(np.int64)
 
 
-def _box(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, ...]:
+def _parse_grid_tuple(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, ...]:
     try:
         numbers = tuple(int(value) for value in values)
     except (TypeError, ValueError) as error:
-        raise _invalid(f"{name}={values!r}: an integer for each dimension is needed") from error
+        raise _reference_error(
+            f"{name}={values!r}: an integer for each dimension is needed"
+        ) from error
     if len(numbers) != len(grid):
-        raise _invalid(f"{name}={numbers} {_format_ndim(len(numbers), grid)}", _INDEX_KIND)
+        raise _reference_error(f"{name}={numbers} {_format_ndim(len(numbers), grid)}", _INDEX_KIND)
     bad = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
     if bad is not None:
-        raise _invalid(f"{name}={numbers}: {bad} is not between 0 and {MAX_U32}", _INDEX_KIND)
+        raise _reference_error(
+            f"{name}={numbers}: {bad} is not between 0 and {MAX_U32}", _INDEX_KIND
+        )
     return numbers
 
 
@@ -350,14 +356,16 @@ def _box(values: Sequence[int], name: str, grid: tuple[int, ...]) -> tuple[int, 
 
 
 def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkPayloads:
-    """Set one checksum for all chunks, or one for each."""
+    """Set one checksum for all chunks, or one per chunk."""
     if checksum is None or isinstance(checksum, (str, datetime, int, np.integer)):
         match parse_checksum(checksum):
             case ETag(value):
                 codes = constant(0, len(payloads), np.int32)
                 return replace(payloads, etag=codes, etags=Strings.of([value]))
-            case LastModified(moment):
-                return replace(payloads, last_modified=constant(moment, len(payloads), np.uint32))
+            case LastModified(time_seconds):
+                return replace(
+                    payloads, last_modified=constant(time_seconds, len(payloads), np.uint32)
+                )
             case None:
                 return payloads
     name = "checksum"
@@ -366,16 +374,16 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
         _require_rows(len(column), len(payloads), name)
         pa = load_pyarrow()
         if pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type):
-            return _with_times(payloads, *_times_of(column, name), name)
+            return _with_times(payloads, *_parse_times(column, name), name)
         return _with_etags(payloads, *encode_strings(column, name))
     if not isinstance(checksum, (Sequence, np.ndarray)):
         parse_checksum(checksum)  # raises
     _require_rows(len(checksum), len(payloads), name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind == "M":
-        # numpy times are UTC.
-        given = ~np.isnat(checksum)
+        # numpy times have no time zone and are taken as UTC.
+        is_given = ~np.isnat(checksum)
         seconds = checksum.astype("datetime64[s]").astype(np.int64)
-        return _with_times(payloads, seconds, given, name)
+        return _with_times(payloads, seconds, is_given, name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind in "iu":
         return _with_times(payloads, checksum, np.ones(len(checksum), bool), name)
     values = [None if value == "" else value for value in checksum]
@@ -383,7 +391,7 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
     etags = [parsed.value if isinstance(parsed, ETag) else "" for parsed in found]
     times = [parsed.seconds if isinstance(parsed, LastModified) else 0 for parsed in found]
     seconds = np.array(times, np.int64)
-    payloads = _with_etags(payloads, *_codes(etags, name))
+    payloads = _with_etags(payloads, *_encode_column(etags, name))
     return _with_times(payloads, seconds, seconds > 0, name)
 
 
@@ -394,32 +402,32 @@ def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: String
 
 
 def _with_times(
-    payloads: ChunkPayloads, seconds: NDArray[Any], given: NDArray[np.bool_], name: str
+    payloads: ChunkPayloads, seconds: NDArray[Any], is_given: NDArray[np.bool_], name: str
 ) -> ChunkPayloads:
     """Set the modification time of each chunk; an entity tag takes precedence."""
-    is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~given
-    limits = f"a last-modified checksum must lie between 1 and {MAX_U32} seconds since 1970"
+    is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~is_given
+    limits = f"a last-modified checksum must be between 1 and {MAX_U32} seconds since 1970"
     _require(is_valid, name, lambda row: f"{limits}, not {seconds[row]}")
-    is_used = given & (payloads.etag == NO_CODE)
+    is_used = is_given & (payloads.etag == NO_CODE)
     return replace(payloads, last_modified=np.where(is_used, seconds, 0).astype(np.uint32))
 
 
-def _times_of(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Parse seconds since 1970, and where they are given."""
+def _parse_times(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Parse seconds since 1970; the mask is False for nulls."""
     pa = load_pyarrow()
-    kind = column.type
-    if pa.types.is_null(kind):
+    column_type = column.type
+    if pa.types.is_null(column_type):
         return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
-    if pa.types.is_timestamp(kind):
-        if kind.tz is None:
+    if pa.types.is_timestamp(column_type):
+        if column_type.tz is None:
             hint = "cast it to timestamp('s', tz='UTC')"
-            raise _invalid(f"column {name!r} holds times without a time zone: {hint}")
-        column = column.cast(pa.timestamp("s", tz=kind.tz), safe=False).cast(pa.int64())
-    elif not pa.types.is_integer(kind):
+            raise _reference_error(f"column {name!r} holds times without a time zone: {hint}")
+        column = column.cast(pa.timestamp("s", tz=column_type.tz), safe=False).cast(pa.int64())
+    elif not pa.types.is_integer(column_type):
         needed = "times with a time zone, or seconds since 1970, are needed"
-        raise _invalid(f"column {name!r} holds {kind}: {needed}")
-    given = ~_nulls(column) if column.null_count else np.ones(len(column), bool)
-    return np.asarray(column.fill_null(0).to_numpy()), given
+        raise _reference_error(f"column {name!r} holds {column_type}: {needed}")
+    is_given = ~_find_nulls(column) if column.null_count else np.ones(len(column), bool)
+    return np.asarray(column.fill_null(0).to_numpy()), is_given
 
 
 # -- all references
@@ -436,17 +444,19 @@ def _validate(
     def require(holds: NDArray[np.bool_], problem: Any, kind: ErrorKind | None = None) -> None:
         if not holds.all():
             row = int(np.argmin(holds))
-            raise _invalid(f"row {row if rows is None else int(rows[row])}: {problem(row)}", kind)
+            raise _reference_error(
+                f"row {row if rows is None else int(rows[row])}: {problem(row)}", kind
+            )
 
     def format_chunk(row: int) -> str:
         return f"chunk {coords[row].tolist()}"
 
-    inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
+    is_inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
     outside = f"is outside the grid, which has {_format_shape(grid)} chunks"
-    require(inside, lambda row: f"{format_chunk(row)} {outside}", _INDEX_KIND)
+    require(is_inside, lambda row: f"{format_chunk(row)} {outside}", _INDEX_KIND)
     empty = "has length 0 and could not be decoded; omit the chunk instead"
-    is_used = payloads.length > 0
-    require(is_used, lambda row: f"{format_chunk(row)} {empty}", ErrorKind.ZERO_LENGTH_CHUNK)
+    is_nonempty = payloads.length > 0
+    require(is_nonempty, lambda row: f"{format_chunk(row)} {empty}", ErrorKind.ZERO_LENGTH_CHUNK)
     offset, length = payloads.offset, payloads.length
     fits = length <= np.uint64(MAX_U64) - offset
     require(fits, lambda row: f"offset {offset[row]} and length {length[row]} exceed 64 bits")
@@ -468,7 +478,7 @@ def _require_ndim(sizes: NDArray[np.int64], grid: tuple[int, ...]) -> None:
 
 def _require_rows(found: int, expected: int, name: str) -> None:
     if found != expected:
-        raise _invalid(f"{name}: {found} rows do not match {expected} chunks")
+        raise _reference_error(f"{name}: {found} rows do not match {expected} chunks")
 
 
 _INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
@@ -477,10 +487,10 @@ _INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
 def _row_error(
     name: str, row: int, problem: str, kind: ErrorKind | None = None
 ) -> InvalidInputError:
-    return _invalid(f"{name}, row {row}: {problem}", kind)
+    return _reference_error(f"{name}, row {row}: {problem}", kind)
 
 
-def _invalid(message: str, kind: ErrorKind | None = None) -> InvalidInputError:
+def _reference_error(message: str, kind: ErrorKind | None = None) -> InvalidInputError:
     return InvalidInputError(message, kind=kind or ErrorKind.INVALID_VIRTUAL_REF)
 
 

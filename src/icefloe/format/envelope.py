@@ -28,15 +28,15 @@ DEFAULT_LEVEL = 3
 
 _WRITER = f"icefloe-{__version__}".encode()[:24].ljust(24)
 _ZSTD = 1
-# The manifests of the benchmark have ratios of 6 and 18.
+# The manifests in the benchmark have ratios of 6 and 18.
 _MAX_RATIO = 1000
-_SMALL_SIZE = 64 << 20
-_LARGE_SIZE = 8 << 20
+_MIN_SIZE_LIMIT = 64 << 20
+_MIN_THREADED_SIZE = 8 << 20
 _THREADS = 2
 
 
 class FileType(IntEnum):
-    """The kind of a metadata file."""
+    """The type of a metadata file."""
 
     SNAPSHOT = 1
     MANIFEST = 2
@@ -62,7 +62,7 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
         problem = "not a metadata file of a repository (it does not start with ICE🧊CHUNK)"
         raise _envelope_error(problem, file)
     if len(head) < HEADER_SIZE:
-        problem = f"truncated: {len(head)} bytes, where the header alone has {HEADER_SIZE}"
+        problem = f"truncated: {len(head)} bytes, but the header alone takes {HEADER_SIZE}"
         raise _envelope_error(problem, file)
     spec_version, file_type, compression = head[36:]
     if spec_version not in SPEC_VERSIONS:
@@ -82,10 +82,10 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
 
 
 def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[Header, bytes]:
-    """Read the header, check the kind of the file, and decompress the content."""
+    """Read the header, check the file type, and decompress the content."""
     header = read_header(data, file)
     if header.file_type is not file_type:
-        found, expected = _describe(header.file_type), _describe(file_type)
+        found, expected = _format_file_type(header.file_type), _format_file_type(file_type)
         raise _envelope_error(f"holds a {found} where a {expected} was expected", file)
     return header, _decompress(memoryview(data)[HEADER_SIZE:], file)
 
@@ -98,19 +98,19 @@ def pack(
     spec_version: int,
     level: int,
 ) -> bytes:
-    """Return the file of a flatbuffer of ``size`` bytes, given in pieces."""
-    # Large files are compressed in threads while the next pieces are made.
-    threads = _THREADS if size > _LARGE_SIZE else 0
-    # The size in the frame lets readers allocate once.
+    """Build a metadata file from a flatbuffer of ``size`` bytes, given in pieces."""
+    # Large files are compressed in threads while the next pieces are encoded.
+    threads = _THREADS if size > _MIN_THREADED_SIZE else 0
+    # The content size in the frame header lets readers allocate once.
     compressor = zstandard.ZstdCompressor(level=level, threads=threads).compressobj(size=size)
-    packed = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
-    packed += [compressor.compress(piece) for piece in pieces]
-    packed.append(compressor.flush())
-    return b"".join(packed)
+    parts = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
+    parts += [compressor.compress(piece) for piece in pieces]
+    parts.append(compressor.flush())
+    return b"".join(parts)
 
 
 def _decompress(frame: memoryview, file: str) -> bytes:
-    limit = min(MAX_FLATBUFFER_SIZE, max(_SMALL_SIZE, _MAX_RATIO * len(frame)))
+    limit = min(MAX_FLATBUFFER_SIZE, max(_MIN_SIZE_LIMIT, _MAX_RATIO * len(frame)))
     try:
         size = zstandard.frame_content_size(frame)
         if size > limit:
@@ -119,25 +119,26 @@ def _decompress(frame: memoryview, file: str) -> bytes:
                 file=file,
             )
         if size >= 0:
-            return _decompress_at_once(frame, size)
-        # Some writers omit the size. Unused room costs nothing, since memory is mapped on the first
-        # write, so the first attempt mostly suffices.
-        room = min(limit, max(_SMALL_SIZE, 64 * len(frame)))
-        while room < limit:
+            return _decompress_frame(frame, size)
+        # Some writers omit the size. The first attempt usually suffices: its generous buffer costs
+        # little, since pages are mapped only when written.
+        capacity = min(limit, max(_MIN_SIZE_LIMIT, 64 * len(frame)))
+        while capacity < limit:
             with contextlib.suppress(zstandard.ZstdError):
-                return _decompress_at_once(frame, room)
-            room = min(limit, 4 * room)
-        return _decompress_at_once(frame, limit)
+                return _decompress_frame(frame, capacity)
+            capacity = min(limit, 4 * capacity)
+        return _decompress_frame(frame, limit)
     except zstandard.ZstdError as error:
         raise FormatError(
-            f"its zstd frame is damaged, cut off, or larger than {limit} bytes ({error})", file=file
+            f"its zstd frame is damaged, truncated, or larger than {limit} bytes ({error})",
+            file=file,
         ) from error
 
 
-def _decompress_at_once(frame: memoryview, room: int) -> bytes:
-    # Extra data after the frame means a damaged file.
+def _decompress_frame(frame: memoryview, capacity: int) -> bytes:
+    # Trailing data after the frame means that the file is damaged.
     return zstandard.ZstdDecompressor().decompress(
-        frame, max_output_size=room, allow_extra_data=False
+        frame, max_output_size=capacity, allow_extra_data=False
     )
 
 
@@ -145,5 +146,5 @@ def _envelope_error(problem: str, file: str) -> FormatError:
     return FormatError(problem, file=file, kind=ErrorKind.INVALID_FILE_FORMAT)
 
 
-def _describe(file_type: FileType) -> str:
+def _format_file_type(file_type: FileType) -> str:
     return file_type.name.lower().replace("_", " ")

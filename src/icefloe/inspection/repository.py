@@ -1,4 +1,4 @@
-"""The history and the tree of a repository, as values to display."""
+"""The history and the nodes of a repository, as values for display."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class HistoryEntry:
 
 
 def resolve_ref(refs: Refs, name: str) -> SnapshotId:
-    """Return the snapshot that a branch, a tag or a snapshot id names, tried in this order.
+    """Resolve the name of a branch or a tag, or a snapshot id, tried in this order.
 
-    Lists nothing, so that it works where listing is not allowed.
+    Finds existing names without listing, so that it works where listing is not allowed.
     """
-    for fetch in (refs.fetch_branch, refs.fetch_tag):
+    for fetch_ref in (refs.fetch_branch, refs.fetch_tag):
         with contextlib.suppress(NotFoundError, InvalidInputError):
-            return fetch(name)
+            return fetch_ref(name)
     try:
         return SnapshotId.parse(name)
     except InvalidInputError as error:
@@ -60,7 +60,7 @@ def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
 
 
 def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, SnapshotId]]:
-    """Fetch branches and tags, or none if the storage cannot list: they are optional."""
+    """Fetch branches and tags; empty if listing fails, since they only add information."""
     try:
         return refs.fetch_branches(), refs.fetch_tags()
     except StorageError:
@@ -79,15 +79,15 @@ def node_summary(node: NodeSnapshot) -> str:
         return ""
     shape = [dimension.array_length for dimension in node.node_data.shape]
     names = node.node_data.dimension_names or (None,) * len(shape)
-    extent = ", ".join(
+    dims = ", ".join(
         str(length) if name is None else f"{name}: {length}"
         for name, length in zip(names, shape, strict=False)
     )
     chunks = math.prod(dimension.num_chunks for dimension in node.node_data.shape)
-    return f"{_data_type(node.user_data)} ({extent}) in {chunks} chunk{'s' * (chunks != 1)}"
+    return f"{_format_data_type(node.user_data)} ({dims}) in {chunks} chunk{'s' * (chunks != 1)}"
 
 
-def _data_type(user_data: bytes) -> str:
+def _format_data_type(user_data: bytes) -> str:
     metadata = parse_json_or_base64(user_data)
     data_type = metadata.get("data_type") if isinstance(metadata, dict) else None
     if isinstance(data_type, dict):

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Rows per block, such that temporaries stay in the processor's cache.
+# Rows per block, so that temporaries fit in the CPU cache.
 _BLOCK_ROWS = 1 << 15
 # Longer strings are not hashed word by word.
-_LONG = 512
+_MAX_HASHED_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +38,10 @@ class Strings:
 
     @classmethod
     def of(cls, values: Sequence[str | bytes]) -> Strings:
-        """Make a column from Python strings; raise `InvalidInputError` for lone surrogates."""
+        """Build a column from Python strings; raise `InvalidInputError` for lone surrogates."""
         pieces: list[bytes] = []
         lengths = np.zeros(len(values), np.int64)
-        # In blocks, so that not all strings are in memory twice.
+        # In blocks, so that only one block of strings is in memory twice.
         for begin in range(0, len(values), _BLOCK_ROWS):
             block = values[begin : begin + _BLOCK_ROWS]
             encoded, block_lengths = _encode(block)
@@ -57,14 +57,14 @@ class Strings:
         return self.data[start:end].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        for block in self._blocks():
+        for block in self._iterate_blocks():
             yield from block
 
     def tolist(self) -> list[str]:
         """Return all strings as a list."""
-        return list(chain.from_iterable(self._blocks()))
+        return list(chain.from_iterable(self._iterate_blocks()))
 
-    def _blocks(self) -> Iterator[list[str]]:
+    def _iterate_blocks(self) -> Iterator[list[str]]:
         for begin in range(0, len(self), _BLOCK_ROWS):
             offsets = self.offsets[begin : begin + _BLOCK_ROWS + 1]
             data = self.data[offsets[0] : offsets[-1]].tobytes()
@@ -84,8 +84,8 @@ class Strings:
         return hash((self.data.tobytes(), self.offsets.tobytes()))
 
     def __repr__(self) -> str:
-        shown = [repr(self[index]) for index in range(min(3, len(self)))]
-        return f"<{len(self)} strings: {', '.join(shown)}{', …' if len(self) > 3 else ''}>"
+        preview = [repr(self[index]) for index in range(min(3, len(self)))]
+        return f"<{len(self)} strings: {', '.join(preview)}{', …' if len(self) > 3 else ''}>"
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -93,12 +93,12 @@ class Strings:
         return np.diff(self.offsets)
 
     def take(self, indices: NDArray[np.int64]) -> Strings:
-        """Return a column of the strings at some indices."""
+        """Return a column of the strings at these indices."""
         lengths = self.lengths[indices]
         offsets = to_offsets(lengths)
-        # A byte of the result has the same offset in its string as in the source.
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
-        return Strings(self.data[places], offsets)
+        # Each byte keeps its offset within its string.
+        sources = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
+        return Strings(self.data[sources], offsets)
 
     def unique(self) -> tuple[NDArray[np.int32], Strings]:
         """Return the code of each string, and the distinct strings."""
@@ -135,32 +135,32 @@ def factorize(
     """Return the codes of byte strings ``data[start:start + length]``, and the distinct strings.
 
     The strings must be inside ``data`` and may repeat. The order of the result depends on the
-    content only, and equality is exact. Raises `OverlapError` if different strings overlap, because
-    the work would not be bounded by the size of ``data``.
+    content only, and equality is exact. Raises `OverlapError` if different strings overlap, since
+    the work would then not be bounded by the size of ``data``.
     """
     if not len(starts):
         return np.zeros(0, np.int32), EMPTY
-    # Adjacent equal positions are the same string: shared strings leave one row for each run.
+    # Adjacent rows with equal positions share a string: factorize one row per run.
     is_head = np.ones(len(starts), bool)
-    # An empty string starts where the next one does, so lengths are compared too.
+    # An empty string starts where the next string does, so lengths are compared too.
     is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
     if is_head.all():
-        return _factorize_places(data, starts, lengths)
+        return _factorize_spans(data, starts, lengths)
     heads = np.flatnonzero(is_head)
-    codes, table = _factorize_places(data, starts[heads], lengths[heads])
+    codes, table = _factorize_spans(data, starts[heads], lengths[heads])
     return np.repeat(codes, np.diff(heads, append=len(starts))), table
 
 
-def _factorize_places(
+def _factorize_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], Strings]:
     if int(lengths.sum()) <= len(data):
         return _factorize_contents(data, starts, lengths)
-    places, back = np.unique(np.stack([starts, lengths], 1), axis=0, return_inverse=True)
-    if int(places[:, 1].sum()) > len(data):
+    spans, inverse = np.unique(np.stack([starts, lengths], 1), axis=0, return_inverse=True)
+    if int(spans[:, 1].sum()) > len(data):
         raise OverlapError("strings overlap")
-    codes, table = _factorize_contents(data, places[:, 0], places[:, 1])
-    return codes[back.reshape(-1)], table
+    codes, table = _factorize_contents(data, spans[:, 0], spans[:, 1])
+    return codes[inverse.reshape(-1)], table
 
 
 def _factorize_contents(
@@ -193,17 +193,17 @@ def _factorize_one_length(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     if length == 0:
         return np.zeros(len(starts), np.int32), np.zeros((1, 0), np.uint8)
-    if length > _LONG or len(starts) <= length:
+    if length > _MAX_HASHED_LENGTH or len(starts) <= length:
         return _factorize_by_dictionary(data, starts, length)
-    # Equal strings are mostly adjacent, as chunks of one file: hash the first of each run.
-    heads = _run_heads(data, starts, length)
+    # Equal strings are mostly adjacent, like chunks of one file: hash the first row of each run.
+    heads = _find_run_heads(data, starts, length)
     hashes = np.empty(len(heads), np.uint64)
     for begin in range(0, len(heads), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
         hashes[block] = _hash(data, starts[heads[block]], length)
-    in_order = np.sort(hashes)
-    if (in_order[1:] != in_order[:-1]).all():
-        # All hashes differ, so all strings do, as if every chunk were a file.
+    sorted_hashes = np.sort(hashes)
+    if (sorted_hashes[1:] != sorted_hashes[:-1]).all():
+        # All hashes differ, so all strings do: each chunk may have its own file.
         codes = np.arange(len(heads), dtype=np.int32)
         if len(heads) == len(starts):
             return codes, _gather(data, starts, length)
@@ -215,7 +215,7 @@ def _factorize_one_length(
     rank[order] = np.arange(len(order), dtype=np.int32)
     representatives = starts[heads[first[order]]]
     codes = rank[inverse]
-    if not _all_equal(data, starts[heads], representatives, codes, length):
+    if not _are_all_equal(data, starts[heads], representatives, codes, length):
         codes, rows = _factorize_by_sorting(data, starts[heads], length)
     else:
         rows = _gather(data, representatives, length)
@@ -225,27 +225,27 @@ def _factorize_one_length(
 def _factorize_by_dictionary(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Factorize few or long strings with a dictionary."""
-    strings: list[bytes] = _windows(data, np.dtype(f"V{length}"))[starts].tolist()
+    """Factorize with a Python dictionary: faster for few or long strings."""
+    strings: list[bytes] = _view_windows(data, np.dtype(f"V{length}"))[starts].tolist()
     distinct = dict.fromkeys(strings)
     codes = dict(zip(distinct, range(len(distinct)), strict=True))
     rows = np.frombuffer(b"".join(distinct), np.uint8).reshape(len(distinct), length)
     return np.fromiter(map(codes.__getitem__, strings), np.int32, len(strings)), rows
 
 
-def _run_heads(
+def _find_run_heads(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> NDArray[np.int64]:
-    """Return the rows that differ from the previous row."""
-    dtype, offsets = _words(length)
-    windows = _windows(data, dtype)
+    """Find the rows that differ from the previous row."""
+    dtype, offsets = _plan_words(length)
+    windows = _view_windows(data, dtype)
     differs = np.zeros(len(starts), bool)
     differs[0] = True
     for begin in range(0, len(starts), _BLOCK_ROWS):
-        places = starts[max(0, begin - 1) : begin + _BLOCK_ROWS]
+        positions = starts[max(0, begin - 1) : begin + _BLOCK_ROWS]
         target = differs[max(1, begin) : begin + _BLOCK_ROWS]
         for offset in offsets:
-            words = windows[places + offset]
+            words = windows[positions + offset]
             target |= words[1:] != words[:-1]
     return np.flatnonzero(differs)
 
@@ -259,7 +259,7 @@ def _factorize_by_sorting(
     return codes.reshape(-1).astype(np.int32), distinct
 
 
-def _windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+def _view_windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """View ``data`` as overlapping items, one starting at each byte."""
     return np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
 
@@ -268,12 +268,12 @@ def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> 
     first = int(starts[0])
     if (starts[1:] - starts[:-1] == length).all():
         return data[first : first + len(starts) * length].reshape(len(starts), length)
-    rows = _windows(data, np.dtype(f"V{length}"))[starts]
+    rows = _view_windows(data, np.dtype(f"V{length}"))[starts]
     return rows.view(np.uint8).reshape(len(starts), length)
 
 
-def _words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
-    """Return type and offsets of words that cover ``length`` bytes; the last two may overlap."""
+def _plan_words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
+    """Return the type and offsets of words covering ``length`` bytes; the last two may overlap."""
     for size in (8, 4, 2, 1):
         if length >= size:
             offsets = list(range(0, length - size + 1, size))
@@ -288,26 +288,26 @@ _MULTIPLIERS = np.random.default_rng().integers(0, 2**64, 1024, np.uint64)
 
 
 def _hash(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
-    dtype, offsets = _words(length)
-    windows = _windows(data, dtype)
+    dtype, offsets = _plan_words(length)
+    windows = _view_windows(data, dtype)
     total = np.zeros(len(starts), np.uint64)
-    for number, offset in enumerate(offsets):
+    for index, offset in enumerate(offsets):
         word = windows[starts + offset].astype(np.uint64)
         word ^= word >> np.uint64(29)
-        total = (total ^ (total >> np.uint64(31))) * _MULTIPLIERS[-1] if number else total
-        total += word * (_MULTIPLIERS[number % 1023] | np.uint64(1))
+        total = (total ^ (total >> np.uint64(31))) * _MULTIPLIERS[-1] if index else total
+        total += word * (_MULTIPLIERS[index % 1023] | np.uint64(1))
     return total
 
 
-def _all_equal(
+def _are_all_equal(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     representatives: NDArray[np.int64],
     codes: NDArray[np.int32],
     length: int,
 ) -> bool:
-    dtype, offsets = _words(length)
-    windows = _windows(data, dtype)
+    dtype, offsets = _plan_words(length)
+    windows = _view_windows(data, dtype)
     for begin in range(0, len(starts), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
         mine, other = starts[block], representatives[codes[block]]

@@ -1,7 +1,7 @@
-"""The address of an object store, as plain values.
+"""Addresses and settings of object stores, as plain values.
 
-A place pickles and compares; it opens no connection. Its repr shows no credentials, and no options
-or headers, which may contain some.
+Places are picklable and comparable, and open no connection. Their repr omits credentials, and
+options and headers, which may contain some.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class S3Place:
 
     @property
     def lists_in_key_order(self) -> bool:
-        """Whether listings are documented to be in byte order of the keys, as those of AWS."""
+        """Whether listings are documented to be in byte order of keys, as on AWS."""
         return self.endpoint_url is None
 
 
@@ -82,7 +82,7 @@ class GcsPlace:
 
 @dataclass(frozen=True, slots=True)
 class AzurePlace:
-    """A prefix of a container of Azure Blob Storage; the account defaults to the environment's."""
+    """A prefix of a container of Azure Blob Storage; no account means the environment's."""
 
     account: str | None
     container: str
@@ -118,8 +118,8 @@ def with_user_agent(place: Place, user_agent: str) -> Place:
     header = {"User-Agent": user_agent}
     match place:
         case S3Place(headers=headers) | GcsPlace(headers=headers):
-            both = Headers({**headers.reading, **header}, {**headers.writing, **header})
-            return replace(place, headers=both)
+            merged = Headers({**headers.reading, **header}, {**headers.writing, **header})
+            return replace(place, headers=merged)
         case HttpPlace():
             return replace(place, headers={**place.headers, **header})
         case AzurePlace():

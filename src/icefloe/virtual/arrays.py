@@ -23,13 +23,13 @@ _LOADED_CODECS = (
     {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
 )
 _LOADED_STRING_CODECS = ({"name": "vlen-utf8", "configuration": {}}, _LOADED_CODECS[1])
-_MIN_CHUNK_LENGTH = 1024
-"""For loaded arrays: without it, an array that grows by single steps gets a chunk per step."""
+_MIN_CHUNK_ELEMENTS = 1024
+"""Of loaded arrays: one that grows by single steps must not get a chunk per step."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """Base of virtual and loaded arrays; ``metadata`` is the ``zarr.json`` (v3) as JSON values."""
+    """Base of virtual and loaded arrays; ``metadata`` is the parsed ``zarr.json`` (v3)."""
 
     metadata: dict[str, Any]
 
@@ -56,7 +56,7 @@ class _Array:
         return cast("dict[str, Any]", self.metadata.get("attributes", {}))
 
     def with_shape(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Return the metadata with another shape."""
+        """Return a copy of the metadata with another shape."""
         return {**self.metadata, "shape": list(shape)}
 
 
@@ -67,8 +67,8 @@ class VirtualArray(_Array):
     Parameters
     ----------
     refs
-        Chunk references; chunks without a row are missing. Chunks that a Kerchunk file stores
-        itself are inline.
+        Chunk references; chunks without a row are missing. Data embedded in a Kerchunk file
+        becomes inline chunks.
     """
 
     refs: ArrayManifest
@@ -93,24 +93,28 @@ class LoadedArray(_Array):
     def of(cls, metadata: Mapping[str, Any], values: NDArray[Any]) -> LoadedArray:
         """Build an array from the metadata of the file, with codecs and chunks replaced."""
         is_string = values.dtype.kind in "OTU"
-        stored: dict[str, Any] = {
+        new_metadata: dict[str, Any] = {
             **metadata,
             "shape": list(values.shape),
             "chunk_grid": _choose_grid(values.shape),
             "codecs": [*(_LOADED_STRING_CODECS if is_string else _LOADED_CODECS)],
         }
         if is_string:
-            stored |= {"data_type": "string", "fill_value": ""}
+            new_metadata |= {"data_type": "string", "fill_value": ""}
         elif values.dtype.kind in "iuf" and values.dtype.name != metadata["data_type"]:
-            # Combined times may need a wider type. The old _FillValue has the old type, and
-            # coordinates have no missing values.
+            # Combined times may need a wider type. _FillValue still has the old type and is
+            # dropped: coordinates have no missing values.
             attributes = {**metadata.get("attributes", {})}
             attributes.pop("_FillValue", None)
-            stored |= {"data_type": values.dtype.name, "fill_value": 0, "attributes": attributes}
-        return cls(stored, values)
+            new_metadata |= {
+                "data_type": values.dtype.name,
+                "fill_value": 0,
+                "attributes": attributes,
+            }
+        return cls(new_metadata, values)
 
     def with_values(self, values: NDArray[Any]) -> LoadedArray:
-        """Return an array with other values."""
+        """Return a copy with other values."""
         return type(self).of(self.metadata, values)
 
     def __repr__(self) -> str:
@@ -144,7 +148,7 @@ def are_equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> bool:
 
 
 def format_data_type(metadata: Mapping[str, Any]) -> str:
-    """Return a data type for display."""
+    """Format the data type for display."""
     return str(metadata["data_type"])
 
 
@@ -152,7 +156,7 @@ def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
     """Return a grid of one chunk, with room for the array to grow along its first dimension."""
     chunk = [max(1, length) for length in shape]
     if chunk:
-        chunk[0] = max(chunk[0], _MIN_CHUNK_LENGTH // math.prod(chunk[1:]), 1)
+        chunk[0] = max(chunk[0], _MIN_CHUNK_ELEMENTS // math.prod(chunk[1:]), 1)
     return {"name": "regular", "configuration": {"chunk_shape": chunk}}
 
 

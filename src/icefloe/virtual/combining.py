@@ -1,4 +1,4 @@
-"""`combine`: join parsed files into one dataset, along one or more dimensions. Pure, no I/O.
+"""Combines parsed files into one dataset, along one or more dimensions. Pure, no I/O.
 
 Vectorized: one numpy pass over the references of each array. Loaded arrays along a combined
 dimension are concatenated; arrays without it are taken from the first file.
@@ -54,8 +54,8 @@ def combine(
     dims
         Names of the dimensions in the files.
     order
-        ``given``, or by the ``coordinates`` of the dimensions; with several dimensions the files
-        must form a complete grid.
+        ``given`` keeps the order of ``datasets``. ``coordinates`` sorts by coordinate values; with
+        several dimensions, the files must form a complete grid.
     combine_attrs
         How to handle attributes that differ between files: ``drop_conflicts`` drops them,
         ``override`` takes those of the first file, ``identical`` raises. Attributes that define
@@ -68,9 +68,7 @@ def combine(
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     if not names or len(set(names)) != len(names):
-        raise _not_allowed_error(
-            f"dims={dims!r}: give the names of the dimensions along which to combine, each once"
-        )
+        raise _not_allowed_error(f"dims={dims!r}: name the dimensions to combine along, each once")
     flat = list(_flatten(datasets))
     if not flat:
         raise _not_allowed_error("there is nothing to combine")
@@ -90,8 +88,8 @@ def combine(
             f"to combine along {', '.join(names)}, give nested lists, or order='coordinates'"
         )
     if len(names) == 1 and order == "given":
-        disagreeing = {problem.file for problem in problems}
-        comparable = [dataset for dataset in flat if dataset.shown not in disagreeing]
+        disagreeing_files = {problem.file for problem in problems}
+        comparable = [dataset for dataset in flat if dataset.shown not in disagreeing_files]
         problems += check_sequence(comparable, names[0])
     raise_disagreements(problems, "combining")
     return _join_nested(nested, names, combine_attrs)
@@ -100,7 +98,7 @@ def combine(
 def find_disagreements(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> list[Disagreement]:
-    """Find what prevents a file from being combined with another along dimensions, in any order."""
+    """Find what prevents combining two files along dimensions, in any order."""
     if _have_equal_metadata(first, other, dims):
         return []
     problems = list(compare(_align_grids(first, other, dims), other, dims=dims))
@@ -134,8 +132,8 @@ def _flatten(nested: Any) -> Iterator[VirtualDataset]:
         yield nested
         return
     if not isinstance(nested, list | tuple):
-        given = type(nested).__name__
-        raise _not_allowed_error(f"combine takes the results of parse, not a {given}")
+        type_name = type(nested).__name__
+        raise _not_allowed_error(f"combine takes the results of parse, not a {type_name}")
     for item in nested:
         yield from _flatten(item)
 
@@ -144,43 +142,43 @@ def _not_allowed_error(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)
 
 
-def _join_nested(nested: Any, names: tuple[str, ...], how: CombineAttributes) -> VirtualDataset:
+def _join_nested(nested: Any, names: tuple[str, ...], policy: CombineAttributes) -> VirtualDataset:
     if not names:
         return cast("VirtualDataset", nested)
     if isinstance(nested, VirtualDataset):
-        raise _not_allowed_error("nested lists are as deep as there are dimensions")
-    return _join([_join_nested(item, names[1:], how) for item in nested], names[0], how)
+        raise _not_allowed_error("the lists must be nested as deep as there are dimensions")
+    return _join([_join_nested(item, names[1:], policy) for item in nested], names[0], policy)
 
 
-def _join(parts: list[VirtualDataset], dim: str, how: CombineAttributes) -> VirtualDataset:
-    """Join datasets that agree along one dimension."""
+def _join(parts: list[VirtualDataset], dim: str, policy: CombineAttributes) -> VirtualDataset:
+    """Join compatible datasets along one dimension."""
     if len(parts) == 1:
         return parts[0]
     raise_disagreements(check_sequence(parts, dim), f"combining along {dim}")
     first = parts[0]
     arrays: dict[str, AnyArray] = {}
-    converted = _convert_times(parts, dim)
+    converted_times = _convert_times(parts, dim)
     for path, array in first.arrays.items():
-        attributes = _join_attributes([part.arrays[path].attributes for part in parts], how)
+        attributes = _join_attributes([part.arrays[path].attributes for part in parts], policy)
         joined = array
         if dim in array.dimension_names:
             axis = array.dimension_names.index(dim)
             pieces = [part.arrays[path] for part in parts]
             if isinstance(array, LoadedArray):
-                values, units = converted.get(path, (None, None))
+                values, units = converted_times.get(path, (None, None))
                 if values is None:
                     values = [piece.values for piece in pieces if isinstance(piece, LoadedArray)]
                 if units is not None:
                     attributes = {**attributes, "units": units}
-                whole = _narrow(np.concatenate(values, axis), array.values.dtype)
-                joined = LoadedArray.of(array.metadata, whole)
+                concatenated = _narrow_integers(np.concatenate(values, axis), array.values.dtype)
+                joined = LoadedArray.of(array.metadata, concatenated)
             else:
                 joined = _join_refs([p for p in pieces if isinstance(p, VirtualArray)], axis)
         arrays[path] = replace(joined, metadata={**joined.metadata, "attributes": attributes})
     return VirtualDataset(
         tuple(source for part in parts for source in part.sources),
         {
-            path: _join_attributes([part.groups.get(path, {}) for part in parts], how)
+            path: _join_attributes([part.groups.get(path, {}) for part in parts], policy)
             for path in first.groups
         },
         arrays,
@@ -201,7 +199,7 @@ def _join_refs(parts: list[VirtualArray], axis: int) -> VirtualArray:
     return VirtualArray(parts[0].with_shape(tuple(shape)), ArrayManifest.of(coords, payloads))
 
 
-def _narrow(joined: NDArray[Any], first: np.dtype[Any]) -> NDArray[Any]:
+def _narrow_integers(joined: NDArray[Any], first: np.dtype[Any]) -> NDArray[Any]:
     """Cast integers back to the type of the first file, if they fit."""
     if joined.dtype.kind in "iu" and first.kind in "iu" and joined.size:
         limits = np.iinfo(first)
@@ -234,13 +232,13 @@ def _convert_times(
         if common is None:
             continue  # reported by find_disagreements
         target, _ = common
-        for each in paths:
+        for array_path in paths:
             values = [
-                convert_times(_require_values(part, each), given, target)
-                for part, given in zip(parts, known, strict=True)
+                convert_times(_require_values(part, array_path), unit, target)
+                for part, unit in zip(parts, known, strict=True)
             ]
-            text = target.text if "units" in parts[0].arrays[each].attributes else None
-            result[each] = [converted for converted in values if converted is not None], text
+            units_text = target.text if "units" in parts[0].arrays[array_path].attributes else None
+            result[array_path] = [item for item in values if item is not None], units_text
     return result
 
 
@@ -249,7 +247,7 @@ def _require_values(part: VirtualDataset, path: str) -> NDArray[Any]:
     if not isinstance(array, LoadedArray):
         raise InvalidInputError(
             f"{part.shown}: {path}: its units differ between files, so its values must be loaded: "
-            f"parse with loadable_variables that include it",
+            "include it in loadable_variables when parsing",
             kind=ErrorKind.FILES_DISAGREE,
         )
     return array.values
@@ -262,9 +260,9 @@ def _find_bounds(dataset: VirtualDataset, path: str) -> str | None:
     return bounds if name and bounds in dataset.arrays else None
 
 
-def _join_attributes(parts: list[dict[str, Any]], how: CombineAttributes) -> dict[str, Any]:
+def _join_attributes(parts: list[dict[str, Any]], policy: CombineAttributes) -> dict[str, Any]:
     first = parts[0]
-    if how == "override":
+    if policy == "override":
         return first
     return {
         name: value
@@ -292,7 +290,10 @@ def _find_attribute_conflicts(datasets: list[VirtualDataset]) -> Iterator[Disagr
 def _have_equal_metadata(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> bool:
-    """Whether metadata and static values are equal: a fast path around `compare`."""
+    """Whether metadata, and loaded values without a combined dimension, are equal.
+
+    A fast path that avoids `compare`.
+    """
     if first.arrays.keys() != other.arrays.keys():
         return False
     for path, mine in first.arrays.items():
@@ -312,7 +313,7 @@ def _have_equal_metadata(
 def _align_grids(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> VirtualDataset:
-    """Give contiguous arrays the chunk grid of ``other`` where joining will align the two."""
+    """Use the chunk grid of ``other`` for contiguous arrays that joining will align with it."""
     arrays = dict(first.arrays)
     for path, mine in first.arrays.items():
         theirs = other.arrays.get(path)

@@ -1,4 +1,4 @@
-"""Loads the values of small arrays through their references, decoded by zarr."""
+"""Loads the values of small arrays: fetches their referenced chunks, decodes them with zarr."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.request import ParseRequest
     from icefloe.virtual.sources import OpenSource
 
-_MAX_BYTES = 1 << 30
+_MAX_LOADED_BYTES = 1 << 30
 
 
 def load_values(
@@ -47,10 +47,10 @@ def load_values(
         if not isinstance(array, VirtualArray):
             continue
         size_bytes = compute_size_bytes(array)
-        if size_bytes > _MAX_BYTES:
-            what = f"with {size_bytes} bytes it is too large to be loaded"
+        if size_bytes > _MAX_LOADED_BYTES:
+            problem = f"too large to load ({size_bytes} bytes)"
             hint = "list the arrays to load in loadable_variables, or "
-            raise unsupported_error(request.url, path, what, hint)
+            raise unsupported_error(request.url, path, problem, hint)
         values = decode_values(array, path, request.url, fetch_encoded(array, open_location))
         arrays[path] = LoadedArray.of(array.metadata, values)
     return replace(dataset, arrays=arrays)
@@ -72,9 +72,9 @@ def decode_values(array: VirtualArray, path: str, url: str, encoded: list[bytes]
 
 
 def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource]) -> list[bytes]:
-    """Fetch the chunks of an array; ``open_location`` opens referenced files.
+    """Fetch the encoded chunks of an array; ``open_location`` opens referenced files.
 
-    Raises `FormatError` if a file ends before a chunk does.
+    Raises `FormatError` if a chunk extends past the end of its file.
     """
     payloads = array.refs.payloads
     chunks: list[bytes] = [b""] * len(payloads)
@@ -86,10 +86,12 @@ def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource
         rows = np.flatnonzero(is_virtual & (payloads.location == code))
         source = open_location(payloads.locations[code])
         starts, lengths = payloads.offset[rows].tolist(), payloads.length[rows].tolist()
-        found = fetch_ranges(source, starts, lengths)
-        for row, data, length in zip(rows.tolist(), found, lengths, strict=True):
+        contents = fetch_ranges(source, starts, lengths)
+        for row, data, length in zip(rows.tolist(), contents, lengths, strict=True):
             if len(data) < length:
-                raise format_error(source.url, "is truncated: it ends before a chunk does")
+                raise format_error(
+                    source.url, "is truncated: a referenced chunk extends past its end"
+                )
             chunks[row] = data
     return chunks
 

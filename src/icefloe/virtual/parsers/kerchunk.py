@@ -38,10 +38,10 @@ _BASE64: Final = "base64:"
 def parse_json(
     source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Parse references in JSON; no variable is loaded yet.
+    """Parse references in JSON; loads no variables.
 
-    References have the modification time of the JSON file as checksum: they are not valid for
-    chunks that were modified later.
+    The modification time of the JSON file is the checksum of the references, so that chunks
+    modified later are rejected.
     """
     try:
         document = json.loads(source.fetch_all())
@@ -76,15 +76,15 @@ def parse_json(
     for folder, (names, values) in folders.items():
         path = nodes.find_array(f"{folder}/")
         if path is not None:
-            # With "/" as separator, there are directories between the array and its chunks.
-            between = f"{folder[len(path) :].lstrip('/')}/".lstrip("/")
-            keys, found = chunks.setdefault(path, ([], []))
-            keys += [f"{between}{name}" for name in names] if between else names
-            found += values
+            # With "/" as the separator, chunk keys have directories below the array.
+            prefix = f"{folder[len(path) :].lstrip('/')}/".lstrip("/")
+            array_keys, array_values = chunks.setdefault(path, ([], []))
+            array_keys += [f"{prefix}{name}" for name in names] if prefix else names
+            array_values += values
     arrays = {}
     for path, array in nodes.arrays.items():
         keys, values = chunks.get(path, ([], []))
-        rows = _parse_refs(values, _Locations(source.url, templates, open_location))
+        rows = _parse_refs(values, _LocationResolver(source.url, templates, open_location))
         manifest = _build_manifest(array, path, keys, rows, request)
         arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
@@ -93,35 +93,35 @@ def parse_json(
 def parse_parquet(
     source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Parse a directory of references in Parquet files; no variable is loaded yet."""
+    """Parse a directory of references in Parquet files; loads no variables."""
     try:
         document = json.loads(source.child(".zmetadata").fetch_all())
         documents, record_size = document["metadata"], int(document["record_size"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged_error(source.url, f".zmetadata is not valid ({error!r})") from error
     nodes = read_nodes(select_group(documents, request.group, request.url), request)
-    locations = _Locations(source.url, {}, open_location)
+    resolver = _LocationResolver(source.url, {}, open_location)
     arrays = {}
     for path, array in nodes.arrays.items():
         count = int(np.prod(array.grid, dtype=np.int64))
-        whole = f"{request.group}/{path}".strip("/")
+        full_path = f"{request.group}/{path}".strip("/")
         parts = [
-            _read_parquet(source.child(f"{whole}/refs.{number}.parq"), locations)
+            _read_parquet(source.child(f"{full_path}/refs.{number}.parq"), resolver)
             for number in range(-(-count // record_size))
         ]
         ranges = [number * record_size + np.arange(len(part)) for number, part in enumerate(parts)]
         numbers = np.concatenate(ranges or [np.zeros(0, np.int64)])
         rows = ChunkPayloads.concatenate(parts)
-        kept = np.flatnonzero((rows.kind != 0) & (numbers < count))
-        places = np.unravel_index(numbers[kept], array.grid) if array.grid else []
-        coords = np.stack(places, 1) if array.grid else np.zeros((len(kept), 0), np.int64)
-        refs = _with_checksum(rows.rows(kept), request)
+        present = np.flatnonzero((rows.kind != 0) & (numbers < count))
+        axes = np.unravel_index(numbers[present], array.grid) if array.grid else []
+        coords = np.stack(axes, 1) if array.grid else np.zeros((len(present), 0), np.int64)
+        refs = _with_checksum(rows.rows(present), request)
         manifest = ArrayManifest.of(coords.astype(np.uint32), refs)
         arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
-class _Locations:
+class _LocationResolver:
     """Converts the locations in references to URLs."""
 
     def __init__(
@@ -151,8 +151,8 @@ class _Locations:
         """Fetch the size of a file that is referenced as a whole."""
         info = self._open_location(url).fetch_info()
         if info is None or info.size_bytes is None:
-            what = f"refers to the whole of {url}, which does not exist"
-            raise _reference_error(f"{self._url}: {what}")
+            problem = f"refers to the whole file {url}, which does not exist"
+            raise _reference_error(f"{self._url}: {problem}")
         return info.size_bytes
 
 
@@ -160,16 +160,16 @@ def _reference_error(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind=ErrorKind.INVALID_VIRTUAL_REF)
 
 
-def _parse_refs(values: list[Any], locations: _Locations) -> ChunkPayloads:
+def _parse_refs(values: list[Any], resolver: _LocationResolver) -> ChunkPayloads:
     """Convert JSON references to columns; kind 0 marks empty chunks."""
-    ranges = _parse_ranges(values, locations)
+    ranges = _parse_ranges(values, resolver)
     if ranges is not None:
         return ranges
     rows = len(values)
     kind = np.zeros(rows, np.uint8)
     offset, length = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     location = np.full(rows, NO_CODE, np.int32)
-    table: dict[str, int] = {}
+    url_codes: dict[str, int] = {}
     inline = bytearray()
     for row, value in enumerate(values):
         match value:
@@ -180,45 +180,45 @@ def _parse_refs(values: list[Any], locations: _Locations) -> ChunkPayloads:
                 inline += data
             case [str(url), int(start), int(size)] if start >= 0 and size >= 0:
                 kind[row] = ChunkKind.VIRTUAL if size else 0
-                location[row] = table.setdefault(url, len(table))
+                location[row] = url_codes.setdefault(url, len(url_codes))
                 offset[row], length[row] = start, size
             case [str(url)]:
                 kind[row] = ChunkKind.VIRTUAL
-                location[row] = table.setdefault(url, len(table))
-                length[row] = locations.fetch_size(locations.resolve(url))
+                location[row] = url_codes.setdefault(url, len(url_codes))
+                length[row] = resolver.fetch_size(resolver.resolve(url))
             case None:
                 pass
             case _:
                 raise _reference_error(f"{value!r} is not a Kerchunk reference")
-    codes, urls = Strings.of([locations.resolve(url) for url in table]).unique()
+    codes, urls = Strings.of([resolver.resolve(url) for url in url_codes]).unique()
     location = np.append(codes, np.int32(NO_CODE))[location]
     payloads = ChunkPayloads.virtual(location, urls, offset, length)
     return replace(payloads, kind=kind, inline=np.frombuffer(bytes(inline), np.uint8))
 
 
-def _parse_ranges(values: list[Any], locations: _Locations) -> ChunkPayloads | None:
-    """Convert references that are all byte ranges, the common case, several times faster."""
+def _parse_ranges(values: list[Any], resolver: _LocationResolver) -> ChunkPayloads | None:
+    """Convert references that are all byte ranges (a fast path), or return None."""
     if not values or any(type(value) is not list or len(value) != 3 for value in values):
         return None
     urls, starts, sizes = zip(*values, strict=True)
     numbers = np.array([starts, sizes])
     if numbers.dtype.kind not in "iu" or numbers.min() < 0 or {*map(type, urls)} != {str}:
         return None
-    table = {url: number for number, url in enumerate(dict.fromkeys(urls))}
-    codes, resolved = Strings.of([locations.resolve(url) for url in table]).unique()
-    location = codes[np.fromiter(map(table.__getitem__, urls), np.int64, len(urls))]
+    url_codes = {url: code for code, url in enumerate(dict.fromkeys(urls))}
+    codes, resolved = Strings.of([resolver.resolve(url) for url in url_codes]).unique()
+    location = codes[np.fromiter(map(url_codes.__getitem__, urls), np.int64, len(urls))]
     offset, length = numbers.astype(np.uint64)
     payloads = ChunkPayloads.virtual(location, resolved, offset, length)
     return replace(payloads, kind=np.where(length > 0, ChunkKind.VIRTUAL, 0).astype(np.uint8))
 
 
-def _read_parquet(source: OpenSource, locations: _Locations) -> ChunkPayloads:
-    """Read one Parquet file, whose columns correspond to those of a manifest."""
+def _read_parquet(source: OpenSource, resolver: _LocationResolver) -> ChunkPayloads:
+    """Read one Parquet file; its columns map directly to those of a manifest."""
     import pyarrow as pa  # noqa: PLC0415 - optional, only for Parquet
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     if source.fetch_info() is None:
-        return _parse_refs([], locations)  # no chunk of this part exists
+        return _parse_refs([], resolver)  # no chunk of this part exists
     try:
         table = pq.read_table(io.BytesIO(source.fetch_all()))
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -228,12 +228,14 @@ def _read_parquet(source: OpenSource, locations: _Locations) -> ChunkPayloads:
         offset = columns["offset"].to_numpy(zero_copy_only=False).astype(np.uint64)
         length = columns["size"].to_numpy(zero_copy_only=False).astype(np.uint64)
     except (KeyError, ValueError, OSError) as error:
-        raise damaged_error(source.url, f"it has no references ({error})") from error
+        raise damaged_error(
+            source.url, f"its reference columns are missing or invalid ({error})"
+        ) from error
     rows = table.num_rows
-    names = [locations.resolve(name) for name in paths.dictionary.to_pylist()]
-    codes, urls = Strings.of(names).unique()
+    path_urls = [resolver.resolve(path) for path in paths.dictionary.to_pylist()]
+    codes, urls = Strings.of(path_urls).unique()
     location = np.append(codes, np.int32(NO_CODE))[
-        paths.indices.fill_null(len(names)).to_numpy(zero_copy_only=False).astype(np.int64)
+        paths.indices.fill_null(len(path_urls)).to_numpy(zero_copy_only=False).astype(np.int64)
     ]
     kind = np.where(location == NO_CODE, 0, ChunkKind.VIRTUAL).astype(np.uint8)
     inline = np.zeros(0, np.uint8)
@@ -247,11 +249,11 @@ def _read_parquet(source: OpenSource, locations: _Locations) -> ChunkPayloads:
         offset = np.where(has_raw, ends - sizes, offset)
         length = np.where(has_raw, sizes, length)
         location = np.where(has_raw, NO_CODE, location).astype(np.int32)
-    whole = np.flatnonzero((kind == ChunkKind.VIRTUAL) & (length == 0))
-    if len(whole):
+    whole_files = np.flatnonzero((kind == ChunkKind.VIRTUAL) & (length == 0))
+    if len(whole_files):
         length = length.copy()
-        for row in whole.tolist():  # one request each: references to whole files are rare
-            length[row] = locations.fetch_size(urls[int(location[row])])
+        for row in whole_files.tolist():  # one request each: references to whole files are rare
+            length[row] = resolver.fetch_size(urls[int(location[row])])
     kind[length == 0] = 0
     payloads = ChunkPayloads.virtual(location, urls, offset, length)
     return replace(payloads, kind=kind, inline=inline)
@@ -262,14 +264,14 @@ def _build_manifest(
 ) -> ArrayManifest:
     coords = array.parse_keys(keys)
     if coords is None:
-        bad = next(key for key in keys if array.parse_keys([key]) is None)
-        raise damaged_error(request.url, f"{path}/{bad} is not a chunk key")
+        bad_key = next(key for key in keys if array.parse_keys([key]) is None)
+        raise damaged_error(request.url, f"{path}/{bad_key} is not a chunk key")
     outside = np.flatnonzero((coords >= np.array(array.grid, np.int64)).any(axis=1))
     if len(outside):
-        bad = keys[int(outside[0])]
-        raise damaged_error(request.url, f"{path}/{bad} is outside the chunk grid")
-    kept = np.flatnonzero(rows.kind != 0)
-    return ArrayManifest.of(coords[kept], _with_checksum(rows.rows(kept), request))
+        bad_key = keys[int(outside[0])]
+        raise damaged_error(request.url, f"{path}/{bad_key} is outside the chunk grid")
+    present = np.flatnonzero(rows.kind != 0)
+    return ArrayManifest.of(coords[present], _with_checksum(rows.rows(present), request))
 
 
 def _with_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:
