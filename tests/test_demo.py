@@ -38,7 +38,7 @@ def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
         f"# {DAYS + 1} days of weather\n\n![A map and a time series](weather.png)"
     )
     steps = {
-        "An archive": f"{DAYS} NetCDF4 files",
+        "Archive": f"{DAYS} NetCDF4 files",
         "Spark": "cores",
         "Virtualize": f"{DAYS} files",
         "Ingest": f"{DAYS} files",
@@ -48,7 +48,7 @@ def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
         # 18 latitudes of 144 cells each; a satellite does not see 21 cells of two of them.
         "Spark SQL": f"of {(DAYS + 1) * (18 * 144 - 2 * 21):,} cells north of 45°, November is",
         "Time travel": f"{DAYS} days at the tag, {DAYS + 1} now",
-        "A picture": "output/weather.png",
+        "Plot": "output/weather.png",
     }
     for step, result in steps.items():
         assert result in next(line for line in report.splitlines() if f"| {step} |" in line)
