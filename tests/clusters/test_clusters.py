@@ -12,6 +12,7 @@ import pytest
 import icefloe
 from support import cluster_jobs
 from support.cluster_programs import TESTS, needs_connect, run_program
+from support.connect_port import hold_connect_port
 from support.netcdf_files import assert_same_chunks, write_files
 from support.standalone_cluster import standalone_cluster
 
@@ -54,7 +55,8 @@ def test_spark_connect(
     reference: tuple[icefloe.Repository, list[Any]], archive: Path, tmp_path: Path
 ) -> None:
     storage = icefloe.local_filesystem_storage(str(tmp_path / "repository"))
-    told = run_there("remote", "local[2]", storage, archive, tmp_path)
+    with hold_connect_port():
+        told = run_there("remote", "local[2]", storage, archive, tmp_path)
     assert told["is_connect"]
     assert told["reports"] == reference[1]
     assert_same_chunks(icefloe.Repository.open(storage), reference[0])

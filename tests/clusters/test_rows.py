@@ -14,6 +14,7 @@ import icefloe
 from support.array_repositories import array
 from support.cluster_attempts import Trouble
 from support.cluster_programs import TESTS, needs_connect, run_program
+from support.connect_port import hold_connect_port
 from support.netcdf_files import arrays, assert_same_chunks
 from support.standalone_cluster import standalone_cluster
 
@@ -75,7 +76,8 @@ def test_spark_connect(
     keys: dict[str, str],
 ) -> None:
     """Python's processes die, and a micro-batch comes again."""
-    done = run("all", "remote", "local[2,4]", place, tmp_path)
+    with hold_connect_port():
+        done = run("all", "remote", "local[2,4]", place, tmp_path)
     assert done.returncode == 0, done.stderr[-6000:]
     assert json.loads(done.stdout.splitlines()[-1])["is_connect"]
     assert_once(references, place, tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from icefloe.repository import Repository
 from icefloe.storage import local_filesystem_storage
 from support import SUPPORT
+from support.connect_port import hold_connect_port
 from support.spark_tables import commit
 
 if TYPE_CHECKING:
@@ -28,26 +29,27 @@ def test_spark_connect_reads_the_same(written: Path, dataset: xr.Dataset, tmp_pa
     """In another process, because classic sessions and Connect do not mix in one."""
     moving = tmp_path / "moving"
     commit(Repository.create(local_filesystem_storage(moving)), dataset[["day"]])
-    ran = subprocess.run(
-        [
-            sys.executable,
-            str(SUPPORT / "connect_reader.py"),
-            str(written),
-            str(moving),
-        ],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-            ),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    with hold_connect_port():
+        ran = subprocess.run(
+            [
+                sys.executable,
+                str(SUPPORT / "connect_reader.py"),
+                str(written),
+                str(moving),
+            ],
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": os.pathsep.join(
+                    [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+                ),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout.splitlines()[-1])
     assert "connect" in answer["kind"]
