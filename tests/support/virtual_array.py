@@ -56,7 +56,7 @@ def read(repository: icefloe.Repository, name: str) -> bytes:
 
 
 def refusal(repository: icefloe.Repository, name: str) -> str:
-    """Read from a container that was not authorized; returns what the user is told."""
+    """Read from a container that was not authorized; returns the message of the error."""
     with pytest.raises(InvalidInputError) as raised:
         read(repository, name)
     assert raised.value.kind is ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
