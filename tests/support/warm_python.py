@@ -82,6 +82,11 @@ def _serve() -> None:
             child = os.fork()
         if child == 0:
             _become(json.loads(line))
+            if "icechunk" in sys.modules:
+                # Icechunk's threads may call Python while it shuts down, which aborts the process.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
             return
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")

@@ -90,12 +90,12 @@ def resolve_access(
             )
         container = known.container
         if container.url_prefix in authorized:
-            what = f"names the container {known.shown} twice"
+            what = f"names the container {known.label} twice"
             raise _credentials_error(f"authorize_virtual_chunk_access {what}")
         expected, example = _CREDENTIALS[type(container.store)]
         if credential is not None and not isinstance(credential, expected):
             raise _credentials_error(
-                f"the credential for {known.shown} is {_format_type(credential)}, but its store, "
+                f"the credential for {known.label} is {_format_type(credential)}, but its store, "
                 f"{type(container.store).__name__}, needs one such as {example}"
             )
         authorized[container.url_prefix] = credential
@@ -110,7 +110,7 @@ def unauthorized_error(file: VirtualFile) -> InvalidInputError:
     """Return the error for a file in a container that is not authorized."""
     container = file.known.container
     return InvalidInputError(
-        f"{file.shown}: the virtual chunk container {file.known.shown}, which points to "
+        f"{file.label}: the virtual chunk container {file.known.label}, which points to "
         f"{_format_target(container)}, is not authorized; if you trust it, open the repository "
         f"with authorize_virtual_chunk_access={format_authorization(container)}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,

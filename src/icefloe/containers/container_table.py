@@ -90,7 +90,7 @@ class KnownContainer:
         return place
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Prefix and name, for messages."""
         prefix = redact_url(self.container.url_prefix)
         return prefix if self.container.name is None else f"{prefix} ({self.container.name})"
@@ -109,11 +109,11 @@ class VirtualFile:
 
     known: KnownContainer
     location: Location
-    shown: str
+    label: str
 
     def error(self, problem: str, kind: ErrorKind = ErrorKind.VIRTUAL_CHUNK_FETCH) -> StorageError:
         """Return an error about the file."""
-        return StorageError(f"{self.shown}: {problem}", kind=kind)
+        return StorageError(f"{self.label}: {problem}", kind=kind)
 
 
 class ContainerTable:
@@ -180,7 +180,7 @@ class ContainerTable:
 
     def format_known(self) -> str:
         """List the containers, for messages."""
-        shown = [known.shown for known in self.known[:_MAX_SHOWN]]
+        shown = [known.label for known in self.known[:_MAX_SHOWN]]
         if len(self.known) > _MAX_SHOWN:
             shown.append(f"and {len(self.known) - _MAX_SHOWN} more")
         return ", ".join(shown) or "none"

@@ -89,7 +89,7 @@ class LocalFiles:
         self._real_folder = os.path.realpath(self._folder)
         if not self._holds(real):
             raise file.error(
-                f"a symbolic link leads out of the container {file.known.shown}; add a container "
+                f"a symbolic link leads out of the container {file.known.label}; add a container "
                 "for its target"
             )
 
@@ -117,7 +117,7 @@ def _require_unchanged(
         return
     etag, changed = local_etag(present), datetime.fromtimestamp(present.st_mtime_ns // 10**9, UTC)
     if not matches_checksum(checksum, etag, changed):
-        raise modified_error(file.shown, checksum, etag, changed)
+        raise modified_error(file.label, checksum, etag, changed)
 
 
 def _real_path(fd: int, path: str) -> str:

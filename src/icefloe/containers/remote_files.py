@@ -155,7 +155,7 @@ def _slice_result(
 def _verify_checksum(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
     etag, changed = fetched.info.version.etag, fetched.info.last_modified
     if not matches_checksum(checksum, etag, changed):
-        raise modified_error(file.shown, checksum, etag, changed)
+        raise modified_error(file.label, checksum, etag, changed)
     return fetched.data
 
 
@@ -166,8 +166,8 @@ def _explain_error(
     match error:
         case PreconditionFailedError() if checksum is not None:
             if found is None:
-                return modified_error(file.shown, checksum, None, None)
-            return modified_error(file.shown, checksum, found.version.etag, found.last_modified)
+                return modified_error(file.label, checksum, None, None)
+            return modified_error(file.label, checksum, found.version.etag, found.last_modified)
         case StorageError(kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED):
             return error
         case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):

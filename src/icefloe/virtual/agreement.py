@@ -101,18 +101,18 @@ def compare(
     """
     missing = [path for path in first.arrays if path not in other.arrays]
     extra = [path for path in other.arrays if path not in first.arrays]
-    where = "the repository" if stored else first.shown
+    where = "the repository" if stored else first.label
     if missing:
         text = f"has no {', '.join(missing)}, unlike {where}"
-        yield Disagreement(other.shown, "", "variables", text)
+        yield Disagreement(other.label, "", "variables", text)
     if extra:
         text = f"has {', '.join(extra)}, unlike {where}; parse with drop_variables={extra}"
-        yield Disagreement(other.shown, "", "variables", text)
+        yield Disagreement(other.label, "", "variables", text)
     for path, mine in first.arrays.items():
         theirs = other.arrays.get(path)
         if theirs is not None:
             for aspect, text in _compare_arrays(mine, theirs, dims, stored=stored):
-                yield Disagreement(other.shown, path, aspect, f"{text} in {where}")
+                yield Disagreement(other.label, path, aspect, f"{text} in {where}")
 
 
 def are_same(left: Any, right: Any) -> bool:

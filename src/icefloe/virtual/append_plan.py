@@ -84,7 +84,7 @@ def find_append_problems(
                 if place.present:
                     steps_present = f"has {place.present} of its {place.length} steps"
                     text = f"{steps_present} in the repository already, from step {place.start} on"
-                    problems = [Disagreement(dataset.shown, path, "overlap", text)]
+                    problems = [Disagreement(dataset.label, path, "overlap", text)]
                     break
         yield from problems
 
@@ -116,7 +116,7 @@ def convert_to_stored_units(
         else:
             values = cast
         if problem is not None:
-            problems.append(Disagreement(dataset.shown, path, "dtype", problem))
+            problems.append(Disagreement(dataset.label, path, "dtype", problem))
         arrays[path] = LoadedArray(array.metadata, values)
     return replace(dataset, arrays=arrays), problems
 
@@ -147,14 +147,14 @@ def plan_placements(
             mine, theirs = stored.arrays[coordinate], dataset.arrays[coordinate]
             placement, problem = _place_by_coordinate(mine, theirs, dim)
             if problem is not None:
-                problems.append(Disagreement(dataset.shown, coordinate, "overlap", problem))
+                problems.append(Disagreement(dataset.label, coordinate, "overlap", problem))
         assert placement is not None  # noqa: S101 - narrows the type: one branch has set it
         by_owner[owner] = placements[path] = placement
         chunk = array.chunk_shape
         if isinstance(array, VirtualArray) and chunk is not None and placement.start % chunk[axis]:
             where = f"at step {placement.start} along {dim}, within a chunk of {chunk[axis]} steps"
             text = f"would start {where}: references can only be appended at a chunk boundary"
-            problems.append(Disagreement(dataset.shown, path, "chunks", text))
+            problems.append(Disagreement(dataset.label, path, "chunks", text))
     return placements, problems
 
 
@@ -191,7 +191,7 @@ def find_changed_steps(
             "from another file or another version of it; pass if_present='replace' to take the "
             "new ones"
         )
-        yield Disagreement(dataset.shown, path, "references", text)
+        yield Disagreement(dataset.label, path, "references", text)
 
 
 def fetch_refs_at(

@@ -89,7 +89,7 @@ def combine(
         )
     if len(names) == 1 and order == "given":
         disagreeing_files = {problem.file for problem in problems}
-        comparable = [dataset for dataset in flat if dataset.shown not in disagreeing_files]
+        comparable = [dataset for dataset in flat if dataset.label not in disagreeing_files]
         problems += check_sequence(comparable, names[0])
     raise_disagreements(problems, "combining")
     return _join_nested(nested, names, combine_attrs)
@@ -121,7 +121,7 @@ def require_dims(datasets: Sequence[VirtualDataset], names: Sequence[str]) -> No
         for dim in names:
             if dim not in known:
                 raise InvalidInputError(
-                    f"{dataset.shown}: no variable has the dimension {dim!r}; there are: "
+                    f"{dataset.label}: no variable has the dimension {dim!r}; there are: "
                     f"{', '.join(sorted(map(str, known))) or 'none'}",
                     kind=ErrorKind.FILES_DISAGREE,
                 )
@@ -246,7 +246,7 @@ def _require_values(part: VirtualDataset, path: str) -> NDArray[Any]:
     array = part.arrays[path]
     if not isinstance(array, LoadedArray):
         raise InvalidInputError(
-            f"{part.shown}: {path}: its units differ between files, so its values must be loaded: "
+            f"{part.label}: {path}: its units differ between files, so its values must be loaded: "
             "include it in loadable_variables when parsing",
             kind=ErrorKind.FILES_DISAGREE,
         )
@@ -284,7 +284,7 @@ def _find_attribute_conflicts(datasets: list[VirtualDataset]) -> Iterator[Disagr
             for name in sorted({*mine, *theirs}):
                 if not are_same(mine.get(name, _MISSING), theirs.get(name, _MISSING)):
                     text = f"has attribute {name} = {theirs.get(name)!r}, but {mine.get(name)!r}"
-                    yield Disagreement(other.shown, path, "attribute", f"{text} in {first.shown}")
+                    yield Disagreement(other.label, path, "attribute", f"{text} in {first.label}")
 
 
 def _have_equal_metadata(

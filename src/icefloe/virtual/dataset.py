@@ -41,7 +41,7 @@ class VirtualDataset:
         return self.groups[""]
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The source files, for messages."""
         if not self.sources:
             return "a dataset without a file"
@@ -73,6 +73,6 @@ class VirtualDataset:
     append = writer.append
 
     def __repr__(self) -> str:
-        lines = [f"<VirtualDataset of {self.shown}: {self.num_refs} references>"]
+        lines = [f"<VirtualDataset of {self.label}: {self.num_refs} references>"]
         lines += [f"  {path}: {array!r}" for path, array in self.arrays.items()]
         return "\n".join(lines)

@@ -43,13 +43,13 @@ def check_units(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement
         attributes = part.arrays[path].attributes
         if _get_calendar(attributes) != _get_calendar(first):
             calendar = f"has calendar {_get_calendar(attributes)!r}, but {_get_calendar(first)!r}"
-            text = f"{calendar} in {parts[0].shown}"
+            text = f"{calendar} in {parts[0].label}"
         elif attributes.get("units") != first.get("units"):
             units = f"has units {attributes.get('units')!r}, which cannot be converted to"
-            text = f"{units} {first.get('units')!r} of {parts[0].shown}"
+            text = f"{units} {first.get('units')!r} of {parts[0].label}"
         else:
             continue
-        yield Disagreement(part.shown, path, "attribute", text)
+        yield Disagreement(part.label, path, "attribute", text)
 
 
 def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]) -> Any:
@@ -84,9 +84,9 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
     duplicates: list[Disagreement] = []
     for number, position in enumerate(map(tuple, positions.tolist())):
         if grid[position] >= 0:
-            other = datasets[int(grid[position])].shown
+            other = datasets[int(grid[position])].label
             text = f"starts at the same position along {', '.join(dims)} as {other}"
-            duplicates.append(Disagreement(datasets[number].shown, "", "overlap", text))
+            duplicates.append(Disagreement(datasets[number].label, "", "overlap", text))
         grid[position] = number
     raise_disagreements(duplicates, "combining")
     gaps = np.argwhere(grid < 0)
@@ -96,7 +96,7 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
             for dim, starts, position in zip(dims, starts_by_dim, gaps[0], strict=True)
         )
         raise InvalidInputError(
-            f"{len(datasets)} files, the first {datasets[0].shown}, do not fill a grid of "
+            f"{len(datasets)} files, the first {datasets[0].label}, do not fill a grid of "
             f"{' x '.join(map(str, sizes))} along {', '.join(dims)}: {len(gaps)} are missing, the "
             f"first one starts at {first}. Add them, or combine a complete grid",
             kind=ErrorKind.FILES_DISAGREE,
@@ -129,8 +129,8 @@ def _check_static(parts: list[VirtualDataset], path: str) -> Iterator[Disagreeme
         return
     for part, theirs in zip(parts[1:], values[1:], strict=True):
         if not are_equal(values[0], theirs):
-            text = f"has other values than in {parts[0].shown}"
-            yield Disagreement(part.shown, path, "values", text)
+            text = f"has other values than in {parts[0].label}"
+            yield Disagreement(part.label, path, "values", text)
 
 
 def _check_chunks(parts: list[VirtualDataset], path: str, dim: str) -> Iterator[Disagreement]:
@@ -148,7 +148,7 @@ def _check_chunks(parts: list[VirtualDataset], path: str, dim: str) -> Iterator[
             )
         else:
             continue
-        yield Disagreement(part.shown, path, "chunks", text)
+        yield Disagreement(part.label, path, "chunks", text)
 
 
 def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
@@ -163,19 +163,19 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
     for part, coordinate in zip(parts, values, strict=True):
         if len(coordinate) > 1 and not (np.diff(coordinate) * sign > 0).all():
             text = "is not sorted, or has duplicates, within the file"
-            yield Disagreement(part.shown, path, "order", text)
+            yield Disagreement(part.label, path, "order", text)
     for number in range(1, len(parts)):
         before, here = values[number - 1], values[number]
         if not len(before) or not len(here) or (here[0] - before[-1]) * sign > 0:
             continue
         low, high = max(here.min(), before.min()), min(here.max(), before.max())
         text = f"goes from {here[0].item()} to {here[-1].item()},"
-        other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].shown}"
+        other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].label}"
         if low <= high:
-            yield Disagreement(parts[number].shown, path, "overlap", f"{text} and overlaps {other}")
+            yield Disagreement(parts[number].label, path, "overlap", f"{text} and overlaps {other}")
         else:
             text += f" before {other}: sort the files, or combine with order='coordinates'"
-            yield Disagreement(parts[number].shown, path, "order", text)
+            yield Disagreement(parts[number].label, path, "order", text)
 
 
 def _check_labels(
@@ -186,8 +186,8 @@ def _check_labels(
         for label in labels.tolist():
             if label in seen:
                 text = f"has {label!r}, which {seen[label]} has too"
-                yield Disagreement(part.shown, path, "overlap", text)
-            seen[label] = part.shown
+                yield Disagreement(part.label, path, "overlap", text)
+            seen[label] = part.label
 
 
 def _find_direction(values: list[NDArray[Any]]) -> int:

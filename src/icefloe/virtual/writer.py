@@ -127,7 +127,7 @@ def append(
         )
     if not any(dim in array.dimension_names for array in dataset.arrays.values()):
         raise InvalidInputError(
-            f"{dataset.shown}: no variable has the dimension {dim!r} to append along",
+            f"{dataset.label}: no variable has the dimension {dim!r} to append along",
             kind=ErrorKind.FILES_DISAGREE,
         )
     base = stored_group.resolve_group(session, group)

@@ -73,7 +73,7 @@ class ParsedFile:
     @property
     def url(self) -> str:
         """The URL of the file."""
-        return self.dataset.shown
+        return self.dataset.label
 
     def with_markers(self, number: int) -> VirtualDataset:
         """Return the dataset with a marker in each array that holds the number of the file."""

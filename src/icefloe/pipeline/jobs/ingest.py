@@ -312,18 +312,18 @@ def _find_mismatches(
     ]
     if missing:
         text = f"has no {', '.join(missing)}, unlike the repository"
-        yield Disagreement(dataset.shown, "", "variables", text)
+        yield Disagreement(dataset.label, "", "variables", text)
     extra = [path for path in dataset.arrays if path not in stored]
     if extra:
         text = f"has {', '.join(extra)}, unlike the repository; drop_variables={extra} helps"
-        yield Disagreement(dataset.shown, "", "variables", text)
+        yield Disagreement(dataset.label, "", "variables", text)
     for path, array in dataset.arrays.items():
         if path not in stored or not isinstance(array, VirtualArray):
             continue
         source = ArrayDocument(path, array.metadata)
         if not _is_compatible(convert(path, source, stored[path])[0], stored[path], dim):
             text = f"is {_describe(source)}, but {_describe(stored[path])} in the repository"
-            yield Disagreement(dataset.shown, path, "dtype", text)
+            yield Disagreement(dataset.label, path, "dtype", text)
 
 
 def _is_compatible(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
