@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
-from icefloe.compat.async_twins import async_twins
+from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_untyped_access
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
@@ -66,7 +66,7 @@ __all__ = ["Repository"]
 _LOGGER = logging.getLogger(__name__)
 
 
-@async_twins(
+@add_async_twins(
     "create",
     "open",
     "open_or_create",
@@ -299,7 +299,7 @@ class Repository:
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
         prefixes = sorted(self.authorized_virtual_container_prefixes)
-        return display.repository_html(
+        return display.render_repository_html(
             self.storage.url,
             self._connection.spec_version,
             read_only=self.storage.read_only,

@@ -34,11 +34,11 @@ class SnapshotInfo:
 
     def __repr__(self) -> str:
         when = display.format_time(self.written_at)
-        return f"<SnapshotInfo {self.id}, {when} UTC: {display.first_line(self.message)!r}>"
+        return f"<SnapshotInfo {self.id}, {when} UTC: {display.format_first_line(self.message)!r}>"
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.history_html([self])
+        return display.render_history_html([self])
 
 
 class History(tuple[SnapshotInfo, ...]):
@@ -51,7 +51,7 @@ class History(tuple[SnapshotInfo, ...]):
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.history_html(self)
+        return display.render_history_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class Diff:
         return not any(getattr(self, name) for name in self.__slots__)
 
     def __repr__(self) -> str:
-        return f"<Diff: {display.diff_summary(self)}>"
+        return f"<Diff: {display.summarize_diff(self)}>"
 
     def __str__(self) -> str:
-        return display.diff_text(self)
+        return display.render_diff_text(self)
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.diff_html(self)
+        return display.render_diff_html(self)
 
 
 class AncestryGraph:
@@ -106,9 +106,9 @@ class AncestryGraph:
         self._plain = plain
 
     def __repr__(self) -> str:
-        return display.graph_text(self._graph, plain=self._plain)
+        return display.render_graph_text(self._graph, plain=self._plain)
 
     __str__ = __repr__
 
     def _repr_svg_(self) -> str:
-        return display.graph_svg(self._graph, plain=self._plain)
+        return display.render_graph_svg(self._graph, plain=self._plain)

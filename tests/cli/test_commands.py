@@ -128,7 +128,7 @@ def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
     "arguments, words",
     [
         (("history", "no/such/place"), "there is no repository at"),
-        (("tree", GOLDEN.repository, "--ref", "nope"), "there are: dev, main, v1.0"),
+        (("tree", GOLDEN.repository, "--ref", "nope"), "available: dev, main, v1.0"),
         (("inspect", GOLDEN.repository), "is a directory"),
         (("inspect", ""), "is not a file"),
         (("inspect", "s3://bucket"), "is not a file"),

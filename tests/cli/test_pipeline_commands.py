@@ -108,7 +108,7 @@ def test_sql(archive: Path, tmp_path: Path) -> None:
     assert row["rain"] == pytest.approx(float(rain))
     shown = icefloe("sql", repository, "SELECT 'a\nb' AS text FROM data", "--limit", "2")
     assert shown.stdout == "text\na\\nb\na\\nb\n"
-    assert "more with --limit" in shown.stderr
+    assert "use --limit for more" in shown.stderr
     for query, message in (("SELECT tm FROM data", "`tm`"), ("SELCT", "Syntax error")):
         refused = icefloe("sql", repository, query, code=1)
         assert message in refused.stderr
@@ -255,7 +255,7 @@ def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None
     )
     for given in ((), (f"{archive}/*.nc", "--table", listed)):
         refused = icefloe("append", repository, *given, HERE, code=2)
-        assert "give sources or --table" in refused.stderr
+        assert "expected either sources or --table" in refused.stderr
     bad = icefloe("append", repository, "--table", archive / "part-000.nc", HERE, code=1)
     assert "neither a Parquet file nor a CSV" in bad.stderr
 

@@ -163,7 +163,7 @@ def test_the_real_one_is_not_replaced() -> None:
         assert icechunk.__file__
         """
     )
-    assert "is imported already" in answer
+    assert "is already imported" in answer
     assert "call install_as_icechunk() before" in answer
 
 

@@ -62,7 +62,7 @@ def test_initialize_logs_reads_the_environment(monkeypatch: pytest.MonkeyPatch) 
     icefloe.initialize_logs()
     assert LOGGER.level == logging.DEBUG
     monkeypatch.setenv("ICEFLOE_LOG", "loud")
-    with pytest.warns(RuntimeWarning, match="'loud' is not a log filter"):
+    with pytest.warns(RuntimeWarning, match="invalid log filter 'loud'"):
         icefloe.initialize_logs()
     assert LOGGER.level == logging.WARNING
     icefloe.shutdown_telemetry()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icefloe import AncestryGraph, InvalidInputError, RefNotFoundError, Repository
-from icefloe.display import Commit, graph_svg, graph_text, lay_out
+from icefloe.display import Commit, lay_out, render_graph_svg, render_graph_text
 from icefloe.storage import in_memory_storage
 
 START = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -63,10 +63,10 @@ def test_svg() -> None:
 def test_names_and_messages_are_harmless() -> None:
     """Markup is text, and what a terminal would obey is a number."""
     graph = lay_out([Commit("X" * 20, None, START, HOSTILE, (HOSTILE,), (HOSTILE,))])
-    svg = graph_svg(graph)
+    svg = render_graph_svg(graph)
     root = ET.fromstring(svg.encode())  # noqa: S314 - written here
     assert "script" not in {element.tag.rpartition("}")[2] for element in root.iter()}
-    text = graph_text(graph, plain=True)
+    text = render_graph_text(graph, plain=True)
     assert text.isprintable()
     assert "\\x1b[31m" in text
     text.encode()
@@ -102,7 +102,7 @@ def test_layout_of_any_tree(choices: list[tuple[int, int]]) -> None:
         assert row.lane not in row.passing
         assert not row.passing.keys() & row.joining.keys()
         assert max([row.lane, *row.passing, *row.joining]) < graph.num_lanes
-    ET.fromstring(graph_svg(graph))  # noqa: S314
+    ET.fromstring(render_graph_svg(graph))  # noqa: S314
 
 
 def test_a_repository_draws_itself() -> None:

@@ -25,7 +25,7 @@ from icefloe import (
     VirtualChunkContainer,
     in_memory_storage,
 )
-from icefloe.display import escape_unsafe, first_line, with_repr_fallback
+from icefloe.display import escape_unsafe, format_first_line, with_repr_fallback
 from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
@@ -219,4 +219,4 @@ def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
 )
 def test_one_line(text: str, shown: str) -> None:
     """The first, cut to the width that it takes."""
-    assert first_line(text, 6) == shown
+    assert format_first_line(text, 6) == shown

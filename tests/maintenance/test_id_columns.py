@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icefloe.errors import InvalidInputError
 from icefloe.format.ids import rows_of
-from icefloe.maintenance.id_columns import IdSet, format_names, parse_names, unique_rows
+from icefloe.maintenance.id_columns import IdSet, find_unique_rows, format_names, parse_names
 from icefloe.model.ids import ChunkId
 
 # Few values for each byte, zeros among them: ids that are equal, or differ at the very end.
@@ -56,4 +56,6 @@ def test_sets(parts: list[list[ChunkId]], candidates: list[ChunkId]) -> None:
     ]
     assert len(found) == len(model)
     everything = rows_of([object_id for part in parts for object_id in part], ChunkId)
-    assert format_names(unique_rows(everything)) == [str(object_id) for object_id in sorted(model)]
+    assert format_names(find_unique_rows(everything)) == [
+        str(object_id) for object_id in sorted(model)
+    ]

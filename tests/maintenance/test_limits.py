@@ -28,7 +28,7 @@ def test_budget() -> None:
     lock = threading.Lock()
     used = most = 0
 
-    def take(amount: int) -> int:
+    def acquire(amount: int) -> int:
         nonlocal used, most
         with lock:
             used += amount
@@ -40,7 +40,7 @@ def test_budget() -> None:
 
     amounts = [3, 4, 2, 20, 5, 5, 1, 30, 10, 9] * 3
     found = map_bounded(
-        take, amounts, workers=8, costs=lambda amount: (amount,), budgets=(Budget(10),)
+        acquire, amounts, workers=8, costs=lambda amount: (amount,), budgets=(Budget(10),)
     )
     assert list(found) == amounts
     assert 0 < most <= 10

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; exit with installation advice if its packages are missing."""
+    """Run the command line; if its dependencies are missing, exit with an install command."""
     try:
         from icefloe.cli.app import run  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,6 +1,7 @@
-"""Commands that read repositories, and the exit of all commands.
+"""The command-line application: commands that read repositories, and error handling.
 
-Their logic is in `icefloe.inspection`. Commands that run jobs are in `pipeline_commands`.
+The logic of the commands is in `icefloe.inspection`. `pipeline_commands` has the commands that run
+jobs, `sql_command` the one that runs a query.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from rich.tree import Tree
 
 from icefloe import __version__, inspection
 from icefloe.cli import output, pipeline_commands, sql_command
-from icefloe.cli.arguments import AsJson, Ref, RepositoryPlace  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unsafe, print_json, print_out
-from icefloe.display import container_name, format_size
+from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
+from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.display import format_container_name, format_size
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection.metadata_file import describe_node, describe_snapshot_info
 from icefloe.inspection.repository import resolve_ref
@@ -50,7 +51,7 @@ def run() -> None:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe. Python would raise again at exit.
+        # The reading process, such as `head`, closed the pipe. Python would raise again at exit.
         _exit_with_failure()
     except (IcefloeError, OSError) as error:
         output.print_error(error.message if isinstance(error, IcefloeError) else str(error))
@@ -70,7 +71,7 @@ def _show_version(requested: bool) -> None:  # noqa: FBT001
 
 
 @app.callback()
-def _root(
+def _parse_global_options(
     *,
     version: Annotated[
         bool,
@@ -108,7 +109,7 @@ def inspect(
 
 @app.command(epilog="Example:  icefloe history s3://bucket/weather --ref main --limit 20")
 def history(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     *,
     ref: Ref = "main",
     limit: Annotated[
@@ -128,41 +129,41 @@ def history(
         return
     table = output.make_table("snapshot", "written at (UTC)", "refs", "message")
     for entry in entries:
-        names = [Text(escape_unsafe(name), "green") for name in entry.branches]
-        names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
+        names = [Text(escape_unprintable(name), "green") for name in entry.branches]
+        names += [Text(escape_unprintable(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(escape_unsafe(entry.info.message)),
+            Text(escape_unprintable(entry.info.message)),
         )
-    print_out(table)
+    print_renderable(table)
 
 
 @app.command(epilog="Example:  icefloe tree weather --ref v1.0")
-def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = False) -> None:
+def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
     snapshot = inspection.fetch_snapshot(storage, open_refs(storage).at_opening, ref)
     if as_json:
         print_json(describe_node(node) for node in snapshot.nodes)
         return
-    root = Tree(Text(escape_unsafe(f"{repository} at {ref}"), "bold"))
+    root = Tree(Text(escape_unprintable(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in snapshot.nodes:
         if node.path.is_root:
             continue
-        # Groups in between may be missing: attach the node to the root.
-        above = branches.get(str(node.path.parent), root)
+        # A node whose parent group is missing is attached to the root.
+        parent = branches.get(str(node.path.parent), root)
         label = Text(
-            escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
+            escape_unprintable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
         )
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {escape_unsafe(inspection.node_summary(node))}", "dim")
-        branches[str(node.path)] = above.add(label)
+            label.append(f"  {escape_unprintable(inspection.summarize_node(node))}", "dim")
+        branches[str(node.path)] = parent.add(label)
     if not snapshot.nodes:
         root.add(Text("(empty)", "dim"))
-    print_out(root)
+    print_renderable(root)
 
 
 @app.command(
@@ -171,7 +172,7 @@ def tree(repository: RepositoryPlace, *, ref: Ref = "main", as_json: AsJson = Fa
     "  icefloe dependencies weather --ref v1.0 --files --json | jq -r .files[].location"
 )
 def dependencies(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     *,
     ref: Annotated[
         str | None,
@@ -189,25 +190,23 @@ def dependencies(
 ) -> None:
     """Show the files that virtual chunks of a repository refer to, and their containers.
 
-    These files are not read. A byte range counts once, however many chunks refer to it.
+    These files are not read. A byte range to which several chunks refer is counted once.
     """
-    opened = _open(repository)
-    found = opened.dependencies(
-        snapshot_id=None if ref is None else _resolve_snapshot_id(repository, ref)
-    )
+    snapshot_id = None if ref is None else _resolve_snapshot_id(repository, ref)
+    summary = _open_repository(repository).dependencies(snapshot_id=snapshot_id)
     if as_json:
         counts = ("num_files", "num_chunks", "num_arrays", "num_bytes")
-        described: dict[str, object] = {name: getattr(found, name) for name in counts}
-        described["containers"] = [asdict(container) for container in found.containers]
+        document: dict[str, object] = {name: getattr(summary, name) for name in counts}
+        document["containers"] = [asdict(container) for container in summary.containers]
         if files:
-            described["files"] = map(asdict, found.files())
-        print_json(described)
+            document["files"] = map(asdict, summary.files())
+        print_json(document)
         return
     columns = ("files", "chunks", "arrays", "bytes")
     if files:
         rows = (
             (file.location, file.num_chunks, file.num_arrays, file.num_bytes)
-            for file in found.files()
+            for file in summary.files()
         )
         output.print_rows(("location", *columns[1:]), rows)
         return
@@ -215,15 +214,17 @@ def dependencies(
     for column in columns:
         table.add_column(column, justify="right")
     table.add_column("")
-    for item in found.containers:
-        is_authorized = item.is_authorized or item.url_prefix is None
+    for container in summary.containers:
+        is_authorized = container.is_authorized or container.url_prefix is None
+        name = escape_unprintable(format_container_name(container))
+        num_items = (container.num_files, container.num_chunks, container.num_arrays)
         table.add_row(
-            Text(escape_unsafe(container_name(item)), "cyan" if item.url_prefix else "dim"),
-            *(f"{count:,}" for count in (item.num_files, item.num_chunks, item.num_arrays)),
-            format_size(item.num_bytes),
+            Text(name, "cyan" if container.url_prefix else "dim"),
+            *(f"{count:,}" for count in num_items),
+            format_size(container.num_bytes),
             Text("" if is_authorized else "not authorized", "yellow"),
         )
-    print_out(table if found.containers else Text("no virtual chunks", "dim"))
+    print_renderable(table if summary.containers else Text("no virtual chunks", "dim"))
 
 
 @app.command(
@@ -232,7 +233,7 @@ def dependencies(
     "  icefloe dependents weather s3://archive/2019/ && aws s3 rm --recursive s3://archive/2019/"
 )
 def dependents(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     location: Annotated[
         str,
         typer.Argument(metavar="LOCATION", help="URL of a file, or of a directory ending in /."),
@@ -240,37 +241,37 @@ def dependents(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show which snapshots refer to a file outside the repository, and so whether to keep it.
+    """Show which snapshots refer to a file outside the repository, to see if it may be deleted.
 
-    Checks all snapshots in the history of branches and tags. Exits with 0 if none refers to the
-    file, and with 3 if one does.
+    Checks all snapshots in the history of branches and tags. The exit code is 0 if no snapshot
+    refers to the file, and 3 otherwise.
     """
-    found = _open(repository).find_dependents(location)
+    result = _open_repository(repository).find_dependents(location)
     if as_json:
         print_json(
             {
-                "location": found.location,
-                "may_delete": found.may_delete,
+                "location": result.location,
+                "may_delete": result.may_delete,
                 "snapshots": [
                     asdict(snapshot) | {"written_at": snapshot.written_at.isoformat()}
-                    for snapshot in found.snapshots
+                    for snapshot in result.snapshots
                 ],
             }
         )
-    elif found.may_delete:
-        print_out(Text(f"no snapshot refers to {escape_unsafe(location)}"))
+    elif result.may_delete:
+        print_renderable(Text(f"no snapshot refers to {escape_unprintable(location)}"))
     else:
         table = output.make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
-        for snapshot in found.snapshots:
+        for snapshot in result.snapshots:
             table.add_row(
                 Text(snapshot.id, "cyan"),
                 f"{snapshot.written_at:%Y-%m-%d %H:%M:%S}",
-                Text(escape_unsafe(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
-                Text(escape_unsafe(snapshot.message)),
-                Text(escape_unsafe(", ".join(snapshot.arrays))),
+                Text(escape_unprintable(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
+                Text(escape_unprintable(snapshot.message)),
+                Text(escape_unprintable(", ".join(snapshot.arrays))),
             )
-        print_out(table)
-    if not found.may_delete:
+        print_renderable(table)
+    if not result.may_delete:
         raise typer.Exit(3)
 
 
@@ -280,7 +281,7 @@ def dependents(
     "  icefloe locations weather --array t2m --glob '*.nc' --json"
 )
 def locations(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     *,
     ref: Ref = "main",
     array: Annotated[
@@ -299,8 +300,8 @@ def locations(
     ] = False,
 ) -> None:
     """List the distinct locations of virtual chunks."""
-    opened = _open(repository)
-    session = opened.readonly_session(snapshot_id=_resolve_snapshot_id(repository, ref))
+    snapshot_id = _resolve_snapshot_id(repository, ref)
+    session = _open_repository(repository).readonly_session(snapshot_id=snapshot_id)
     query = {
         "array_path": array,
         "prefix": prefix,
@@ -312,34 +313,34 @@ def locations(
         print_json(map(_describe_ref, session.virtual_refs(**query)))
         return
     for location in sorted(session.virtual_locations(**query)):
-        sys.stdout.write(escape_unsafe(location) + "\n")
+        sys.stdout.write(escape_unprintable(location) + "\n")
 
 
 def _resolve_file(file: str) -> tuple[Storage, str]:
-    """Return the storage that contains a file, and its name there."""
-    scheme, separator, rest = file.partition("://")
+    """Return the storage that contains a file, and its key there."""
+    scheme, separator, host_and_path = file.partition("://")
     root, slash, name = file.rpartition("/")
     if os.path.isdir(file):  # noqa: PTH112 - unlike Path.is_dir, it never raises
         raise InvalidInputError(
-            f"{file} is a directory; give a file in it, or inspect the repository with: "
+            f"{file} is a directory; pass a file in it, or list the commits with: "
             f"icefloe history {file}"
         )
-    if not name or (separator and "/" not in rest.strip("/")):
+    if not name or (separator and "/" not in host_and_path.strip("/")):
         raise InvalidInputError(
-            f"{file!r} is not a file: give a file of a repository, such as weather/repo or "
+            f"{file!r} is not a file: pass a file of a repository, such as weather/repo or "
             "s3://bucket/weather/repo"
         )
     if separator and scheme != "file":
-        storage_from_url(file)  # refuses queries, which may be signatures: names are printed
+        storage_from_url(file)  # rejects query strings: errors would print their signatures
         return storage_from_url(root), name
-    # Symbolic links are followed: the user named the file.
+    # Symbolic links are followed, because the user named the file.
     path = file if not separator else storage_from_url(file).url.removeprefix("file://")
     folder, _, name = path.rpartition("/")
     return LocalStorage(folder or slash or ".", follow_symlinks=True), name
 
 
-def _open(repository: str) -> Repository:
-    # Imports zarr, which takes longer than most commands.
+def _open_repository(repository: str) -> Repository:
+    # Importing zarr takes longer than most commands.
     from icefloe.repository import Repository  # noqa: PLC0415
 
     return Repository.open(storage_from_url(repository))

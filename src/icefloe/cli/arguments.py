@@ -1,4 +1,4 @@
-"""Arguments and options that commands share."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Annotated, Any
 import typer
 
 
-def read_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse the value of a JSON option."""
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not JSON: {error}") from error
+        raise typer.BadParameter(f"invalid JSON {text!r}: {error}") from error
 
 
-json_option = partial(typer.Option, parser=read_json, metavar="JSON")
-spark_option = partial(typer.Option, rich_help_panel="Where it runs")
+json_option = partial(typer.Option, parser=parse_json, metavar="JSON")
+spark_option = partial(typer.Option, rich_help_panel="Execution")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RepositoryPlace = Annotated[
+RepositoryArgument = Annotated[
     str,
     typer.Argument(
         metavar="REPOSITORY",
@@ -45,9 +45,9 @@ Containers = Annotated[
 Master = Annotated[
     str | None,
     spark_option(
-        metavar="URL", help="Spark cluster, as spark://host:7077; by default all local cores."
+        metavar="URL", help="Spark cluster, such as spark://host:7077; by default all local cores."
     ),
 ]
 Remote = Annotated[
-    str | None, spark_option(metavar="URL", help="Spark Connect server, as sc://host:15002.")
+    str | None, spark_option(metavar="URL", help="Spark Connect server, such as sc://host:15002.")
 ]

@@ -1,4 +1,4 @@
-"""Options that all commands of jobs share, declared once and added to each command.
+"""Options common to all job commands, declared once and added to each command.
 
 A command declares its own options and a parameter ``job``; `job_command` adds the fields of
 `JobOptions` to its signature, where Typer finds them, and passes their values as ``job``.
@@ -33,18 +33,18 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2
 
 def parse_size(text: str) -> int:
     """Return the number of bytes of a size such as ``256MB``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
-    if found is None or found[2] not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is not a size such as 256MB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
+        raise typer.BadParameter(f"expected a size such as 256MB, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
-_commit_option = partial(typer.Option, rich_help_panel="The commit")
+_commit_option = partial(typer.Option, rich_help_panel="Commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """How a job runs and commits; Typer reads the annotations."""
+    """Execution and commit options of a job; Typer reads the annotations."""
 
     branch: Annotated[
         str, _commit_option("--branch", "-b", metavar="NAME", help="Branch to commit to.")
@@ -54,14 +54,12 @@ class JobOptions:
     ] = "256MB"
     max_chunks: Annotated[
         int,
-        spark_option(
-            min=1, help="Maximum number of chunks: this process holds a reference to each."
-        ),
+        spark_option(min=1, help="Maximum number of chunks; their references are held in memory."),
     ] = 10_000_000
     transaction_id: Annotated[
         str | None,
         _commit_option(
-            metavar="ID", help="Makes the job idempotent: a job with a committed id does nothing."
+            metavar="ID", help="Idempotency key: the job does nothing if a commit has this id."
         ),
     ] = None
     message: Annotated[
@@ -74,20 +72,18 @@ class JobOptions:
     master: Master = None
     remote: Remote = None
     spark: Annotated[
-        bool, spark_option(help="Run on Spark, or in this process, which is faster for small jobs.")
+        bool, spark_option(help="Run on Spark or in this process, which is faster for small jobs.")
     ] = True
 
-    def open(
-        self, place: str, containers: Sequence[str] | None = None, **options: Any
-    ) -> Repository:
-        """Open the repository of a job; a dry run writes nothing to it."""
-        from icefloe.pipeline import open_repository  # noqa: PLC0415 - brings zarr along
+    def open(self, url: str, containers: Sequence[str] | None = None, **options: Any) -> Repository:
+        """Open the repository; a dry run does not write to it."""
+        from icefloe.pipeline import open_repository  # noqa: PLC0415 - imports zarr
 
-        return open_repository(place, containers=containers or (), dry_run=self.dry_run, **options)
+        return open_repository(url, containers=containers or (), dry_run=self.dry_run, **options)
 
     def run(self, job: str, *arguments: Any, **options: Any) -> None:
-        """Run a function of `icefloe.pipeline` that commits, and print its report."""
-        from icefloe.pipeline import CommitOptions  # noqa: PLC0415 - brings zarr along
+        """Run a job of `icefloe.pipeline` that commits, and print its report."""
+        from icefloe.pipeline import CommitOptions  # noqa: PLC0415 - imports zarr
 
         commit = CommitOptions(
             branch=self.branch, transaction_id=self.transaction_id, message=self.message
@@ -95,8 +91,8 @@ class JobOptions:
         self.run_export(job, *arguments, commit_options=commit, **options)
 
     def run_export(self, job: str, *arguments: Any, **options: Any) -> None:
-        """Run a job that makes no commit, and print its report."""
-        from icefloe import pipeline  # noqa: PLC0415 - brings zarr along
+        """Run a job that does not commit, and print its report."""
+        from icefloe import pipeline  # noqa: PLC0415 - imports zarr
 
         task_bytes = parse_size(str(self.task_bytes))
 
@@ -123,15 +119,17 @@ def job_command(
     """Register a command with the shared options, except those in ``omit``."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = _list_parameters(function, omit=("job",))
-        shared = _list_parameters(JobOptions, omit=omit)
+        own_parameters = _list_parameters(function, omit=("job",))
+        shared_parameters = _list_parameters(JobOptions, omit=omit)
 
         @wraps(function)
         def command(**arguments: Any) -> None:
-            values = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
+            values = {
+                parameter.name: arguments.pop(parameter.name) for parameter in shared_parameters
+            }
             function(**arguments, job=JobOptions(**values))
 
-        parameters = [*own, *shared]
+        parameters = [*own_parameters, *shared_parameters]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return commands.command(epilog=epilog, rich_help_panel="Jobs on Spark")(command)

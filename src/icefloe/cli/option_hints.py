@@ -1,4 +1,4 @@
-"""Command-line options in place of the Python arguments that errors of the library suggest."""
+"""Translates Python arguments in error messages of the library to command-line options."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _LIST: Final = re.compile(rf"\b({'|'.join(_LIST_OPTIONS)})=(\[.*?\]|\{{.*?\}}|'.
 
 
 def suggest_options(message: str) -> str:
-    """Replace Python arguments in an error message by the options of the same meaning."""
+    """Replace Python arguments in an error message by the equivalent options."""
     for argument, option in _OPTIONS.items():
         message = message.replace(argument, option)
     return _LIST.sub(_format_list, message)
 
 
-def _format_list(found: re.Match[str]) -> str:
+def _format_list(match: re.Match[str]) -> str:
     """Repeat an option for each item of a list, each key of a dict, or each name of a string."""
-    items = re.findall(r"'([^']*)'", found[2])
-    if found[2].startswith("'"):
+    items = re.findall(r"'([^']*)'", match[2])
+    if match[2].startswith("'"):
         items = items[0].split(",")
-    return " ".join(f"{_LIST_OPTIONS[found[1]]} {item}" for item in items) or found[0]
+    return " ".join(f"{_LIST_OPTIONS[match[1]]} {item}" for item in items) or match[0]

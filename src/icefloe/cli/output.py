@@ -21,23 +21,22 @@ if TYPE_CHECKING:
 
 
 def print_rows(headers: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print tab-separated rows as they come: millions of rows do not fit a `rich` table."""
+    """Print tab-separated rows one by one, because a `rich` table holds all rows in memory."""
     sys.stdout.write("\t".join(headers) + "\n")
     for row in rows:
-        sys.stdout.write("\t".join(escape_unsafe(str(cell)) for cell in row) + "\n")
+        sys.stdout.write("\t".join(escape_unprintable(str(cell)) for cell in row) + "\n")
 
 
 def make_table(*columns: str) -> Table:
     """Return an empty table without borders."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(Text(escape_unsafe(column)))
+        table.add_column(Text(escape_unprintable(column)))
     return table
 
 
-def print_out(renderable: RenderableType) -> None:
-    """Print a table or a text of `rich`."""
-    # A pipe has no width: its lines are neither wrapped nor padded.
+def print_renderable(renderable: RenderableType) -> None:
+    """Print a table, tree or text of `rich`; in a pipe, without wrapping or padding lines."""
     console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
     with console.capture() as captured:
         console.print(renderable)
@@ -46,25 +45,25 @@ def print_out(renderable: RenderableType) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, incrementally: iterables in it may be long."""
+    """Print a value as JSON, incrementally, because iterators in it may be long."""
     for piece in stream_json(value):
         sys.stdout.write(piece)
     sys.stdout.write("\n")
 
 
 def print_error(message: str) -> None:
-    """Print an error to stderr, with options in place of Python arguments."""
-    lines = "\n".join(map(escape_unsafe, suggest_options(message).split("\n")))
+    """Print an error to stderr, with Python arguments translated to options."""
+    lines = "\n".join(map(escape_unprintable, suggest_options(message).split("\n")))
     Console(stderr=True).print(
         f"[bold red]error:[/] {escape(lines)}", soft_wrap=True, highlight=False
     )
 
 
-def escape_unsafe(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape control characters, so that data such as commit messages cannot affect a terminal."""
     if text.isprintable():
         return text
     return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )

@@ -1,4 +1,4 @@
-"""The commands that run jobs of `icefloe.pipeline`: options and help, no logic."""
+"""Commands that run the jobs of `icefloe.pipeline`: options and help, no logic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icefloe.cli.arguments import Containers, Group, Ref, RepositoryPlace, json_option
+from icefloe.cli.arguments import Containers, Group, Ref, RepositoryArgument, json_option
 from icefloe.cli.job_options import JobOptions, commands, job_command
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def _parse_lengths(text: str) -> Any:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise typer.BadParameter(
-            f"{text!r}: give lengths by dimension, as time=365,lat=10 (-1 is a whole dimension)"
+            f"expected lengths such as time=365,lat=10 (-1 is a whole dimension), got {text!r}"
         ) from error
 
 
 def _parse_types(text: str) -> Any:
-    """Parse ``float32`` as a data type for all, ``t2m=float32,rain=int16`` as one per variable."""
+    """Parse ``float32``, for all variables, or ``t2m=float32,rain=int16``, by variable."""
     if "=" not in text:
         return text.strip()
     pairs = [item.partition("=") for item in text.split(",")]
@@ -76,9 +76,9 @@ _OrderOption = Annotated[
 ]
 _OnErrorOption = Annotated[OnError, typer.Option(help="Fail and list all bad files, or skip them.")]
 _Drop = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Variable to leave out; repeatable.")
+    list[str] | None, typer.Option(metavar="NAME", help="Variable to exclude; repeatable.")
 ]
-_Create = Annotated[bool, typer.Option("--create", help="Create a missing repository.")]
+_Create = Annotated[bool, typer.Option("--create", help="Create the repository if missing.")]
 _SpecVersion = Annotated[
     int | None, typer.Option(min=1, max=2, help="With --create: spec version, 1 or 2.")
 ]
@@ -105,7 +105,7 @@ _DTypes = Annotated[
     omit=("max_chunks", "task_bytes"),
 )
 def virtualize(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     sources: _Sources = None,
     *,
     table: _Table = None,
@@ -121,16 +121,16 @@ def virtualize(
 ) -> None:
     """Create a virtual dataset from many files, without copying chunks."""
     files = _list_sources(sources, table)
-    new: dict[str, Any] = {"create": create, "spec_version": spec_version}
+    creation: dict[str, Any] = {"create": create, "spec_version": spec_version}
     job.run(
         "virtualize",
-        _open_or_create(job, repository, files, containers=containers, referred=files, **new),
+        _open_or_create(job, repository, files, containers=containers, referred=files, **creation),
         files,
         dims=dims,
         group=group,
         order=order and order.value,
         on_error=on_error.value,
-        parse_options=_parse_options(drop),
+        parse_options=_make_parse_options(drop),
     )
 
 
@@ -140,7 +140,7 @@ def virtualize(
     "  icefloe ingest s3://bucket/weather 's3://archive/**/*.nc' --unpack --dtype float32"
 )
 def ingest(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     sources: _Sources = None,
     *,
     table: _Table = None,
@@ -168,10 +168,10 @@ def ingest(
 ) -> None:
     """Copy many files into the repository as one dataset, in chosen chunks."""
     files = _list_sources(sources, table)
-    new: dict[str, Any] = {"create": create, "spec_version": spec_version}
+    creation: dict[str, Any] = {"create": create, "spec_version": spec_version}
     job.run(
         "ingest",
-        _open_or_create(job, repository, files, sources=files, **new),
+        _open_or_create(job, repository, files, sources=files, **creation),
         files,
         dims=dims,
         group=group,
@@ -183,16 +183,16 @@ def ingest(
         pack=pack,
         order=order and order.value,
         on_error=on_error.value,
-        parse_options=_parse_options(drop),
+        parse_options=_make_parse_options(drop),
     )
 
 
 @job_command(
     "Example:  icefloe append weather 'archive/2025-*.nc'\n\n"
-    "Idempotent: files that were appended before are skipped, so it can run every hour."
+    "Idempotent: files that were appended before are skipped. Suitable for scheduled runs."
 )
 def append(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     sources: _Sources = None,
     *,
     table: _Table = None,
@@ -202,7 +202,7 @@ def append(
         bool | None,
         typer.Option(
             "--virtual/--native",
-            help="Refer to the files or copy them; by default as the group does.",
+            help="Refer to the files or copy them; by default like the existing data.",
         ),
     ] = None,
     on_error: _OnErrorOption = OnError.RAISE,
@@ -217,16 +217,16 @@ def append(
     if virtual is None:
         opened = job.open(repository, containers)
         virtual = holds_virtual_chunks(opened, group, dim, branch=job.branch)
-    read = {"referred" if virtual else "sources": files}
+    files_by_use = {"referred" if virtual else "sources": files}
     job.run(
         "append",
-        job.open(repository, containers, **read),
+        job.open(repository, containers, **files_by_use),
         files,
         dim=dim,
         group=group,
         virtual=virtual,
         on_error=on_error.value,
-        parse_options=_parse_options(drop),
+        parse_options=_make_parse_options(drop),
     )
 
 
@@ -236,7 +236,7 @@ def append(
     "  icefloe rechunk s3://bucket/weather / --chunks time=1 --dry-run"
 )
 def rechunk(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     arrays: Annotated[
         list[str], typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups.")
     ],
@@ -270,7 +270,7 @@ def rechunk(
     omit=(),
 )
 def materialize(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     arrays: Annotated[
         list[str] | None,
         typer.Argument(metavar="ARRAYS", help="Paths of arrays or groups; by default all."),
@@ -296,7 +296,7 @@ def materialize(
 
 @job_command("Example:  icefloe compact s3://bucket/weather --dry-run", omit=())
 def compact(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     *,
     min_live: Annotated[
         float,
@@ -314,7 +314,7 @@ def compact(
     "  icefloe pyramid cells image levels --layout ome --method nearest"
 )
 def pyramid(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Array or group.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="New group.")],
     *,
@@ -326,10 +326,10 @@ def pyramid(
     ] = "2",
     levels: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of levels; by default until one chunk holds an array."),
+        typer.Option(min=1, help="Number of levels; by default until an array fits in one chunk."),
     ] = None,
     method: Annotated[Method, typer.Option(help="Aggregation method.")] = Method.MEAN,
-    layout: Annotated[Layout, typer.Option(help="Layout for xarray, or OME.")] = Layout.PLAIN,
+    layout: Annotated[Layout, typer.Option(help="Plain, or as in OME-NGFF.")] = Layout.PLAIN,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
@@ -353,7 +353,7 @@ def pyramid(
     omit=("max_chunks", "branch", "transaction_id", "message"),
 )
 def export(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="New directory or URL.")],
     *,
     format: Annotated[  # noqa: A002 - Spark's word for it
@@ -406,10 +406,10 @@ def export(
     "  icefloe compute weather mymodule:smooth -i air=t2m -o smooth --halo lat=1,lon=1"
 )
 def compute(
-    repository: RepositoryPlace,
+    repository: RepositoryArgument,
     function: Annotated[
         str,
-        typer.Argument(metavar="MODULE:NAME", help="Function of a block of each input, by name."),
+        typer.Argument(metavar="MODULE:NAME", help="Function to call with a block of each input."),
     ],
     *,
     inputs: Annotated[
@@ -421,32 +421,29 @@ def compute(
     ],
     dtype: _DType = None,
     halo: Annotated[
-        Any, _lengths_option(help="Number of neighbouring items that a block gets.")
+        Any, _lengths_option(help="Number of neighbouring items around a block, by dimension.")
     ] = None,
     boundary: Annotated[
-        str, typer.Option(help="Halo at the edges: none, reflect, nearest, wrap, …")
+        str, typer.Option(help="Halo at array edges: none, reflect, nearest, wrap, …")
     ] = "none",
     decode: Annotated[
         bool,
-        typer.Option(
-            "--decode/--stored", help="Pass values as xarray decodes them, or stored numbers."
-        ),
+        typer.Option("--decode/--stored", help="Pass values decoded as by xarray, or as stored."),
     ] = True,
     probe: Annotated[bool, typer.Option(help="Call the function on a small block first.")] = True,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
-    """Compute arrays with a Python function of blocks of other arrays."""
-    from icefloe.pipeline import Output  # noqa: PLC0415 - brings zarr along
+    """Compute arrays by applying a Python function to blocks of other arrays."""
+    from icefloe.pipeline import Output  # noqa: PLC0415 - imports zarr
     from icefloe.pipeline.named_function import load_function  # noqa: PLC0415
 
-    called = load_function(function)
-    named = [item.rpartition("=") for item in inputs]
+    named_paths = [item.rpartition("=") for item in inputs]
     job.run(
         "compute",
         job.open(repository, containers),
-        called,
-        {name or path.rpartition("/")[2]: path for name, _, path in named},
+        load_function(function),
+        {name or path.rpartition("/")[2]: path for name, _, path in named_paths},
         {path: None if dtype is None else Output(dtype) for path in outputs},
         halo=halo if halo is None or isinstance(halo, dict) else halo[0],
         boundary=boundary,
@@ -456,24 +453,24 @@ def compute(
 
 
 def _open_or_create(
-    job: JobOptions, place: str, files: list[str], *, create: bool, **how: Any
+    job: JobOptions, url: str, files: list[str], *, create: bool, **options: Any
 ) -> Repository:
     from icefloe.pipeline.files.source_files import find_sources  # noqa: PLC0415
 
     if create and not job.dry_run:
         # A pattern without matches fails before the repository is created and Spark is started.
-        planned = replace(job, dry_run=True).open(place, create=True, **how)
-        find_sources(files, planned.readonly_session("main"))
-    return job.open(place, create=create, **how)
+        dry_run = replace(job, dry_run=True).open(url, create=True, **options)
+        find_sources(files, dry_run.readonly_session("main"))
+    return job.open(url, create=create, **options)
 
 
 def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:
-    from icefloe.pipeline.files.source_files import read_source_table  # noqa: PLC0415 - brings zarr along
+    from icefloe.pipeline.files.source_files import read_source_table  # noqa: PLC0415 - imports zarr
 
     if (table is None) == (not sources):
-        raise typer.BadParameter("give sources or --table")
+        raise typer.BadParameter("expected either sources or --table")
     return read_source_table(table) if table is not None else list(sources or ())
 
 
-def _parse_options(drop: list[str] | None) -> dict[str, Any] | None:
+def _make_parse_options(drop: list[str] | None) -> dict[str, Any] | None:
     return {"drop_variables": tuple(drop)} if drop else None

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine, show_progress
-from icefloe.cli.output import escape_unsafe, make_table, print_json, print_out
+from icefloe.cli.output import escape_unprintable, make_table, print_json, print_renderable
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -23,7 +23,7 @@ commands = typer.Typer(rich_markup_mode="rich")
     "  icefloe sql weather 'SELECT * FROM data' --sel '{\"lat\": 52.5, \"lon\": 12.5}' --json",
 )
 def sql(
-    repository: arguments.RepositoryPlace,
+    repository: arguments.RepositoryArgument,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="Spark SQL; the dataset is the table `data`.")
     ],
@@ -48,7 +48,7 @@ def sql(
     master: arguments.Master = None,
     remote: arguments.Remote = None,
 ) -> None:
-    """Query with SQL: one row per cell, one column per dimension and variable."""
+    """Query a dataset with SQL: a row per cell, a column per dimension and variable."""
     from icefloe import pipeline  # noqa: PLC0415 - imports zarr
     from icefloe.inspection.repository import resolve_ref  # noqa: PLC0415
     from icefloe.refs import open_refs  # noqa: PLC0415
@@ -57,21 +57,20 @@ def sql(
     opened = pipeline.open_repository(repository, containers=containers or ())
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
     session = opened.readonly_session(snapshot_id=snapshot_id)
-    select = {"group": group, "variables": variables or None, "sel": sel}
-    with show_progress() as progress, Engine(master, remote, spark=True).session() as spark:
-        assert spark is not None  # noqa: S101 - the engine has spark=True
-        names, rows = run_query(spark, session, query, limit=limit + 1, progress=progress, **select)
+    scope = {"group": group, "variables": variables or None, "sel": sel}
+    with show_progress() as progress, Engine(master, remote, spark=True).open_session() as spark:
+        assert spark is not None  # noqa: S101 - because spark=True
+        names, rows = run_query(spark, session, query, limit=limit + 1, progress=progress, **scope)
     if as_json:
         print_json([dict(zip(names, map(_to_json, row), strict=True)) for row in rows[:limit]])
     else:
         table = make_table(*names)
         for row in rows[:limit]:
-            table.add_row(
-                *(Text("NULL" if cell is None else escape_unsafe(str(cell))) for cell in row)
-            )
-        print_out(table)
+            cells = ("NULL" if cell is None else str(cell) for cell in row)
+            table.add_row(*(Text(escape_unprintable(cell)) for cell in cells))
+        print_renderable(table)
     if len(rows) > limit:
-        Console(stderr=True).print(f"[dim]the first {limit} rows; more with --limit[/]")
+        Console(stderr=True).print(f"[dim]first {limit} rows; use --limit for more[/]")
 
 
 def _to_json(cell: object) -> object:

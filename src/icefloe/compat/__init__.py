@@ -1,1 +1,1 @@
-"""Compatibility with Icechunk's Python API. Imports nothing above `types` and `errors`."""
+"""Compatibility with Icechunk's Python API: import name, logs, versions, ``*_async`` methods."""

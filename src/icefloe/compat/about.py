@@ -18,7 +18,7 @@ def spec_version() -> SpecVersion:
 
 
 def supported_spec_versions() -> list[SpecVersion]:
-    """Return the spec versions that can be read and written, newest first."""
+    """Return the supported spec versions, newest first."""
     return sorted(SpecVersion, reverse=True)
 
 

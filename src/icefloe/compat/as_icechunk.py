@@ -1,7 +1,7 @@
 """``import icechunk`` as icefloe, for programs that were written for Icechunk.
 
-Both names lead to the same classes, so that ``isinstance`` and pickles work with either. This
-changes the import system of the process, and no files.
+Both names refer to the same classes, so that ``isinstance`` and pickles work with either. Only the
+import system of the process changes; no files do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["install_as_icechunk", "uninstall_as_icechunk"]
 
 ICECHUNK_VERSION: Final = "2.3.0"
-"""The release of Icechunk whose Python API this is, reported as the version."""
+"""Icechunk release whose Python API icefloe implements; reported as the version of icechunk."""
 
 _MODULES: Final = frozenset(
     {
@@ -46,7 +46,7 @@ _MODULES: Final = frozenset(
     }
 )
 _COMPILED: Final = "_icechunk_python"
-"""Icechunk's compiled module; some of its classes are public nowhere else."""
+"""Icechunk's compiled module, which programs import for classes that are not exported elsewhere."""
 
 
 def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> None:
@@ -57,21 +57,21 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
     Parameters
     ----------
     spec_version
-        Spec version of new repositories where the caller names none; Icechunk 2 uses 2.
+        Default spec version of new repositories; that of Icechunk 2 is 2.
 
     Raises
     ------
     InvalidInputError
-        If there is no such version.
+        If the version is not supported.
     SessionStateError
-        If Icechunk itself is imported already.
+        If Icechunk itself is already imported.
     """
     version = SpecVersion(spec_version)
-    present = sys.modules.get("icechunk")
-    if present is not None and not isinstance(_loader(present), _IcechunkFinder):
+    imported = sys.modules.get("icechunk")
+    if imported is not None and not isinstance(_get_loader(imported), _IcechunkFinder):
         raise SessionStateError(
-            f"icechunk {getattr(present, '__version__', '')} is imported already, from "
-            f"{getattr(present, '__file__', None)}: call install_as_icechunk() before anything "
+            f"icechunk {getattr(imported, '__version__', '')} is already imported, from "
+            f"{getattr(imported, '__file__', None)}: call install_as_icechunk() before anything "
             "imports icechunk",
             kind=ErrorKind.NOT_ALLOWED,
         )
@@ -82,18 +82,18 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
 
 
 def uninstall_as_icechunk() -> None:
-    """Undo `install_as_icechunk`; modules that were imported keep what they imported."""
-    installed = [finder for finder in sys.meta_path if isinstance(finder, _IcechunkFinder)]
-    if not installed:
+    """Undo `install_as_icechunk`; modules that imported ``icechunk`` are unaffected."""
+    finders = [finder for finder in sys.meta_path if isinstance(finder, _IcechunkFinder)]
+    if not finders:
         return
-    for finder in installed:
+    for finder in finders:
         sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name.split(".")[0] == "icechunk"]:
         del sys.modules[name]
     set_default_spec_version(SpecVersion.v1)
 
 
-def _loader(module: ModuleType) -> object:
+def _get_loader(module: ModuleType) -> object:
     return getattr(module.__spec__, "loader", None)
 
 
@@ -115,7 +115,7 @@ class _IcechunkFinder(MetaPathFinder, Loader):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 - of the protocol
+        path: Sequence[str] | None = None,  # noqa: ARG002 - required by the protocol
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
@@ -127,9 +127,9 @@ class _IcechunkFinder(MetaPathFinder, Loader):
         _, _, name = module.__name__.partition(".")
         if name == _COMPILED:
             icefloe = importlib.import_module("icefloe")
-            module.__dict__.update(__getattr__=_get_public, __dir__=lambda: dir(icefloe))
+            module.__dict__.update(__getattr__=_get_public_name, __dir__=lambda: dir(icefloe))
         elif name:
-            # The import system returns what `sys.modules` has afterwards.
+            # The import system returns the module that is in `sys.modules` afterwards.
             sys.modules[module.__name__] = importlib.import_module(f"icefloe.{name}")
         else:
             icefloe = importlib.import_module("icefloe")
@@ -137,7 +137,7 @@ class _IcechunkFinder(MetaPathFinder, Loader):
             module.__dict__.update(
                 __version__=ICECHUNK_VERSION,
                 __all__=[*getattr(icefloe, "__all__", ())],
-                __getattr__=_get_public,
+                __getattr__=_get_public_name,
                 __dir__=lambda: dir(icefloe),
             )
 
@@ -148,7 +148,7 @@ class _IcechunkFinder(MetaPathFinder, Loader):
             yield _IcechunkDistribution()
 
 
-def _get_public(name: str) -> Any:
+def _get_public_name(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"icechunk.{name}")
     try:

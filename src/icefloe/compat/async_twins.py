@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type)
 
 
-def async_twins(*names: str) -> Callable[[C], C]:
+def add_async_twins(*names: str) -> Callable[[C], C]:
     """Add a coroutine ``name_async`` to a class for each of its methods ``name``."""
 
     def decorate(cls: C) -> C:
         for name in names:
-            setattr(cls, f"{name}_async", _twin(cls, name))
+            setattr(cls, f"{name}_async", _make_twin(cls, name))
         return cls
 
     return decorate
 
 
-def _twin(cls: type, name: str) -> Any:
-    declared = cls.__dict__[name]
-    method = declared.__func__ if isinstance(declared, classmethod | staticmethod) else declared
+def _make_twin(cls: type, name: str) -> Any:
+    attribute = cls.__dict__[name]
+    method = attribute.__func__ if isinstance(attribute, classmethod | staticmethod) else attribute
 
     @functools.wraps(method)
     async def twin(*args: Any, **kwargs: Any) -> Any:
@@ -34,4 +34,4 @@ def _twin(cls: type, name: str) -> Any:
     twin.__name__ = f"{name}_async"
     twin.__qualname__ = f"{cls.__qualname__}.{name}_async"
     twin.__doc__ = f"Like `{name}`, without blocking the event loop."
-    return type(declared)(twin) if isinstance(declared, classmethod | staticmethod) else twin
+    return type(attribute)(twin) if isinstance(attribute, classmethod | staticmethod) else twin

@@ -1,7 +1,6 @@
-"""The spec version of new repositories where the caller names none.
+"""The default spec version of new repositories.
 
-A value of the process: version 1, which every release of Icechunk opens, until
-`install_as_icechunk` sets the default of the Icechunk release that it stands in for.
+Process-wide: 1, which every Icechunk release reads, until `install_as_icechunk` sets another.
 """
 
 from __future__ import annotations
@@ -18,5 +17,5 @@ def get_default_spec_version() -> SpecVersion:
 
 def set_default_spec_version(version: SpecVersion) -> None:
     """Set the spec version that `Repository.create` uses by default."""
-    global _default  # noqa: PLW0603 - the one place that holds it
+    global _default  # noqa: PLW0603 - process-wide
     _default = version

@@ -1,8 +1,8 @@
 """Icechunk's logging functions, for the ``icefloe`` logger of the standard `logging`.
 
 Every module logs to ``icefloe.<module>``. The library is silent by default; ``import icefloe``
-calls `initialize_logs` where ``ICEFLOE_LOG`` or ``ICECHUNK_LOG`` is set. Messages contain no
-secrets: storages are named by their redacted URL.
+calls `initialize_logs` if ``ICEFLOE_LOG`` or ``ICECHUNK_LOG`` is set. Messages contain no secrets:
+URLs of storages are redacted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def initialize_logs() -> None:
     """Write log messages to stderr, or to stdout if ``ICECHUNK_LOG_TO_STDOUT`` is set.
 
-    ``ICEFLOE_LOG``, else ``ICECHUNK_LOG``, has the filter, see `set_logs_filter`. A value that is
-    not a filter is ignored with a warning.
+    The filter is the value of ``ICEFLOE_LOG``, else of ``ICECHUNK_LOG``; see `set_logs_filter`. An
+    invalid filter is ignored with a warning.
     """
     if not any(isinstance(handler, logging.StreamHandler) for handler in _LOGGER.handlers):
         handler = logging.StreamHandler(
@@ -54,8 +54,8 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
     Parameters
     ----------
     log_filter_directive
-        A level such as ``debug``, or a list as Icechunk takes it, ``icechunk=debug,other=off``, of
-        which the entries for ``icechunk`` and ``icefloe`` apply. None sets the default, ``warn``.
+        A level such as ``debug``, or a list such as ``icechunk=debug,other=off``, whose entries for
+        ``icechunk`` and ``icefloe`` apply. None sets the default, ``warn``.
     """
     default_level, own_level = _LEVELS[_DEFAULT], None
     for directive in filter(None, (log_filter_directive or _DEFAULT).split(",")):
@@ -63,8 +63,8 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
         level = _LEVELS.get(name.lower())
         if level is None:
             raise InvalidInputError(
-                f"{directive!r} is not a log filter: write a level, one of {', '.join(_LEVELS)}, "
-                "or icechunk=LEVEL",
+                f"invalid log filter {directive!r}: expected LEVEL or icechunk=LEVEL; levels: "
+                f"{', '.join(_LEVELS)}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
         if not has_target:
@@ -75,4 +75,4 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
 
 
 def shutdown_telemetry() -> None:
-    """Do nothing: icefloe exports no traces, which Icechunk stops exporting here."""
+    """Do nothing: in Icechunk this stops the export of traces, and icefloe exports none."""

@@ -158,14 +158,14 @@ class Dependencies:
         )
 
     def __repr__(self) -> str:
-        return f"<Dependencies: {display.dependencies_summary(self)}>"
+        return f"<Dependencies: {display.summarize_dependencies(self)}>"
 
     def __str__(self) -> str:
-        return display.dependencies_text(self)
+        return display.render_dependencies_text(self)
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.dependencies_html(self)
+        return display.render_dependencies_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +222,14 @@ class Dependents:
         return tuple(sorted({path for snapshot in self.snapshots for path in snapshot.arrays}))
 
     def __repr__(self) -> str:
-        return f"<Dependents of {display.dependents_summary(self)}>"
+        return f"<Dependents of {display.summarize_dependents(self)}>"
 
     def __str__(self) -> str:
-        return display.dependents_text(self)
+        return display.render_dependents_text(self)
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.dependents_html(self)
+        return display.render_dependents_html(self)
 
 
 class DependencyCount:

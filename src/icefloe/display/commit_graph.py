@@ -1,6 +1,6 @@
-"""Layout of a commit graph: one row and one lane for each commit. Pure.
+"""Layout of a commit graph: a row and a lane (column) for each commit. Pure.
 
-A commit has one parent, so the history is a tree: going down, lanes join and never split.
+A commit has at most one parent, so the history is a tree: going down, lanes join and never split.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A commit in its lane (column), and the lines drawn beside it.
+    """A commit in its lane, and the lines drawn beside it.
 
-    A line keeps its number, and its colour, until it joins another. ``passing`` has the lanes that
-    pass this row, with their lines, and ``joining`` those that end at this commit: it is the parent
-    of their last commit. ``continues`` tells whether the line continues below.
+    A line keeps its number, and its colour, until it joins another. ``passing`` maps the lanes that
+    pass this row to their lines, and ``joining`` the lanes that end at this commit, because it is
+    the parent of their last commit. ``continues`` is whether the line continues below.
     """
 
     commit: Commit
@@ -53,20 +53,20 @@ class CommitGraph:
 
 def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGraph:
     """Place commits: newest first, parents below their children, ``first_branch`` on the left."""
-    ordered = _newest_first({commit.id: commit for commit in commits})
-    known = {commit.id for commit in ordered}
-    first = next((commit.id for commit in ordered if first_branch in commit.branches), None)
-    # The commit that each lane leads to, and its line. A reserved lane has no line yet.
-    waiting: list[str | None] = [first] if first else []
-    lines: list[int | None] = [None] if first else []
-    next_line = int(first is not None)
+    ordered = _sort_newest_first({commit.id: commit for commit in commits})
+    ids = {commit.id for commit in ordered}
+    first_id = next((commit.id for commit in ordered if first_branch in commit.branches), None)
+    # The next commit of each lane, and the line of the lane. A reserved lane has no line yet.
+    targets: list[str | None] = [first_id] if first_id else []
+    lines: list[int | None] = [None] if first_id else []
+    next_line = int(first_id is not None)
     rows = []
     for commit in ordered:
-        lanes = [lane for lane, expected in enumerate(waiting) if expected == commit.id]
+        lanes = [lane for lane, target in enumerate(targets) if target == commit.id]
         if not lanes:
-            lanes = [waiting.index(None) if None in waiting else len(waiting)]
-            if lanes[0] == len(waiting):
-                waiting.append(None)
+            lanes = [targets.index(None) if None in targets else len(targets)]
+            if lanes[0] == len(targets):
+                targets.append(None)
                 lines.append(None)
             lines[lanes[0]] = next_line
             next_line += 1
@@ -74,20 +74,19 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
         line = lines[lane]
         if line is None:  # the lane reserved for the first branch
             line = 0
-        joining = {other: found for other in lanes[1:] if (found := lines[other]) is not None}
-        for other in lanes[1:]:
-            waiting[other] = lines[other] = None
-        passing = {
-            other: found for other, found in enumerate(lines) if found is not None and other != lane
-        }
-        continues = commit.parent_id in known
-        waiting[lane] = commit.parent_id if continues else None
+        joining = {end: joined for end in lanes[1:] if (joined := lines[end]) is not None}
+        for end in lanes[1:]:
+            targets[end] = lines[end] = None
+        passing = {other: passed for other, passed in enumerate(lines) if passed is not None}
+        passing.pop(lane, None)
+        continues = commit.parent_id in ids
+        targets[lane] = commit.parent_id if continues else None
         lines[lane] = line if continues else None
         rows.append(Row(commit, lane, line, passing, joining, continues))
-    return CommitGraph(tuple(rows), len(waiting))
+    return CommitGraph(tuple(rows), len(targets))
 
 
-def _newest_first(commits: Mapping[str, Commit]) -> Sequence[Commit]:
+def _sort_newest_first(commits: Mapping[str, Commit]) -> Sequence[Commit]:
     """Sort commits after their children, even where the clocks of writers disagree."""
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():

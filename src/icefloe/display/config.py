@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.html import Html, code, faint, fold, panel, table
-from icefloe.display.text import first_line
+from icefloe.display import html
+from icefloe.display.text import format_first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,17 +17,17 @@ _MAX_COLUMNS: Final = 100
 Row = tuple[str, Any]
 
 
-def config_html(section: Any) -> str:
-    """Format a section of the configuration, without the fields that its repr hides."""
-    explicit = list(_rows(section, effective=False))
-    return panel(
+def render_config_html(section: Any) -> str:
+    """Format a section of the configuration; fields that its repr hides are omitted."""
+    set_rows = list(_list_rows(section, effective=False))
+    return html.panel(
         type(section).__name__,
-        table(explicit) if explicit else faint("nothing is set; the defaults apply"),
-        fold("effective values", table(_rows(section, effective=True))),
+        html.table(set_rows) if set_rows else html.faint("no values are set; the defaults apply"),
+        html.details("effective values", html.table(_list_rows(section, effective=True))),
     )
 
 
-def _rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
+def _list_rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
     for item in fields(section):
         if not item.repr:
             continue
@@ -39,12 +39,13 @@ def _rows(section: Any, *, effective: bool, prefix: str = "") -> Iterator[Row]:
             continue
         name = f"{prefix}{item.name}"
         if is_dataclass(value) and hasattr(value, "merge"):  # a nested section
-            yield from _rows(value, effective=effective, prefix=f"{name}.")
+            yield from _list_rows(value, effective=effective, prefix=f"{name}.")
         elif effective and not is_set:
-            yield name, Html(f"{_value(value)} {faint('default')}")
+            yield name, html.Html(f"{_format_value(value)} {html.faint('default')}")
         else:
-            yield name, _value(value)
+            yield name, _format_value(value)
 
 
-def _value(value: Any) -> Html:
-    return code(value.name if isinstance(value, Enum) else first_line(repr(value), _MAX_COLUMNS))
+def _format_value(value: Any) -> html.Html:
+    text = value.name if isinstance(value, Enum) else format_first_line(repr(value), _MAX_COLUMNS)
+    return html.code(text)

@@ -1,11 +1,11 @@
-"""A `Diff` as one line, as text and as HTML."""
+"""Summary, text and HTML of a `Diff`."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from icefloe.display.html import Html, code, faint, fold, join_html, panel, table
+from icefloe.display import html
 from icefloe.display.text import escape_unsafe, format_count
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _SECTIONS: Final = (
 )
 
 
-def diff_summary(diff: Diff) -> str:
+def summarize_diff(diff: Diff) -> str:
     """Count the changes."""
-    counts = [format_count(len(getattr(diff, name)), noun) for name, noun in _nonempty(diff)]
+    counts = [format_count(len(getattr(diff, name)), noun) for name, noun in _find_sections(diff)]
     if diff.updated_chunks:
         chunks = sum(map(len, diff.updated_chunks.values()))
         arrays = format_count(len(diff.updated_chunks), "array")
@@ -38,10 +38,10 @@ def diff_summary(diff: Diff) -> str:
     return ", ".join(counts) or "nothing changed"
 
 
-def diff_text(diff: Diff) -> str:
-    """List the changes; of many chunks only the first."""
+def render_diff_text(diff: Diff) -> str:
+    """List the changes; of each array, only the first chunks."""
     lines: list[str] = []
-    for name, noun in _nonempty(diff):
+    for name, noun in _find_sections(diff):
         lines += [
             f"{noun.capitalize()}s:",
             *(f"    {escape_unsafe(path)}" for path in sorted(getattr(diff, name))),
@@ -49,7 +49,7 @@ def diff_text(diff: Diff) -> str:
     if diff.updated_chunks:
         lines.append("Updated chunks:")
         for path, chunks in sorted(diff.updated_chunks.items()):
-            lines.append(f"    {escape_unsafe(path)}: {_chunks(chunks)}")
+            lines.append(f"    {escape_unsafe(path)}: {_format_chunks(chunks)}")
     if diff.moved_nodes:
         lines.append("Moved nodes:")
         lines += [
@@ -59,41 +59,41 @@ def diff_text(diff: Diff) -> str:
     return "\n".join(lines) or "Nothing changed"
 
 
-def diff_html(diff: Diff) -> str:
-    """Show the changes, one row for each kind."""
+def render_diff_html(diff: Diff) -> str:
+    """Format the changes, one row for each kind."""
     rows: list[tuple[object, object]] = []
-    for name, noun in _nonempty(diff):
+    for name, noun in _find_sections(diff):
         paths = sorted(getattr(diff, name))
         rows.append(
-            (f"{noun}s", _list_html([code(path) for path in paths[:_MAX_PATHS]], len(paths)))
+            (f"{noun}s", _format_list([html.code(path) for path in paths[:_MAX_PATHS]], len(paths)))
         )
     if diff.updated_chunks:
-        shown = [
-            Html(f"{code(path)} {faint(_chunks(chunks))}")
+        arrays = [
+            html.Html(f"{html.code(path)} {html.faint(_format_chunks(chunks))}")
             for path, chunks in islice(sorted(diff.updated_chunks.items()), _MAX_PATHS)
         ]
-        rows.append(("updated chunks", _list_html(shown, len(diff.updated_chunks), "<br>")))
+        rows.append(("updated chunks", _format_list(arrays, len(diff.updated_chunks), "<br>")))
     if diff.moved_nodes:
         moves = [
-            Html(f"{code(before)} → {code(after)}")
+            html.Html(f"{html.code(before)} → {html.code(after)}")
             for before, after in diff.moved_nodes[:_MAX_PATHS]
         ]
-        rows.append(("moved nodes", _list_html(moves, len(diff.moved_nodes), "<br>")))
-    return panel(f"Diff: {diff_summary(diff)}", *([table(rows)] if rows else []))
+        rows.append(("moved nodes", _format_list(moves, len(diff.moved_nodes), "<br>")))
+    return html.panel(f"Diff: {summarize_diff(diff)}", *([html.table(rows)] if rows else []))
 
 
-def _nonempty(diff: Diff) -> Iterator[tuple[str, str]]:
+def _find_sections(diff: Diff) -> Iterator[tuple[str, str]]:
     return ((name, noun) for name, noun in _SECTIONS if getattr(diff, name))
 
 
-def _list_html(shown: Sequence[Html], total: int, separator: str = " ") -> Html:
-    pieces = join_html(shown, separator)
-    if total > len(shown):
-        pieces = Html(f"{pieces}{separator}{faint(f'and {total - len(shown):,} more')}")
-    return fold(format_count(total, "node"), pieces) if total > _MAX_CHUNKS else pieces
+def _format_list(items: Sequence[html.Html], total: int, separator: str = " ") -> html.Html:
+    pieces = html.join(items, separator)
+    if total > len(items):
+        pieces = html.Html(f"{pieces}{separator}{html.faint(f'and {total - len(items):,} more')}")
+    return html.details(format_count(total, "node"), pieces) if total > _MAX_CHUNKS else pieces
 
 
-def _chunks(chunks: Sequence[Sequence[int]]) -> str:
-    shown = " ".join(str(list(chunk)).replace(" ", "") for chunk in chunks[:_MAX_CHUNKS])
+def _format_chunks(chunks: Sequence[Sequence[int]]) -> str:
+    text = " ".join(str(list(chunk)).replace(" ", "") for chunk in chunks[:_MAX_CHUNKS])
     more = len(chunks) - _MAX_CHUNKS
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return f"{text} and {more:,} more" if more > 0 else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from icefloe.display.text import escape_unsafe, first_line, format_time
+from icefloe.display.text import escape_unsafe, format_first_line, format_time
 
 if TYPE_CHECKING:
     from icefloe.display.commit_graph import CommitGraph, Row
@@ -14,7 +14,7 @@ _SHORT_ID: Final = 8
 _COLOURS: Final = (32, 35, 36, 34, 33, 31)
 
 
-def graph_text(graph: CommitGraph, *, plain: bool = False) -> str:
+def render_graph_text(graph: CommitGraph, *, plain: bool = False) -> str:
     """Draw commits top to bottom; without colours if ``plain``."""
     return "\n".join(_draw_row(row, graph.num_lanes, plain=plain) for row in graph.rows)
 
@@ -23,23 +23,23 @@ def _draw_row(row: Row, num_lanes: int, *, plain: bool) -> str:
     last_join = max(row.joining, default=row.lane)
     cells = []
     for lane in range(num_lanes):
-        crossed = row.lane < lane < last_join
+        is_crossed = row.lane < lane < last_join
         if lane == row.lane:
             mark, line = "●", row.line
         elif lane in row.joining:
-            mark, line = ("┴" if crossed else "╯"), row.joining[lane]
+            mark, line = ("┴" if is_crossed else "╯"), row.joining[lane]
         elif lane in row.passing:
-            mark, line = ("┼" if crossed else "│"), row.passing[lane]
+            mark, line = ("┼" if is_crossed else "│"), row.passing[lane]
         else:
-            mark, line = ("─" if crossed else " "), row.line
+            mark, line = ("─" if is_crossed else " "), row.line
         gap = "─" if row.lane <= lane < last_join else " "
         cells.append(_colorize(mark, line, plain=plain) + gap)
     commit = row.commit
     names = [_colorize(escape_unsafe(name), row.line, plain=plain) for name in commit.branches]
     names += [f"tag: {escape_unsafe(name)}" for name in commit.tags]
     refs = f" ({', '.join(names)})" if names else ""
-    shown = f"{commit.id[:_SHORT_ID]} {format_time(commit.written_at)}{refs}"
-    return f"{''.join(cells)}{shown} {first_line(commit.message)}".rstrip()
+    details = f"{commit.id[:_SHORT_ID]} {format_time(commit.written_at)}{refs}"
+    return f"{''.join(cells)}{details} {format_first_line(commit.message)}".rstrip()
 
 
 def _colorize(text: str, line: int, *, plain: bool) -> str:

@@ -1,11 +1,11 @@
-"""Commits as a table."""
+"""HTML of a history."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.html import code, faint, fold, panel, table, unbroken
-from icefloe.display.text import first_line, format_count, format_time
+from icefloe.display import html
+from icefloe.display.text import format_count, format_first_line, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,27 +15,26 @@ if TYPE_CHECKING:
 _MAX_COMMITS: Final = 100
 
 
-def history_html(commits: Sequence[SnapshotInfo]) -> str:
-    """Show the first commits, one row each."""
+def render_history_html(commits: Sequence[SnapshotInfo]) -> str:
+    """Format the first commits, one row each."""
     rows = [
         (
-            code(commit.id),
-            unbroken(format_time(commit.written_at)),
-            first_line(commit.message),
-            _metadata(commit.metadata),
+            html.code(commit.id),
+            html.nowrap(format_time(commit.written_at)),
+            format_first_line(commit.message),
+            _format_metadata(commit.metadata),
         )
         for commit in commits[:_MAX_COMMITS]
     ]
     more = len(commits) - len(rows)
-    shown = table(rows, ("snapshot", "written (UTC)", "message", "metadata"))
-    after = [faint(f"and {format_count(more, 'commit')} more")] if more > 0 else []
-    return panel(f"History: {format_count(len(commits), 'commit')}", shown, *after)
+    content = html.table(rows, ("snapshot", "written (UTC)", "message", "metadata"))
+    after = [html.faint(f"and {format_count(more, 'commit')} more")] if more > 0 else []
+    return html.panel(f"History: {format_count(len(commits), 'commit')}", content, *after)
 
 
-def _metadata(metadata: Any) -> Any:
-    own = {name: value for name, value in metadata.items() if name != "__icechunk"}
-    if not own:
+def _format_metadata(metadata: Any) -> Any:
+    user_metadata = {name: value for name, value in metadata.items() if name != "__icechunk"}
+    if not user_metadata:
         return ""
-    return fold(
-        ", ".join(map(str, own)), table((name, first_line(repr(own[name]))) for name in own)
-    )
+    rows = [(name, format_first_line(repr(value))) for name, value in user_metadata.items()]
+    return html.details(", ".join(map(str, user_metadata)), html.table(rows))

@@ -1,4 +1,4 @@
-"""HTML building blocks. Colours are inherited from the page, so that dark pages work."""
+"""HTML elements, one function each. Colours are inherited from the page, which may be dark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Html(str):
-    """HTML, which is not escaped again."""
+    """A string that is HTML: `escape` does not escape it again."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ def faint(text: object) -> Html:
     return Html(f'<span style="{_FAINT}">{escape(text)}</span>')
 
 
-def unbroken(text: object) -> Html:
+def nowrap(text: object) -> Html:
     """Format text without line breaks."""
     return Html(f'<span style="white-space:nowrap">{escape(text)}</span>')
 
@@ -50,7 +50,7 @@ def label(text: object) -> Html:
     return Html(f'<span style="{style}">{escape(text)}</span>')
 
 
-def join_html(pieces: Iterable[Html], separator: str = " ") -> Html:
+def join(pieces: Iterable[Html], separator: str = " ") -> Html:
     """Join pieces of HTML."""
     return Html(separator.join(pieces))
 
@@ -77,8 +77,8 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> Html
     return Html(f'<table style="{style}"><tbody>{"".join(lines)}</tbody></table>')
 
 
-def fold(summary: object, *content: Html) -> Html:
-    """Format content that is collapsed at first."""
+def details(summary: object, *content: Html) -> Html:
+    """Format content that is initially collapsed."""
     return Html(
         f'<details style="margin:2px 0"><summary style="cursor:pointer">{escape(summary)}'
         f"</summary>{''.join(content)}</details>"
@@ -86,7 +86,7 @@ def fold(summary: object, *content: Html) -> Html:
 
 
 def panel(title: object, *content: Html) -> Html:
-    """Format the outer frame of one object."""
+    """Format the outer frame of an object, with its title."""
     heading = f"border-bottom:{_LINE};padding-bottom:3px;margin-bottom:3px"
     return Html(
         f'<div style="color:inherit;line-height:1.5;max-width:60em">'
@@ -94,13 +94,13 @@ def panel(title: object, *content: Html) -> Html:
     )
 
 
-def with_repr_fallback(show: Callable[[Any], str]) -> Callable[[Any], str]:
+def with_repr_fallback(render: Callable[[Any], str]) -> Callable[[Any], str]:
     """Wrap a ``_repr_html_`` to fall back to the repr: displaying a value must never raise."""
 
-    @functools.wraps(show)
-    def show_or_fall_back(self: Any) -> str:
+    @functools.wraps(render)
+    def render_or_fall_back(self: Any) -> str:
         try:
-            return show(self)
+            return render(self)
         except Exception:  # noqa: BLE001
             try:
                 plain = repr(self)
@@ -108,4 +108,4 @@ def with_repr_fallback(show: Callable[[Any], str]) -> Callable[[Any], str]:
                 plain = f"<{type(self).__name__}>"
             return f"<pre>{escape(plain)}</pre>"
 
-    return show_or_fall_back
+    return render_or_fall_back

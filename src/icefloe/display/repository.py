@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.display.config import config_html
-from icefloe.display.html import Html, code, faint, fold, join_html, label, panel, table
+from icefloe.display import html
+from icefloe.display.config import render_config_html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MAX_NAMES: Final = 30
 
 
-def repository_html(
+def render_repository_html(
     url: str,
     spec_version: int,
     *,
@@ -22,22 +22,23 @@ def repository_html(
     virtual_prefixes: Sequence[str],
     config: Any,
 ) -> str:
-    """Show a repository; ``refs`` are its branches and tags, None where unknown."""
+    """Format a repository; ``refs`` are its branches and tags, or None if unknown."""
     rows: list[tuple[str, object]] = [
-        ("location", Html(f"{code(url)}{faint(' read-only') if read_only else ''}")),
+        ("location", html.Html(f"{html.code(url)}{html.faint(' read-only') if read_only else ''}")),
         ("format", f"version {spec_version}"),
     ]
     if refs is not None:
         branches, tags = refs
-        rows.append(("branches", _labels(branches)))
+        rows.append(("branches", _format_labels(branches)))
         if tags:
-            rows.append(("tags", _labels(tags)))
+            rows.append(("tags", _format_labels(tags)))
     if virtual_prefixes:
-        rows.append(("reads virtual chunks", join_html(map(code, virtual_prefixes))))
-    return panel("Repository", table(rows), fold("configuration", Html(config_html(config))))
+        rows.append(("reads virtual chunks", html.join(map(html.code, virtual_prefixes))))
+    details = html.details("configuration", html.Html(render_config_html(config)))
+    return html.panel("Repository", html.table(rows), details)
 
 
-def _labels(names: Sequence[str]) -> Html:
-    shown = join_html([label(name) for name in names[:_MAX_NAMES]])
+def _format_labels(names: Sequence[str]) -> html.Html:
+    labels = html.join([html.label(name) for name in names[:_MAX_NAMES]])
     more = len(names) - _MAX_NAMES
-    return Html(f"{shown} {faint(f'and {more:,} more')}") if more > 0 else shown
+    return html.Html(f"{labels} {html.faint(f'and {more:,} more')}") if more > 0 else labels

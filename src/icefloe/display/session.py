@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from icefloe.display.html import code, faint, label, panel, table
+from icefloe.display import html
 
 
-def session_html(
+def render_session_html(
     kind: str, url: str, *, mode: str, branch: str | None, snapshot_id: str, has_changes: bool
 ) -> str:
-    """Show a session or its store."""
+    """Format a session or its store."""
     rows: list[tuple[str, object]] = [
         ("mode", mode),
-        ("branch", faint("none") if branch is None else label(branch)),
-        ("snapshot", code(snapshot_id)),
-        ("repository", code(url)),
+        ("branch", html.faint("none") if branch is None else html.label(branch)),
+        ("snapshot", html.code(snapshot_id)),
+        ("repository", html.code(url)),
     ]
     if mode != "readonly":
         rows.append(("uncommitted changes", "yes, see status()" if has_changes else "none"))
-    return panel(kind, table(rows))
+    return html.panel(kind, html.table(rows))

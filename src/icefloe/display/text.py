@@ -23,19 +23,19 @@ def escape_unsafe(text: str) -> str:
     )
 
 
-def first_line(text: str, max_columns: int = 72) -> str:
-    """Return the first line, escaped, and truncated to ``max_columns``."""
+def format_first_line(text: str, max_columns: int = 72) -> str:
+    """Return the first line, escaped and truncated to ``max_columns``."""
     lines = text.strip().splitlines()
     line = escape_unsafe(lines[0]) if lines else ""
     if count_columns(line) <= max_columns:
         return line
-    kept, used = [], 1
+    prefix, num_columns = "", 1
     for character in line:
-        used += count_columns(character)
-        if used > max_columns:
+        num_columns += count_columns(character)
+        if num_columns > max_columns:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + "…"
+        prefix += character
+    return prefix.rstrip() + "…"
 
 
 def count_columns(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The commits of a graph of history."""
+"""The commits of an ancestry graph."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def fetch_commits(refs: Refs, start: SnapshotId | None = None) -> list[Commit]:
-    """Fetch the ancestors of a snapshot, or of all branches and tags, with the names of each.
+    """Fetch a snapshot and its ancestors, or those of all branches and tags, each once.
 
-    Each commit is fetched once. If a snapshot is given and the storage cannot list, names are
-    omitted.
+    Commits have the names of their branches and tags. These are omitted if ``start`` is given and
+    the storage cannot list.
     """
     refs = refs.pin()
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId) -> Diff:
-    """Compute the changes from one snapshot to another, over their last common ancestor."""
+    """Compute the changes from one snapshot to another, through their latest common ancestor."""
     newer, older = [], []
     ancestors = {info.id: info for info in refs.fetch_ancestry(before)}
     for info in refs.fetch_ancestry(after):

@@ -1,7 +1,7 @@
 """Metadata files as the dictionaries that Icechunk's ``inspect_*`` methods return.
 
-Keys and spelling are Icechunk's, with two differences: the chunks of a transaction log are sorted,
-and a manifest has no location compression, which Icechunk reports wrongly for version 1.
+The keys are Icechunk's, with two differences: the chunks of a transaction log are sorted, and the
+entry for location compression, which Icechunk reports incorrectly for version 1, is omitted.
 `icefloe.inspection.metadata_file` describes files in more detail.
 """
 
@@ -44,12 +44,12 @@ def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     snapshot = decode_snapshot(data, file)
     return {
         "id": str(snapshot.id),
-        "header": _header(read_header(data, file)),
-        "flushed_at": _time(snapshot.flushed_at),
+        "header": _describe_header(read_header(data, file)),
+        "flushed_at": _format_time(snapshot.flushed_at),
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
         "manifests": describe_manifests(snapshot),
-        "nodes": [_node(node) for node in snapshot.nodes],
+        "nodes": [_describe_node(node) for node in snapshot.nodes],
     }
 
 
@@ -62,7 +62,7 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
     arrays = ((node, manifest.array(node)) for node in manifest.indices.nodes())
     return {
         "id": str(manifest.id),
-        "header": _header(header),
+        "header": _describe_header(header),
         "size_bytes": len(content),
         "num_arrays": len(manifest.indices.node_ids),
         "total_chunk_refs": len(manifest),
@@ -91,7 +91,7 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
     }
     chunks = log.updated_chunks
     return {
-        "header": _header(read_header(data, file)),
+        "header": _describe_header(read_header(data, file)),
         **nodes,
         "updated_chunks": [
             {"node_id": str(node_id), "chunks": chunks.matrix(position).tolist()}
@@ -113,18 +113,18 @@ def inspect_repo_info(storage: Storage, spec_version: int) -> dict[str, Any]:
     data = fetch_file(storage, REPO).data
     info = decode_repo_info(data, REPO)
     return {
-        "header": _header(read_header(data, REPO)),
+        "header": _describe_header(read_header(data, REPO)),
         "spec_version": f"{info.spec_version}.0",
         "branches": {name: str(target) for name, target in sorted(info.branches.items())},
         "tags": {name: str(target) for name, target in sorted(info.tags.items())},
         "deleted_tags": sorted(info.deleted_tags),
-        "snapshots": [_snapshot_info(snapshot) for snapshot in info.snapshots],
+        "snapshots": [_describe_snapshot_info(snapshot) for snapshot in info.snapshots],
         "metadata": dict(info.metadata),
-        "latest_updates": [_update(update) for update in info.latest_updates],
+        "latest_updates": [_describe_update(update) for update in info.latest_updates],
     }
 
 
-def _header(header: Header) -> dict[str, str]:
+def _describe_header(header: Header) -> dict[str, str]:
     name, _, version = header.writer.partition("-")
     return {
         "written_by": header.writer,
@@ -136,12 +136,12 @@ def _header(header: Header) -> dict[str, str]:
     }
 
 
-def _time(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _node(node: NodeSnapshot) -> dict[str, Any]:
-    described: dict[str, Any] = {
+def _describe_node(node: NodeSnapshot) -> dict[str, Any]:
+    description: dict[str, Any] = {
         "id": str(node.id),
         "path": str(node.path),
         "node_type": node.kind.name.lower(),
@@ -149,44 +149,44 @@ def _node(node: NodeSnapshot) -> dict[str, Any]:
     if isinstance(node.node_data, ArrayNodeData):
         array = node.node_data
         names = array.dimension_names or (None,) * len(array.shape)
-        described["shape"] = [
+        description["shape"] = [
             ({} if name is None else {"name": name})
             | {"array_length": dimension.array_length, "num_chunks": dimension.num_chunks}
             for name, dimension in zip(names, array.shape, strict=True)
         ]
-        described["manifest_refs"] = describe_manifest_refs(array)
-    return described
+        description["manifest_refs"] = describe_manifest_refs(array)
+    return description
 
 
-def _snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
+def _describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
     parent = {} if info.parent_id is None else {"parent_id": str(info.parent_id)}
     return {
         "id": str(info.id),
         **parent,
-        "flushed_at": _time(info.flushed_at),
+        "flushed_at": _format_time(info.flushed_at),
         "message": info.message,
         "metadata": dict(info.metadata),
     }
 
 
-def _update(update: OpsLogEntry) -> dict[str, Any]:
+def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
     kind = update.kind
-    # Icechunk spells this name without the ending.
-    ending = "" if isinstance(kind, FeatureFlagChanged) else "Update"
+    # This name has no suffix in Icechunk.
+    suffix = "" if isinstance(kind, FeatureFlagChanged) else "Update"
     backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
     return {
-        "update_type": {"type": f"{type(kind).__name__}{ending}"}
-        | {field.name: _plain(getattr(kind, field.name)) for field in fields(kind)},
-        "updated_at": _time(update.updated_at),
+        "update_type": {"type": f"{type(kind).__name__}{suffix}"}
+        | {field.name: _to_json_value(getattr(kind, field.name)) for field in fields(kind)},
+        "updated_at": _format_time(update.updated_at),
         **backup,
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, RepoStatus):
         return {
             "availability": value.availability.name.title().replace("_", ""),
             "limited_availability_reason": value.limited_availability_reason,
-            "set_at": _time(value.set_at),
+            "set_at": _format_time(value.set_at),
         }
     return value if value is None or isinstance(value, int) else str(value)

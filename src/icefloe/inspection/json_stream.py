@@ -1,4 +1,4 @@
-"""Streaming JSON, so that a manifest of millions of references takes little memory."""
+"""Streaming JSON encoder, so that a manifest with millions of references takes little memory."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ _INDENT = "  "
 
 
 def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the pieces of a JSON document; an iterator is written as a list, item by item.
+    """Yield the parts of a JSON document; an iterator is written as a list, item by item.
 
     Lists of scalars, and mappings inside a streamed list, are on one line each.
     """
     match value:
         case Iterator():
-            yield from _bracket("[]", (stream_item(item, depth + 1) for item in value), depth)
+            items = (stream_item(item, depth + 1) for item in value)
+            yield from _stream_bracketed("[]", items, depth)
         case Mapping() if value:
-            entries = (_entry(name, item, depth + 1) for name, item in value.items())
-            yield from _bracket("{}", entries, depth)
+            entries = (_stream_entry(name, item, depth + 1) for name, item in value.items())
+            yield from _stream_bracketed("{}", entries, depth)
         case list() if any(isinstance(item, (Mapping, list)) for item in value):
             items = (stream_json(item, depth + 1) for item in value)
-            yield from _bracket("[]", items, depth)
+            yield from _stream_bracketed("[]", items, depth)
         case _:
-            yield _compact(value)
+            yield _dump_compact(value)
 
 
 def stream_item(value: Any, depth: int) -> Iterator[str]:
@@ -33,43 +34,43 @@ def stream_item(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
         yield from stream_json(value, depth)
     else:
-        yield _compact(value)
+        yield _dump_compact(value)
 
 
-def _entry(name: str, value: Any, depth: int) -> Iterator[str]:
-    yield _compact(name) + ": "
+def _stream_entry(name: str, value: Any, depth: int) -> Iterator[str]:
+    yield _dump_compact(name) + ": "
     yield from stream_json(value, depth)
 
 
-def _bracket(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
+def _stream_bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
     separator = "\n" + _INDENT * (depth + 1)
     yield brackets[0]
-    empty = True
+    is_empty = True
     for item in items:
-        yield separator if empty else "," + separator
+        yield separator if is_empty else "," + separator
         yield from item
-        empty = False
-    yield brackets[1] if empty else "\n" + _INDENT * depth + brackets[1]
+        is_empty = False
+    yield brackets[1] if is_empty else "\n" + _INDENT * depth + brackets[1]
 
 
-def _compact(value: Any) -> str:
+def _dump_compact(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
         return json.dumps(value, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False)
+        return json.dumps(_replace_non_finite(value), allow_nan=False)
     return text
 
 
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON lacks by strings."""
+def _replace_non_finite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by strings."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
         case Mapping():
-            return {name: _finite(item) for name, item in value.items()}
+            return {name: _replace_non_finite(item) for name, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            return [_replace_non_finite(item) for item in value]
     return value

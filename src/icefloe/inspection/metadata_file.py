@@ -1,4 +1,4 @@
-"""Metadata files of a repository as JSON values, with the names of Icechunk's ``inspect_*``."""
+"""Describes metadata files as JSON values, with the field names of Icechunk's ``inspect_*``."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _MAX_TEXT_SIZE = 16 << 20
 
 
 def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memoryview:
-    """Fetch a metadata file; refuse other large files by their size and first bytes."""
+    """Fetch a metadata file; reject other large files by their size and first bytes."""
     size = storage.head(key).size_bytes
     head = storage.get(key, Bounded(0, min(size, len(MAGIC)))).data
     if size > MAX_FLATBUFFER_SIZE or (size > _MAX_TEXT_SIZE and bytes(head) != MAGIC):
-        raise _not_metadata(file, f"it has {size} bytes")
+        raise _not_metadata_error(file, f"it has {size} bytes")
     return storage.get(key).data
 
 
 def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> dict[str, Any]:
-    """Describe a snapshot, manifest, transaction log, repo info, reference or configuration.
+    """Describe a snapshot, manifest, transaction log, repo info, ref or configuration file.
 
     Chunk references are an iterator, for `icefloe.inspection.stream_json`; ``refs=False`` omits
     them. Raises `FormatError` if the file is damaged.
@@ -65,13 +65,13 @@ def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> 
     if name.startswith("config.yaml"):
         config = config_yaml.loads(data, file=file)
         return {"file_type": "configuration", "config": _describe_config(config)}
-    raise _not_metadata(file, "it is not called ref.json or config.yaml")
+    raise _not_metadata_error(file, "its name is not ref.json or config.yaml")
 
 
-def _not_metadata(file: str, why: str) -> FormatError:
+def _not_metadata_error(file: str, reason: str) -> FormatError:
     return FormatError(
-        f"not a metadata file of a repository: it does not start with ICE🧊CHUNK, and {why} "
-        "(chunk files hold array bytes and have no format)",
+        f"not a metadata file of a repository: it does not start with ICE🧊CHUNK, and {reason} "
+        "(chunk files contain only array data)",
         file=file,
         kind=ErrorKind.INVALID_FILE_FORMAT,
     )
@@ -79,22 +79,22 @@ def _not_metadata(file: str, why: str) -> FormatError:
 
 def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict[str, Any]:
     header = read_header(data, file)
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "file_type": header.file_type.name.lower().replace("_", " "),
         "header": {"spec_version": header.spec_version, "writer": header.writer},
         "size_bytes": len(data),
     }
     match header.file_type:
         case FileType.SNAPSHOT:
-            return described | _describe_snapshot(decode_snapshot(data, file))
+            return description | _describe_snapshot(decode_snapshot(data, file))
         case FileType.MANIFEST:
-            return described | _describe_manifest(decode_manifest(data, file), refs=refs)
+            return description | _describe_manifest(decode_manifest(data, file), refs=refs)
         case FileType.TRANSACTION_LOG:
-            return described | _describe_log(decode_transaction_log(data, file), refs=refs)
+            return description | _describe_log(decode_transaction_log(data, file), refs=refs)
         case FileType.REPO_INFO:
-            return described | _describe_repo_info(decode_repo_info(data, file))
+            return description | _describe_repo_info(decode_repo_info(data, file))
     raise FormatError(
-        f"files of type {header.file_type.name.lower()} are reserved by the format and not in use",
+        f"files of type {header.file_type.name.lower()} are reserved by the format and not used",
         file=file,
         kind=ErrorKind.INVALID_FILE_FORMAT,
     )
@@ -121,7 +121,7 @@ def describe_manifests(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def describe_manifest_refs(array: ArrayNodeData) -> list[dict[str, Any]]:
-    """Describe the references of an array to manifests."""
+    """Describe the manifest references of an array."""
     return [
         {"id": str(ref.id), "extents": [list(pair) for pair in ref.extents.ranges]}
         for ref in array.manifests
@@ -130,14 +130,14 @@ def describe_manifest_refs(array: ArrayNodeData) -> list[dict[str, Any]]:
 
 def describe_node(node: NodeSnapshot) -> dict[str, Any]:
     """Describe a group or an array, with its Zarr metadata."""
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "id": str(node.id),
         "path": str(node.path),
         "node_type": node.kind.name.lower(),
     }
     if isinstance(node.node_data, ArrayNodeData):
         array = node.node_data
-        described["shape"] = iter(
+        description["shape"] = iter(
             [
                 {"array_length": dimension.array_length, "num_chunks": dimension.num_chunks}
                 | (
@@ -149,14 +149,14 @@ def describe_node(node: NodeSnapshot) -> dict[str, Any]:
             ]
         )
         if array.dimension_names is not None:
-            described["dimension_names"] = list(array.dimension_names)
-        described["manifest_refs"] = iter(describe_manifest_refs(array))
-    described["user_data"] = parse_json_or_base64(node.user_data)
-    return described
+            description["dimension_names"] = list(array.dimension_names)
+        description["manifest_refs"] = iter(describe_manifest_refs(array))
+    description["user_data"] = parse_json_or_base64(node.user_data)
+    return description
 
 
 def parse_json_or_base64(data: bytes) -> Any:
-    """Parse JSON; data that is not JSON is returned in base64."""
+    """Parse JSON; encode data that is not JSON in base64."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -179,14 +179,14 @@ def _describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
 def _describe_array(node_id: str, array: ArrayManifest | None, *, refs: bool) -> dict[str, Any]:
     if array is None:
         return {"node_id": node_id}
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "node_id": node_id,
         "num_chunk_refs": len(array),
         **count_kinds("num", array.payloads.kind),
     }
     if refs:
-        described["refs"] = _describe_refs(array)
-    return described
+        description["refs"] = _describe_refs(array)
+    return description
 
 
 def count_kinds(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
@@ -195,7 +195,7 @@ def count_kinds(prefix: str, kinds: NDArray[np.uint8]) -> dict[str, int]:
 
 
 def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
-    # Blocks of Python lists: faster to iterate than numpy columns, in bounded memory.
+    # Python lists are faster to iterate than numpy columns; blocks of them bound the memory.
     for begin in range(0, len(array), _BLOCK_ROWS):
         rows = slice(begin, begin + _BLOCK_ROWS)
         block = array.payloads.rows(rows)
@@ -209,10 +209,10 @@ def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
             zip(array.coords[rows].tolist(), *columns, strict=True)
         ):
             if plain:
-                place = {"location": names[code], "offset": offset, "length": length}
+                reference = {"location": names[code], "offset": offset, "length": length}
             else:
-                place = _describe_payload(block[row])
-            yield {"index": index, **place}
+                reference = _describe_payload(block[row])
+            yield {"index": index, **reference}
 
 
 def _describe_payload(payload: ChunkPayload) -> dict[str, Any]:
@@ -222,27 +222,27 @@ def _describe_payload(payload: ChunkPayload) -> dict[str, Any]:
         case InlineChunk(data):
             return {"inline": base64.b64encode(data).decode(), "length": len(data)}
         case VirtualChunkRef(location, offset, length, checksum):
-            described = {"location": location, "offset": offset, "length": length}
+            description = {"location": location, "offset": offset, "length": length}
             if checksum is None:
-                return described
+                return description
             if isinstance(checksum, ETag):
-                return described | {"checksum_etag": checksum.value}
-            return described | {"checksum_last_modified": checksum.seconds}
+                return description | {"checksum_etag": checksum.value}
+            return description | {"checksum_last_modified": checksum.seconds}
 
 
 def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {"id": str(log.id)}
+    description: dict[str, Any] = {"id": str(log.id)}
     for field in fields(log):
         nodes = getattr(log, field.name)
         if isinstance(nodes, frozenset):
-            described[field.name] = [str(node_id) for node_id in sorted(nodes)]
-    described["total_updated_chunks"] = len(log.updated_chunks)
-    described["updated_chunks"] = (
+            description[field.name] = [str(node_id) for node_id in sorted(nodes)]
+    description["total_updated_chunks"] = len(log.updated_chunks)
+    description["updated_chunks"] = (
         {"node_id": str(node_id), "num_chunks": len(log.updated_chunks.matrix(position))}
         | ({"chunks": iter(log.updated_chunks.matrix(position).tolist())} if refs else {})
         for position, node_id in enumerate(log.updated_chunks.nodes())
     )
-    described["moved_nodes"] = (
+    description["moved_nodes"] = (
         {
             "from": str(move.from_path),
             "to": str(move.to_path),
@@ -251,7 +251,7 @@ def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
         }
         for move in log.moved_nodes
     )
-    return described
+    return description
 
 
 def _describe_repo_info(info: RepoInfo) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def _describe_repo_info(info: RepoInfo) -> dict[str, Any]:
 
 
 def describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
-    """Describe a commit, as history shows it."""
-    described: dict[str, Any] = {
+    """Describe a commit."""
+    description: dict[str, Any] = {
         "id": str(info.id),
         "parent_id": None if info.parent_id is None else str(info.parent_id),
         "flushed_at": info.flushed_at.isoformat(),
@@ -281,10 +281,10 @@ def describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
         "metadata": dict(info.metadata),
     }
     if info.pruned_ancestor_tx_logs:
-        described["pruned_ancestor_tx_logs"] = [
+        description["pruned_ancestor_tx_logs"] = [
             str(log_id) for log_id in info.pruned_ancestor_tx_logs
         ]
-    return described
+    return description
 
 
 def _describe_status(status: RepoStatus) -> dict[str, Any]:
@@ -296,36 +296,35 @@ def _describe_status(status: RepoStatus) -> dict[str, Any]:
 
 
 def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
-    details = {
-        field.name: _plain(getattr(update.kind, field.name)) for field in fields(update.kind)
-    }
-    described: dict[str, Any] = {
-        "update_type": {"type": type(update.kind).__name__, **details},
+    kind = update.kind
+    details = {field.name: _to_json_value(getattr(kind, field.name)) for field in fields(kind)}
+    description: dict[str, Any] = {
+        "update_type": {"type": type(kind).__name__, **details},
         "updated_at": update.updated_at.isoformat(),
     }
     if update.backup_path is not None:
-        described["backup_path"] = update.backup_path
-    return described
+        description["backup_path"] = update.backup_path
+    return description
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, RepoStatus):
         return _describe_status(value)
     return value if value is None or isinstance(value, int) else str(value)
 
 
 def _describe_config(config: RepositoryConfig) -> Any:
-    return _without_variants(config_tree.to_tree(config))
+    return _unwrap_variants(config_tree.to_tree(config))
 
 
-def _without_variants(tree: Any) -> Any:
+def _unwrap_variants(tree: Any) -> Any:
     match tree:
         case config_tree.Variant(name, None):
             return name
         case config_tree.Variant(name, value):
-            return {name: _without_variants(value)}
+            return {name: _unwrap_variants(value)}
         case dict():
-            return {key: _without_variants(value) for key, value in tree.items()}
+            return {key: _unwrap_variants(value) for key, value in tree.items()}
         case list() | tuple():
-            return [_without_variants(value) for value in tree]
+            return [_unwrap_variants(value) for value in tree]
     return tree

@@ -33,9 +33,9 @@ class HistoryEntry:
 
 
 def resolve_ref(refs: Refs, name: str) -> SnapshotId:
-    """Resolve the name of a branch or a tag, or a snapshot id, tried in this order.
+    """Resolve a branch, a tag or a snapshot id, tried in this order.
 
-    Finds existing names without listing, so that it works where listing is not allowed.
+    Does not list names, except for the error message, because storages may forbid listing.
     """
     for fetch_ref in (refs.fetch_branch, refs.fetch_tag):
         with contextlib.suppress(NotFoundError, InvalidInputError):
@@ -44,10 +44,10 @@ def resolve_ref(refs: Refs, name: str) -> SnapshotId:
         return SnapshotId.parse(name)
     except InvalidInputError as error:
         branches, tags = _fetch_names(refs)
-        known = ", ".join([*sorted(branches), *sorted(tags)])
+        names = ", ".join([*sorted(branches), *sorted(tags)])
         raise RefNotFoundError(
             f"{name!r} is neither a branch, nor a tag, nor a snapshot id"
-            f"{f'; there are: {known}' if known else ''}"
+            f"{f'; available: {names}' if names else ''}"
         ) from error
 
 
@@ -60,7 +60,7 @@ def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
 
 
 def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, SnapshotId]]:
-    """Fetch branches and tags; empty if listing fails, since they only add information."""
+    """Fetch branches and tags; empty if listing fails, because they are optional information."""
     try:
         return refs.fetch_branches(), refs.fetch_tags()
     except StorageError:
@@ -68,13 +68,13 @@ def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, Sna
 
 
 def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
-    """Fetch the snapshot that a branch, tag or snapshot id names."""
+    """Fetch the snapshot of a branch, tag or snapshot id."""
     snapshot_id = resolve_ref(refs.pin(), name)
     return Assets(storage, refs.spec_version).require_tree(snapshot_id).snapshot
 
 
-def node_summary(node: NodeSnapshot) -> str:
-    """Summarize an array in one line; empty for a group."""
+def summarize_node(node: NodeSnapshot) -> str:
+    """Summarize an array in one line; return an empty string for a group."""
     if not isinstance(node.node_data, ArrayNodeData):
         return ""
     shape = [dimension.array_length for dimension in node.node_data.shape]

@@ -1,4 +1,4 @@
-"""Maintenance of a repository: garbage collection, statistics, dependents, upgrades."""
+"""Maintenance of a repository: garbage collection, statistics, dependencies, upgrades."""
 
 from icefloe.maintenance.garbage_collection import collect_garbage as collect_garbage
 from icefloe.maintenance.limits import ReadLimits as ReadLimits

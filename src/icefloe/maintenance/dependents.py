@@ -1,7 +1,7 @@
-"""Virtual files of the whole history of a repository: counts, and the references to one file.
+"""Virtual chunks of the whole history: counts of their files, and the snapshots that need a file.
 
 Reads all snapshots in the history of branches and tags, and each of their manifests once, within
-limits of memory. Virtual data is not read.
+memory limits. The files of virtual chunks are not read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from icefloe.model.strings import Strings
     from icefloe.refs.interface import Refs
 
-# Snapshots fetched at the same time.
-_SNAPSHOTS_AT_ONCE = 50
+_SNAPSHOT_BATCH = 50  # snapshots fetched concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +59,16 @@ class ReachableHistory:
 def count_dependencies(
     refs: Refs, assets: Assets, virtual: VirtualChunks, limits: ReadLimits | None = None
 ) -> Dependencies:
-    """Count the virtual files of the whole history."""
+    """Count the files that virtual chunks of the whole history refer to."""
     history = ReachableHistory.fetch(refs)
-    wanted, infos = _fetch_manifests(assets, history.infos)
+    arrays_by_manifest, infos = _fetch_manifests(assets, history.infos)
     count = DependencyCount()
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
     for manifest in reader.read_manifests(infos, lambda manifest: manifest):
-        for node_id in sorted(wanted[manifest.id]):
-            refs_of_array = manifest.array(node_id)
-            if refs_of_array is not None:
-                count.add(node_id, refs_of_array.payloads)
+        for node_id in sorted(arrays_by_manifest[manifest.id]):
+            array = manifest.array(node_id)
+            if array is not None:
+                count.add(node_id, array.payloads)
     return count.finish(virtual)
 
 
@@ -80,18 +79,18 @@ def find_dependents(
     virtual: VirtualChunks,
     limits: ReadLimits | None = None,
 ) -> Dependents:
-    """Find the references to a file, or to all files below a prefix that ends in ``/``."""
+    """Find the snapshots that refer to a file, or to a file below a prefix that ends in ``/``."""
     history = ReachableHistory.fetch(refs)
-    wanted, infos = _fetch_manifests(assets, history.infos)
-    target = _Target.of(location, virtual)
+    arrays_by_manifest, infos = _fetch_manifests(assets, history.infos)
+    target = _Target.parse(location, virtual)
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
 
-    def find_arrays(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
-        nodes = target.find_in(manifest, virtual)
-        return [(manifest.id, node) for node in nodes if node in wanted[manifest.id]]
+    def find_matches(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
+        nodes = target.find_arrays(manifest, virtual)
+        return [(manifest.id, node) for node in nodes if node in arrays_by_manifest[manifest.id]]
 
-    hits = {hit for found in reader.read_manifests(infos, find_arrays) for hit in found}
-    if not hits:
+    matches = {match for part in reader.read_manifests(infos, find_matches) for match in part}
+    if not matches:
         return Dependents(location, ())
     dependents = []
     for snapshot in _fetch_snapshots(assets, history.infos):
@@ -99,7 +98,7 @@ def find_dependents(
             str(node.path)
             for node in snapshot.nodes
             if isinstance(node.node_data, ArrayNodeData)
-            and any((ref.id, node.id) in hits for ref in node.node_data.manifests)
+            and any((ref.id, node.id) in matches for ref in node.node_data.manifests)
         }
         if paths:
             info = history.infos[snapshot.id]
@@ -119,30 +118,30 @@ def find_dependents(
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The locations by which references may name a file or a folder."""
+    """A file or a folder, with all locations that references may use for it."""
 
-    names: frozenset[str]
+    locations: frozenset[str]
     is_folder: bool
 
     @classmethod
-    def of(cls, location: str, virtual: VirtualChunks) -> _Target:
+    def parse(cls, location: str, virtual: VirtualChunks) -> _Target:
         """Parse a location; raises `InvalidInputError` if it is invalid."""
         is_folder = location.endswith("/")
-        name = "x" if is_folder else ""
+        name = "x" if is_folder else ""  # `parse_location` requires a file
         parsed = parse_location(location + name)
-        names = {location, parsed.text.removesuffix(name)}
+        locations = {location, parsed.text.removesuffix(name)}
         place = virtual.place(location + name)
         if place is not None:
-            names.add(place.removesuffix(name))
-        return cls(frozenset(names), is_folder)
+            locations.add(place.removesuffix(name))
+        return cls(frozenset(locations), is_folder)
 
-    def find_in(self, manifest: Manifest, virtual: VirtualChunks) -> list[NodeId]:
+    def find_arrays(self, manifest: Manifest, virtual: VirtualChunks) -> list[NodeId]:
         """Find the arrays of a manifest that refer to the target."""
         payloads = manifest.payloads
-        matches = self._matches(payloads.locations)
+        matches = self._match(payloads.locations)
         places = virtual.resolve_many(payloads.locations).places
         if places is not payloads.locations:
-            matches |= self._matches(places)
+            matches |= self._match(places)
         if not matches.any():
             return []
         rows = (payloads.kind == ChunkKind.VIRTUAL) & np.append(matches, False)[payloads.location]
@@ -150,42 +149,43 @@ class _Target:
         nodes = list(manifest.indices.nodes())
         return [nodes[number] for number in np.unique(owners).tolist()]
 
-    def _matches(self, locations: Strings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        found = np.zeros(len(locations), bool)
-        for name in self.names:
+    def _match(self, locations: Strings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        matches = np.zeros(len(locations), bool)
+        for name in self.locations:
             size = len(name.encode())
             lengths = locations.lengths
-            # Few locations have the right length and last byte.
-            likely = np.flatnonzero(lengths >= size if self.is_folder else lengths == size)
-            if len(likely):
-                last = locations.data[locations.offsets[likely] + size - 1]
-                likely = likely[last == name.encode()[-1]]
-            for row in likely.tolist():
+            # Length and last byte exclude most locations cheaply.
+            candidates = np.flatnonzero(lengths >= size if self.is_folder else lengths == size)
+            if len(candidates):
+                last = locations.data[locations.offsets[candidates] + size - 1]
+                candidates = candidates[last == name.encode()[-1]]
+            for row in candidates.tolist():
                 text = locations[row]
-                found[row] |= text.startswith(name) if self.is_folder else text == name
-        return found
+                matches[row] |= text.startswith(name) if self.is_folder else text == name
+        return matches
 
 
 def _fetch_manifests(
     assets: Assets, snapshot_ids: Iterable[SnapshotId]
 ) -> tuple[dict[ManifestId, set[NodeId]], list[ManifestFileInfo]]:
-    """Return the manifests of all snapshots, and the arrays that use each."""
-    wanted: dict[ManifestId, set[NodeId]] = {}
+    """Return the arrays that use each manifest of the snapshots, and the manifests."""
+    arrays_by_manifest: dict[ManifestId, set[NodeId]] = {}
     infos: dict[ManifestId, ManifestFileInfo] = {}
     for snapshot in _fetch_snapshots(assets, snapshot_ids):
         infos.update((info.id, info) for info in snapshot.manifest_files)
         for node in snapshot.nodes:
             if isinstance(node.node_data, ArrayNodeData):
                 for ref in node.node_data.manifests:
-                    wanted.setdefault(ref.id, set()).add(node.id)
-    return wanted, [
-        infos.get(manifest_id, ManifestFileInfo(manifest_id, 0, 0)) for manifest_id in wanted
+                    arrays_by_manifest.setdefault(ref.id, set()).add(node.id)
+    return arrays_by_manifest, [
+        infos.get(manifest_id, ManifestFileInfo(manifest_id, 0, 0))
+        for manifest_id in arrays_by_manifest
     ]
 
 
 def _fetch_snapshots(assets: Assets, snapshot_ids: Iterable[SnapshotId]) -> Iterator[Snapshot]:
     ids = list(snapshot_ids)
-    for begin in range(0, len(ids), _SNAPSHOTS_AT_ONCE):
+    for begin in range(0, len(ids), _SNAPSHOT_BATCH):
         yield from assets.run_concurrently(
-            assets.fetch_snapshot, ids[begin : begin + _SNAPSHOTS_AT_ONCE]
+            assets.fetch_snapshot, ids[begin : begin + _SNAPSHOT_BATCH]
         )

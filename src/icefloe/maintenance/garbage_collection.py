@@ -1,19 +1,18 @@
-"""Garbage collection: deletes the files that no branch, no tag and no recent snapshot refers to.
+"""Garbage collection: deletes the files that no live snapshot refers to and that are old enough.
 
-A file is deleted if it was listed, is older than a time by the clock of the storage, and no live
-snapshot refers to it. Live are the histories of all branches and tags, and every snapshot whose
-file is recent. Nothing refers to the files of an open session yet: the time must be before the
-start of every session that is still to be committed.
+A snapshot is live if it is in the history of a branch or tag, or if its file is newer than the
+cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff must be
+before the start of every session that may still commit. Ages are by the clock of the storage.
 
-Concurrent commits are safe. The references are read again before each kind of file is deleted, and
-new snapshots are marked as live. In generation v2, unreachable snapshots are first removed from
-``repo`` in one conditional write, which fails if a commit was based on one of them; after it none
-can be. Generation v1 has no such write: a branch or tag that is created for an old unreachable
-snapshot while it is deleted points at nothing. The collection then stops with an error, before it
+Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
+snapshots are marked as live. In generation v2, unreachable snapshots are first removed from
+``repo`` by a conditional write, which fails if a commit was based on one of them; afterwards no
+commit can be. Generation v1 has no such write: if a branch or tag is created at an old unreachable
+snapshot while it is deleted, the ref dangles, and the collection stops with an error before it
 deletes manifests and chunks.
 
-Referring files are deleted first, so that an interrupted collection leaves garbage, and nothing
-broken.
+Referring files are deleted before the files they refer to, so that an interrupted collection
+leaves garbage and no broken references.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 _TRIES = 100
 _SNAPSHOTS, _TRANSACTION_LOGS = "snapshots/", "transactions/"
 _MANIFESTS, _CHUNKS = "manifests/", "chunks/"
-_LISTED_AT_ONCE = 1 << 16
+_LISTING_BATCH = 1 << 16
 
 
 def collect_garbage(
@@ -66,42 +65,42 @@ def collect_garbage(
     delete_limits: DeleteLimits | None = None,
     progress: Progress = ignore_progress,
 ) -> GCSummary:
-    """Delete the files of a repository that are not live and older than a time.
+    """Delete the files of a repository that are not live and are older than ``older_than``.
 
-    Requests: one listing for each kind of file, one for each live snapshot and manifest, and one
-    for every thousand deleted files.
+    Requests: a listing for each kind of file, a request for each live snapshot and manifest, and a
+    request for every thousand deleted files.
 
     Parameters
     ----------
     older_than
-        Younger files are kept. A time in the future counts as now, because files written during
-        the collection may be in use.
+        Newer files are kept. A time in the future counts as now, because files written during the
+        collection may be in use.
     dry_run
         Whether to count files without changing anything.
 
     Raises
     ------
     ObjectNotFoundError
-        If a file that a branch or a tag refers to is missing; nothing more is deleted then.
+        If a file that a branch or a tag refers to is missing; the collection stops.
     """
     if storage.read_only and not dry_run:
-        raise ReadOnlyError(f"{storage.url} is read-only: nothing can be deleted")
+        raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
-    kept_by: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
+    marker_class: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
     reader = RepositoryReader(storage, spec_version, read_limits, progress)
     for _ in range(_TRIES):
-        snapshots = _list(storage, _SNAPSHOTS, cutoff)
-        kept = kept_by(storage, reader, snapshots, dry_run=dry_run)
+        snapshots = _list_files(storage, _SNAPSHOTS, cutoff)
+        marker = marker_class(storage, reader, snapshots, dry_run=dry_run)
         try:
-            kept.settle()
+            marker.mark()
         except ConflictError as error:
             if error.kind is not ErrorKind.REPO_INFO_UPDATED:
                 raise
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
-        _sweep(storage, cutoff, kept, snapshots, sweeper)
+        _sweep(storage, cutoff, marker, snapshots, sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
-        summary = sweeper.summary()
+        summary = sweeper.make_summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
             "%d failed",
@@ -116,14 +115,14 @@ def collect_garbage(
         )
         return summary
     raise ConflictError(
-        f"{storage.url}: {_TRIES} times in a row a snapshot was committed on one that was to be "
-        "collected; try again",
+        f"garbage collection of {storage.url} failed {_TRIES} times, because commits were based on "
+        "snapshots that were being deleted; try again",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 
 
 def _sweep(
-    storage: Storage, cutoff: datetime, kept: _Marker, snapshots: _Listed, sweeper: Sweeper
+    storage: Storage, cutoff: datetime, marker: _Marker, snapshots: _Listing, sweeper: Sweeper
 ) -> None:
     for phase, prefix in (
         (Phase.DELETE_SNAPSHOTS, _SNAPSHOTS),
@@ -134,12 +133,12 @@ def _sweep(
         if not sweeper.can_continue:
             sweeper.skip(phase)
             continue
-        listed = snapshots if phase is Phase.DELETE_SNAPSHOTS else _list(storage, prefix, cutoff)
-        # Before the references are read again, so that few files are left to compare after it.
-        old = listed.old.without(kept.files(phase))
+        listing = snapshots if prefix == _SNAPSHOTS else _list_files(storage, prefix, cutoff)
+        # Filtering first leaves few files to compare after the refs are read again.
+        old = listing.old.without(marker.get_live_ids(phase))
         if len(old):
-            kept.refresh()
-            old = old.without(kept.files(phase))
+            marker.refresh()
+            old = old.without(marker.get_live_ids(phase))
         sweeper.delete(phase, prefix, old.rows, old.sizes_bytes)
 
 
@@ -153,29 +152,29 @@ class _Files:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def without(self, others: IdSet) -> _Files:
-        rest = ~others.contains(self.rows)
-        return _Files(self.rows[rest], self.sizes_bytes[rest])
+    def without(self, ids: IdSet) -> _Files:
+        is_other = ~ids.contains(self.rows)
+        return _Files(self.rows[is_other], self.sizes_bytes[is_other])
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """A listing: the files that are old enough to be deleted, and the ids of the others."""
+class _Listing:
+    """A listing: the files that are old enough to delete, and the ids of the recent ones."""
 
     old: _Files
-    young: NDArray[np.uint8]
+    recent: NDArray[np.uint8]
 
 
-def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
+def _list_files(storage: Storage, prefix: str, cutoff: datetime) -> _Listing:
     """List the files of one kind; files whose names are not ids are never deleted."""
     parts: list[tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]] = []
     names: list[str] = []
     sizes: list[int] = []
     is_old: list[bool] = []
 
-    def end_part() -> None:
-        places, rows = parse_names(names)
-        parts.append((rows, np.array(sizes, np.int64)[places], np.array(is_old, bool)[places]))
+    def finish_part() -> None:
+        indices, rows = parse_names(names)
+        parts.append((rows, np.array(sizes, np.int64)[indices], np.array(is_old, bool)[indices]))
         for column in (names, sizes, is_old):
             column.clear()
 
@@ -183,57 +182,57 @@ def _list(storage: Storage, prefix: str, cutoff: datetime) -> _Listed:
         names.append(info.key[len(prefix) :])
         sizes.append(info.size_bytes)
         is_old.append(info.last_modified < cutoff)
-        if len(names) >= _LISTED_AT_ONCE:
-            end_part()
-    end_part()
+        if len(names) >= _LISTING_BATCH:
+            finish_part()
+    finish_part()
     rows, sizes_bytes, old = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Listed(_Files(rows[old], sizes_bytes[old]), rows[~old])
+    return _Listing(_Files(rows[old], sizes_bytes[old]), rows[~old])
 
 
 class _Marker(ABC):
-    """The mark phase: the files that are live, as far as known."""
+    """The mark phase: collects the live files."""
 
     def __init__(
-        self, storage: Storage, reader: RepositoryReader, snapshots: _Listed, *, dry_run: bool
+        self, storage: Storage, reader: RepositoryReader, snapshots: _Listing, *, dry_run: bool
     ) -> None:
         self._storage = storage
         self._dry_run = dry_run
-        self._listed = snapshots
-        self._young = set(ids_of(snapshots.young, SnapshotId))
+        self._snapshot_listing = snapshots
+        self._recent = set(ids_of(snapshots.recent, SnapshotId))
         self._live = LiveFiles(reader)
 
     @abstractmethod
-    def settle(self) -> None:
-        """Mark all live files, and prevent that other snapshots become live again."""
+    def mark(self) -> None:
+        """Mark all live files, and prevent other snapshots from becoming live."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Mark the files of snapshots that were committed since."""
+        """Mark the files of snapshots that were committed in the meantime."""
 
     @abstractmethod
-    def logs(self) -> AbstractSet[SnapshotId]:
+    def find_live_logs(self) -> AbstractSet[SnapshotId]:
         """Return the snapshots whose transaction logs are live."""
 
-    def files(self, phase: Phase) -> IdSet:
-        """Return the live files of one kind."""
+    def get_live_ids(self, phase: Phase) -> IdSet:
+        """Return the ids of the live files of one kind."""
         match phase:
             case Phase.DELETE_SNAPSHOTS:
-                return _id_set(self._live.snapshots, SnapshotId)
+                return _build_id_set(self._live.snapshots, SnapshotId)
             case Phase.DELETE_TRANSACTION_LOGS:
-                return _id_set(self.logs(), SnapshotId)
+                return _build_id_set(self.find_live_logs(), SnapshotId)
             case Phase.DELETE_MANIFESTS:
-                return _id_set(self._live.manifests, ManifestId)
+                return _build_id_set(self._live.manifests, ManifestId)
             case _:
                 return self._live.chunks
 
 
 class _RefFilesMarker(_Marker):
-    """Generation v1: each branch and tag is a file, and snapshot files name their parents."""
+    """Generation v1: each branch and tag is a file, and snapshot files contain their parents."""
 
-    def settle(self) -> None:
+    def mark(self) -> None:
         self.refresh()
         # A snapshot file is written before the branch points at it.
-        self._live.add(self._young, required=False)
+        self._live.add(self._recent, required=False)
 
     def refresh(self) -> None:
         refs = RefFiles(self._storage)
@@ -244,47 +243,47 @@ class _RefFilesMarker(_Marker):
             error.add_note("A branch or a tag refers to it; nothing more was deleted.")
             raise
 
-    def logs(self) -> AbstractSet[SnapshotId]:
+    def find_live_logs(self) -> AbstractSet[SnapshotId]:
         return self._live.snapshots
 
 
 class _RepoFileMarker(_Marker):
-    """Generation v2: ``repo`` has all references, and changes atomically."""
+    """Generation v2: ``repo`` contains all refs and changes atomically."""
 
-    def settle(self) -> None:
+    def mark(self) -> None:
         self._refs = RepoFile(self._storage)
-        # After the listing: a snapshot that is not listed was written since.
+        # Fetched after the listing: a snapshot that is not listed was written in the meantime.
         self._info = self._refs.fetch()
         if not self._dry_run:
             changes.require_online(self._info)
-        everything = {snapshot.id for snapshot in self._info.snapshots}
+        all_ids = {snapshot.id for snapshot in self._info.snapshots}
         reachable = retention.find_reachable(self._info)
-        old = set(ids_of(self._listed.old.rows, SnapshotId))
-        dropped = (everything - reachable) & old
+        old = set(ids_of(self._snapshot_listing.old.rows, SnapshotId))
+        garbage = (all_ids - reachable) & old
         self._live.add(reachable)
-        self._live.add((everything - dropped) | self._young, required=False)
+        self._live.add((all_ids - garbage) | self._recent, required=False)
         if self._dry_run:
-            _, self._info = retention.collect_snapshots(self._info, dropped, everything)
+            _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)
         else:
-            self._info = self._refs.collect_snapshots(dropped, known=everything)
-        self._mark_known()
+            self._info = self._refs.collect_snapshots(garbage, known=all_ids)
+        self._mark_all()
 
     def refresh(self) -> None:
         if not self._dry_run:
             self._info = self._refs.fetch()
-            self._mark_known()
+            self._mark_all()
 
-    def logs(self) -> AbstractSet[SnapshotId]:
+    def find_live_logs(self) -> AbstractSet[SnapshotId]:
         pruned = {
             log for snapshot in self._info.snapshots for log in snapshot.pruned_ancestor_tx_logs
         }
         return self._live.snapshots | pruned
 
-    def _mark_known(self) -> None:
+    def _mark_all(self) -> None:
         self._live.add(snapshot.id for snapshot in self._info.snapshots)
 
 
-def _id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:
-    found = IdSet()
-    found.add(rows_of(sorted(ids), kind))
-    return found
+def _build_id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:
+    id_set = IdSet()
+    id_set.add(rows_of(sorted(ids), kind))
+    return id_set

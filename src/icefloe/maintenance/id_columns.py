@@ -1,7 +1,7 @@
-"""Columns of object ids: parsing and formatting of keys, and sets.
+"""Columns of object ids: parsing and formatting names of files, and sets.
 
-A set takes twelve bytes for each id, and no Python object. Names that are not the canonical
-spelling of an id are ignored: no file of a repository has such a name.
+A set takes twelve bytes per id, without Python objects. Names that are not the canonical form of an
+id are ignored, because no file of a repository has them.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _VALUES[_ALPHABET] = np.arange(32, dtype=np.uint8)
 _DIGITS = 20
 _BITS = ObjectId.SIZE * 8
 _WEIGHTS = np.array([16, 8, 4, 2, 1], np.uint8)
-# Fixed-width bytes compare and sort as a whole, zeros included.
+# Fixed-width bytes compare and sort as one value, including zeros.
 _KEY = np.dtype(f"S{ObjectId.SIZE}")
 _PENDING_ROWS = 1 << 20
 
 
 def parse_names(names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Parse ids in keys; returns the positions of the names that are ids, and their bytes."""
+    """Parse ids; returns the positions of the names that are ids, and the bytes of these ids."""
     candidates = np.array(
-        [place for place, name in enumerate(names) if len(name) == _DIGITS and name.isascii()],
+        [row for row, name in enumerate(names) if len(name) == _DIGITS and name.isascii()],
         np.int64,
     )
-    text = "".join(names[place] for place in candidates).encode()
+    text = "".join(names[row] for row in candidates).encode()
     digits = _VALUES[np.frombuffer(text, np.uint8).reshape(-1, _DIGITS)]
     bits = np.unpackbits(digits[..., np.newaxis], axis=2)[..., 3:].reshape(-1, _DIGITS * 5)
-    # The four bits past the end are zero in the canonical spelling.
+    # The four bits past the end are zero in the canonical form.
     is_id = (digits != _NO_DIGIT).all(axis=1) & ~bits[:, _BITS:].any(axis=1)
     return candidates[is_id], np.packbits(bits[is_id, :_BITS], axis=1)
 
 
 def format_names(rows: NDArray[np.uint8]) -> list[str]:
-    """Format ids as in keys."""
+    """Format ids as names of files."""
     bits = np.zeros((len(rows), _DIGITS * 5), np.uint8)
     bits[:, :_BITS] = np.unpackbits(np.ascontiguousarray(rows), axis=1)
     digits = bits.reshape(len(rows), _DIGITS, 5) @ _WEIGHTS
@@ -52,9 +52,9 @@ def format_names(rows: NDArray[np.uint8]) -> list[str]:
     return [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
 
 
-def unique_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def find_unique_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the distinct ids, sorted."""
-    return _as_rows(_unique(_as_keys(rows)))
+    return _to_rows(_find_unique(_to_keys(rows)))
 
 
 class IdSet:
@@ -67,9 +67,9 @@ class IdSet:
 
     def add(self, rows: NDArray[np.uint8]) -> None:
         """Add ids, one row each."""
-        self._pending.append(_as_keys(rows))
+        self._pending.append(_to_keys(rows))
         self._pending_rows += len(rows)
-        # A merge copies the whole set: wait until there are enough rows.
+        # A merge copies the whole set, so it waits for enough pending rows.
         if self._pending_rows > max(_PENDING_ROWS, len(self._sorted)):
             self._merge()
 
@@ -78,9 +78,9 @@ class IdSet:
         self._merge()
         if not len(self._sorted):
             return np.zeros(len(rows), bool)
-        keys = _as_keys(rows)
-        places = np.searchsorted(self._sorted, keys)
-        nearest = self._sorted[np.minimum(places, len(self._sorted) - 1)]
+        keys = _to_keys(rows)
+        positions = np.searchsorted(self._sorted, keys)
+        nearest = self._sorted[np.minimum(positions, len(self._sorted) - 1)]
         return np.asarray(nearest == keys, bool)
 
     def __len__(self) -> int:
@@ -89,19 +89,19 @@ class IdSet:
 
     def _merge(self) -> None:
         if self._pending:
-            self._sorted = _unique(np.concatenate([self._sorted, *self._pending]))
+            self._sorted = _find_unique(np.concatenate([self._sorted, *self._pending]))
             self._pending, self._pending_rows = [], 0
 
 
-def _as_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def _to_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     return np.ascontiguousarray(rows).view(_KEY).reshape(-1)
 
 
-def _as_rows(keys: NDArray[np.bytes_]) -> NDArray[np.uint8]:
+def _to_rows(keys: NDArray[np.bytes_]) -> NDArray[np.uint8]:
     return keys.view(np.uint8).reshape(-1, ObjectId.SIZE)
 
 
-def _unique(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+def _find_unique(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
     ordered = np.sort(keys)
     is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

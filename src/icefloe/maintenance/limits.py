@@ -1,4 +1,4 @@
-"""Concurrent requests within limits on memory and concurrency."""
+"""Limits on the memory and concurrency of requests."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MAX_THREADS = 64
 class ReadLimits:
     """Limits on reading a whole repository, named as in Icechunk.
 
-    The memory limits apply to all manifests in flight; a manifest above the limit is read alone. At
-    most 64 requests are in flight.
+    The memory limits apply to the sum of all manifests in flight; a manifest above a limit is read
+    alone. At most 64 requests are in flight.
     """
 
     max_snapshots_in_memory: int = 50
@@ -45,21 +45,21 @@ def require_positive(**limits: int | None) -> None:
 
 
 class Budget:
-    """A shared amount; `take` blocks until enough of it is left."""
+    """A shared amount, such as bytes of memory; `acquire` blocks until enough is available."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._used = 0
         self._changed = threading.Condition()
 
-    def take(self, amount: int) -> None:
-        """Take an amount; an amount above the limit is granted while nothing else is taken."""
+    def acquire(self, amount: int) -> None:
+        """Acquire an amount; one above the limit is granted when nothing else is acquired."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + amount <= self._limit)
             self._used += amount
 
-    def give_back(self, amount: int) -> None:
-        """Give back an amount that was taken."""
+    def release(self, amount: int) -> None:
+        """Release an amount that was acquired."""
         with self._changed:
             self._used -= amount
             self._changed.notify_all()
@@ -75,31 +75,31 @@ def map_bounded(
 ) -> Iterator[R]:
     """Call a function on each item concurrently, and yield the results in order.
 
-    ``costs`` returns how much of each budget an item takes during its call. One worker runs in the
-    thread of the caller. The first error is raised after the running calls ended.
+    ``costs`` returns the amount of each budget that an item holds during its call. A single worker
+    runs in the calling thread. The first error is raised after the running calls have ended.
     """
     if workers == 1:
         yield from map(function, items)
         return
 
-    def give_back(amounts: tuple[int, ...]) -> None:
+    def release(amounts: tuple[int, ...]) -> None:
         for budget, amount in zip(budgets, amounts, strict=True):
-            budget.give_back(amount)
+            budget.release(amount)
 
-    waiting: deque[Future[R]] = deque()
+    pending: deque[Future[R]] = deque()
     with ThreadPoolExecutor(min(workers, _MAX_THREADS), "icefloe-maintenance") as pool:
         try:
             for item in items:
                 amounts = costs(item)
                 for budget, amount in zip(budgets, amounts, strict=True):
-                    budget.take(amount)
+                    budget.acquire(amount)
                 future = pool.submit(function, item)
-                future.add_done_callback(lambda _, amounts=amounts: give_back(amounts))  # type: ignore[misc]
-                waiting.append(future)
-                while waiting and (len(waiting) >= 2 * workers or waiting[0].done()):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                future.add_done_callback(lambda _, amounts=amounts: release(amounts))  # type: ignore[misc]
+                pending.append(future)
+                while pending and (len(pending) >= 2 * workers or pending[0].done()):
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()

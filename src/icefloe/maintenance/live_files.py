@@ -1,13 +1,13 @@
-"""The mark phase of garbage collection: the files that a set of snapshots refers to.
+"""The mark phase of garbage collection: all files that a set of snapshots refers to.
 
-The set only grows. A file that is not in it is not referred to by any snapshot that was added.
+The sets only grow. A file that is not in them is not used by any snapshot that was added.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icefloe.maintenance.id_columns import IdSet, unique_rows
+from icefloe.maintenance.id_columns import IdSet, find_unique_rows
 from icefloe.model.chunk_payload import ChunkKind
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LiveFiles:
-    """Snapshots, their manifests, and the chunk files of those, as a column of ids."""
+    """Snapshots, their manifests, and the chunk files of these manifests."""
 
     def __init__(self, reader: RepositoryReader) -> None:
         self._reader = reader
@@ -34,22 +34,22 @@ class LiveFiles:
         """Add snapshots with their files and, in generation v1, their ancestors.
 
         A missing or damaged file is an error if ``required``, because its references are unknown;
-        otherwise it has none.
+        otherwise it is assumed to have none.
         """
-        wanted = set(snapshot_ids) - self.snapshots
-        found: set[SnapshotId] = set()
+        ids = set(snapshot_ids) - self.snapshots
+        read_ids: set[SnapshotId] = set()
         infos = {}
-        for needs in self._reader.read_snapshots(wanted, known=self.snapshots, required=required):
-            found.add(needs.id)
-            infos.update({info.id: info for info in needs.manifests})
-        new = [info for info in infos.values() if info.id not in self.manifests]
-        for rows in self._reader.read_manifests(new, find_chunk_files, required=required):
+        for files in self._reader.read_snapshots(ids, exclude=self.snapshots, required=required):
+            read_ids.add(files.id)
+            infos.update({info.id: info for info in files.manifests})
+        new_manifests = [info for info in infos.values() if info.id not in self.manifests]
+        for rows in self._reader.read_manifests(new_manifests, find_chunk_files, required=required):
             self.chunks.add(rows)
         self.manifests |= infos.keys()
-        self.snapshots |= found | wanted
+        self.snapshots |= read_ids | ids
 
 
 def find_chunk_files(manifest: Manifest) -> NDArray[np.uint8]:
     """Return the distinct chunk files that a manifest refers to."""
     payloads = manifest.payloads
-    return unique_rows(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])
+    return find_unique_rows(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])

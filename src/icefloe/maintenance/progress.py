@@ -1,4 +1,4 @@
-"""Progress of long operations."""
+"""Progress reports of long operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of all snapshots and manifests of a repository, each once, without caching them."""
+"""Reads all snapshots and manifests of a repository, each once and without caching."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Everything is read once, so that a cache has no use.
-_KEEP_NONE = CachingConfig(
+_NO_CACHE = CachingConfig(
     num_snapshot_nodes=0, num_chunk_refs=0, num_transaction_changes=0, num_bytes_chunks=0
 )
 _DECODED_BYTES_PER_REF = 64
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotNeeds:
+class SnapshotFiles:
     """The files that a snapshot refers to."""
 
     id: SnapshotId
@@ -43,7 +42,7 @@ class SnapshotNeeds:
 class RepositoryReader:
     """Reads the files of one repository concurrently and without caches.
 
-    In generation v1 the parent of a snapshot is in its file, and ancestors are read as well.
+    In generation v1 only the file of a snapshot names its parent, so ancestors are read as well.
     """
 
     def __init__(
@@ -53,39 +52,39 @@ class RepositoryReader:
         limits: ReadLimits | None = None,
         progress: Progress = ignore_progress,
     ) -> None:
-        self._assets = Assets(storage, spec_version, _KEEP_NONE)
+        self._assets = Assets(storage, spec_version, _NO_CACHE)
         self._has_parents = spec_version == 1
         self._limits = limits or ReadLimits()
-        self._one_by_one = storage.is_low_latency
+        self._is_sequential = storage.is_low_latency
         self._progress = progress
-        self._read = {Phase.READ_SNAPSHOTS: 0, Phase.READ_MANIFESTS: 0}
+        self._num_read = {Phase.READ_SNAPSHOTS: 0, Phase.READ_MANIFESTS: 0}
 
     def read_snapshots(
         self,
         snapshot_ids: Iterable[SnapshotId],
         *,
-        known: AbstractSet[SnapshotId] = frozenset(),
+        exclude: AbstractSet[SnapshotId] = frozenset(),
         required: bool = True,
-    ) -> Iterator[SnapshotNeeds]:
-        """Read snapshots and, in generation v1, their ancestors, except those that are known.
+    ) -> Iterator[SnapshotFiles]:
+        """Read snapshots and, in generation v1, their ancestors, except those in ``exclude``.
 
         Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
-        wanted = sorted(set(snapshot_ids) - known)
-        seen = {*known, *wanted}
-        while wanted:
+        pending = sorted(set(snapshot_ids) - exclude)
+        seen = {*exclude, *pending}
+        while pending:
             parents = set()
-            for needs in map_bounded(
-                lambda snapshot_id: self._fetch_needs(snapshot_id, required=required),
-                wanted,
-                workers=1 if self._one_by_one else self._limits.max_snapshots_in_memory,
+            for files in map_bounded(
+                lambda snapshot_id: self._fetch_files(snapshot_id, required=required),
+                pending,
+                workers=1 if self._is_sequential else self._limits.max_snapshots_in_memory,
             ):
-                self._step(Phase.READ_SNAPSHOTS, len(wanted))
-                if needs is not None:
-                    yield needs
-                    if needs.parent_id is not None:
-                        parents.add(needs.parent_id)
-            wanted = sorted(parents - seen)
+                self._report_step(Phase.READ_SNAPSHOTS, len(pending))
+                if files is not None:
+                    yield files
+                    if files.parent_id is not None:
+                        parents.add(files.parent_id)
+            pending = sorted(parents - seen)
             seen |= parents
 
     def read_manifests(
@@ -100,9 +99,9 @@ class RepositoryReader:
         Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
         limits = self._limits
-        listed = sorted(infos, key=lambda info: info.id)
+        ordered = sorted(infos, key=lambda info: info.id)
 
-        def summary(info: ManifestFileInfo) -> tuple[R] | None:
+        def fetch_summary(info: ManifestFileInfo) -> tuple[R] | None:
             try:
                 return (summarize(self._assets.fetch_manifest(info.id)),)
             except (ObjectNotFoundError, FormatError):
@@ -110,21 +109,21 @@ class RepositoryReader:
                     raise
                 return None
 
-        for found in map_bounded(
-            summary,
-            listed,
-            workers=1 if self._one_by_one else limits.max_concurrent_manifest_fetches,
+        for summary in map_bounded(
+            fetch_summary,
+            ordered,
+            workers=1 if self._is_sequential else limits.max_concurrent_manifest_fetches,
             costs=lambda info: (info.size_bytes, info.num_chunk_refs * _DECODED_BYTES_PER_REF),
             budgets=(
                 Budget(limits.max_compressed_manifest_mem_bytes),
                 Budget(limits.max_decoded_manifest_mem_bytes),
             ),
         ):
-            self._step(Phase.READ_MANIFESTS, len(listed))
-            if found is not None:
-                yield found[0]
+            self._report_step(Phase.READ_MANIFESTS, len(ordered))
+            if summary is not None:
+                yield summary[0]
 
-    def _fetch_needs(self, snapshot_id: SnapshotId, *, required: bool) -> SnapshotNeeds | None:
+    def _fetch_files(self, snapshot_id: SnapshotId, *, required: bool) -> SnapshotFiles | None:
         try:
             snapshot = self._assets.fetch_snapshot(snapshot_id)
         except (ObjectNotFoundError, FormatError):
@@ -134,14 +133,14 @@ class RepositoryReader:
         manifests: dict[ManifestId, ManifestFileInfo] = {
             info.id: info for info in snapshot.manifest_files
         }
-        # The list of manifests should be complete; the references of arrays are what readers use.
+        # Readers use the references of arrays, even to manifests that the list lacks.
         for node in snapshot.nodes:
             if isinstance(node.node_data, ArrayNodeData):
                 for ref in node.node_data.manifests:
                     manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
         parent = snapshot.parent_id if self._has_parents else None
-        return SnapshotNeeds(snapshot.id, parent, tuple(manifests.values()))
+        return SnapshotFiles(snapshot.id, parent, tuple(manifests.values()))
 
-    def _step(self, phase: Phase, total: int) -> None:
-        self._read[phase] += 1
-        self._progress(Step(phase, self._read[phase], max(total, self._read[phase])))
+    def _report_step(self, phase: Phase, total: int) -> None:
+        self._num_read[phase] += 1
+        self._progress(Step(phase, self._num_read[phase], max(total, self._num_read[phase])))

@@ -29,7 +29,7 @@ _MERGE_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChunkStorageStats:
-    """Bytes of chunks in chunk files, in virtual files and in manifests."""
+    """Bytes of native, virtual and inline chunks."""
 
     native_bytes: int = 0
     virtual_bytes: int = 0
@@ -62,25 +62,25 @@ def measure_chunks(
 ) -> ChunkStorageStats:
     """Sum the sizes of all chunks in the history of branches and tags.
 
-    A byte range of a chunk file or virtual file counts once, however many references it has. An
-    inline chunk counts once for each manifest, because each stores it.
+    A byte range of a chunk file or virtual file counts once, even if it has several references. An
+    inline chunk counts once for each manifest that stores it.
     """
     reader = RepositoryReader(storage, spec_version, limits, progress)
     infos = {}
-    for needs in reader.read_snapshots(_fetch_snapshot_ids(storage, spec_version)):
-        infos.update({info.id: info for info in needs.manifests})
+    for files in reader.read_snapshots(_fetch_snapshot_ids(storage, spec_version)):
+        infos.update({info.id: info for info in files.manifests})
     inlined_bytes = 0
     merged = ChunkPayloads.concatenate([])
     parts: list[ChunkPayloads] = []
     rows = 0
-    for distinct, inline_bytes in reader.read_manifests(infos.values(), _distinct_in):
+    for distinct, inline_bytes in reader.read_manifests(infos.values(), _summarize_manifest):
         inlined_bytes += inline_bytes
         parts.append(distinct)
         rows += len(distinct)
-        # A merge copies all rows: wait until there are enough new ones.
+        # A merge copies all rows, so it waits for enough new ones.
         if rows > max(_MERGE_ROWS, len(merged)):
-            merged, parts, rows = _distinct([merged, *parts]), [], 0
-    merged = _distinct([merged, *parts])
+            merged, parts, rows = _find_distinct([merged, *parts]), [], 0
+    merged = _find_distinct([merged, *parts])
     is_native = merged.kind == ChunkKind.NATIVE
     return ChunkStorageStats(
         int(merged.length[is_native].sum()), int(merged.length[~is_native].sum()), inlined_bytes
@@ -94,7 +94,7 @@ def _fetch_snapshot_ids(storage: Storage, spec_version: int) -> set[SnapshotId]:
     return {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
 
 
-def _distinct_in(manifest: Manifest) -> tuple[ChunkPayloads, int]:
+def _summarize_manifest(manifest: Manifest) -> tuple[ChunkPayloads, int]:
     payloads = manifest.payloads
     is_inline = payloads.kind == ChunkKind.INLINE
     inline_bytes = int(payloads.length[is_inline].sum())
@@ -107,10 +107,10 @@ def _distinct_in(manifest: Manifest) -> tuple[ChunkPayloads, int]:
         last_modified=np.zeros(len(rows), np.uint32),
         inline=np.zeros(0, np.uint8),
     )
-    return _distinct([ranges]), inline_bytes
+    return _find_distinct([ranges]), inline_bytes
 
 
-def _distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
+def _find_distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
     """Return one row for each byte range of each file."""
     payloads = ChunkPayloads.concatenate(list(parts))
     ids = np.ascontiguousarray(payloads.chunk_id)

@@ -1,4 +1,4 @@
-"""The sweep phase of garbage collection: batched deletion of files, and its summary."""
+"""The sweep phase of garbage collection: deletes files in batches and counts them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _BATCH = 1000
-_MOST_MESSAGES = 10
-_THROTTLED_TRIES = 8
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_MAX_MESSAGES = 10
+_MAX_ATTEMPTS = 8
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class GCSummary:
     chunks_deleted, manifests_deleted, snapshots_deleted, transaction_logs_deleted
         Number of deleted files of each kind.
     attributes_deleted
-        Always 0: the format reserves attribute files, and no writer creates them.
+        Always 0: the format reserves attribute files, but no writer creates them.
     objects_failed_to_delete
         Number of files that could not be deleted; the next collection tries again.
     throttled_batches
@@ -76,10 +76,10 @@ class DeleteLimits:
 
 
 class Sweeper:
-    """Deletes files by id, one kind after the other; after a failure it deletes no other kind.
+    """Deletes files by id, one kind at a time; after a failure, the remaining kinds are skipped.
 
     Referring files are deleted first. If one of them cannot be deleted, the files it refers to must
-    stay, or it would be broken.
+    be kept, otherwise its references would be broken.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Sweeper:
         self._lock = threading.Lock()
         self._deleted: Counter[Phase] = Counter()
         self._bytes_deleted = 0
-        self._failed = self._failed_in_a_row = self._throttled = 0
+        self._failed = self._consecutive_failures = self._throttled = 0
         self._messages: list[str] = []
         self._skipped: list[str] = []
 
@@ -109,7 +109,7 @@ class Sweeper:
     def delete(
         self, phase: Phase, prefix: str, rows: NDArray[np.uint8], sizes_bytes: NDArray[np.int64]
     ) -> None:
-        """Delete the files below ``prefix`` with these ids.
+        """Delete the files with these ids below ``prefix``.
 
         Raises
         ------
@@ -120,23 +120,23 @@ class Sweeper:
 
         def delete_batch(batch: slice) -> None:
             keys = [prefix + name for name in format_names(rows[batch])]
-            error = None if self._dry_run else self._try(keys)
+            error = None if self._dry_run else self._delete_with_retries(keys)
             with self._lock:
                 if error is None:
-                    self._failed_in_a_row = 0
+                    self._consecutive_failures = 0
                     self._deleted[phase] += len(keys)
                     self._bytes_deleted += int(sizes_bytes[batch].sum())
                     self._progress(Step(phase, self._deleted[phase], len(rows)))
                     return
                 self._failed += len(keys)
-                self._failed_in_a_row += 1
-                if len(self._messages) < _MOST_MESSAGES and error.message not in self._messages:
+                self._consecutive_failures += 1
+                if len(self._messages) < _MAX_MESSAGES and error.message not in self._messages:
                     self._messages.append(error.message)
-                if self._failed_in_a_row >= self._limits.max_consecutive_delete_failures:
+                if self._consecutive_failures >= self._limits.max_consecutive_delete_failures:
                     raise StorageError(
-                        f"{self._failed_in_a_row} requests to delete files of {self._storage.url} "
-                        f"failed in a row, the last one with: {error.message}; no file in use was "
-                        "deleted, and the next collection continues where this one stopped",
+                        f"{self._consecutive_failures} consecutive requests to delete files of "
+                        f"{self._storage.url} failed, the last with: {error.message}; no live file "
+                        "was deleted, and the next collection continues where this one stopped",
                         kind=ErrorKind.GC_DELETES_FAILING,
                     ) from error
 
@@ -155,20 +155,20 @@ class Sweeper:
                     future.cancel()
 
     def delete_abandoned_uploads(self, cutoff: datetime) -> None:
-        """Delete unfinished uploads of dead writers, which no listing shows; counts their bytes."""
+        """Delete incomplete uploads, which listings omit, and count their bytes."""
         try:
-            found = self._storage.delete_abandoned_uploads(before=cutoff, dry_run=self._dry_run)
+            uploads = self._storage.delete_abandoned_uploads(before=cutoff, dry_run=self._dry_run)
         except StorageError as error:
             self._failed += 1
             self._messages.append(error.message)
         else:
-            self._bytes_deleted += found.num_bytes
+            self._bytes_deleted += uploads.num_bytes
 
     def skip(self, phase: Phase) -> None:
         """Record that a kind of files was not deleted."""
         self._skipped.append(phase.value)
 
-    def summary(self) -> GCSummary:
+    def make_summary(self) -> GCSummary:
         """Return the summary of all deletions."""
         return GCSummary(
             bytes_deleted=self._bytes_deleted,
@@ -182,17 +182,17 @@ class Sweeper:
             skipped_phases=list(self._skipped),
         )
 
-    def _try(self, keys: list[str]) -> StorageError | None:
+    def _delete_with_retries(self, keys: list[str]) -> StorageError | None:
         failures = 0
         while True:
             try:
                 self._storage.delete_many(keys)
             except StorageError as error:
                 failures += 1
-                if error.kind is not ErrorKind.THROTTLED or failures >= _THROTTLED_TRIES:
+                if error.kind is not ErrorKind.THROTTLED or failures >= _MAX_ATTEMPTS:
                     return error
                 with self._lock:
                     self._throttled += 1
-                time.sleep(backoff_delay_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                time.sleep(backoff_delay_s(failures, _FIRST_PAUSE_S, _MAX_PAUSE_S))
             else:
                 return None

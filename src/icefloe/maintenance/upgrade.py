@@ -1,11 +1,11 @@
 """In-place upgrade of a repository from spec version 1 to 2.
 
-No snapshot, manifest or chunk changes: each file has its own version. Only ``repo`` is written,
-with the content of the reference files, the parents of snapshots, ``config.yaml``, and a
-reconstructed ops log. It is created if absent. Before that the repository has version 1 and is
-unchanged; after it the repository has version 2, because readers look for ``repo`` first. Then the
-unused files of version 1 are deleted, the branch main first, so that writers of version 1 fail
-instead of writing commits that no reader sees.
+Snapshots, manifests and chunks do not change, because each file has its own version. Only ``repo``
+is written, with the content of the ref files, the parents of snapshots, ``config.yaml``, and a
+reconstructed ops log. One conditional put creates it: before, the repository has version 1 and is
+unchanged; after, it has version 2, because readers look for ``repo`` first. Then the unused files
+of version 1 are deleted, the branch main first, so that writers of version 1 fail instead of
+writing commits that no reader sees.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 _PREFETCH = 64
 _TRIES = 5
-# Time from a snapshot to the reconstructed creation of its branch or tag, and deletion of its tag.
-_LATER = timedelta(milliseconds=1)
+# Assumed delay of the creation of a branch or tag after its snapshot, and of the deletion of a tag.
+_REF_DELAY = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -70,26 +70,26 @@ def upgrade_icechunk_repository(
 ) -> Repository:
     """Upgrade a repository from spec version 1 to 2 in place, and return it reopened.
 
-    Stop other writers first. A concurrent commit is detected: it is included, or the upgrade is
-    rolled back and raises `ConflictError`.
+    Stop other writers first. A concurrent commit is either included, or detected: the upgrade is
+    then rolled back and raises `ConflictError`.
 
     Parameters
     ----------
     repo
-        The repository; unless ``dry_run``, the object cannot be used afterwards.
+        The repository; the object cannot be used afterwards, except after a dry run.
     dry_run
-        Whether to read and plan everything, and write nothing.
+        Whether to plan the upgrade without writing anything.
     delete_unused_v1_files
         Whether to delete the branches, tags and configuration of version 1.
     prefetch_concurrency
-        Number of snapshots that are read concurrently; default is 64.
+        Number of snapshots that are read concurrently; 64 by default.
 
     Raises
     ------
     SessionStateError
         Of kind ``INVALID_REPOSITORY_MIGRATION`` if the repository does not have version 1.
     """
-    connection = repo._connection  # noqa: SLF001 - part of the package
+    connection = repo._connection  # noqa: SLF001 - same package
     storage = connection.storage
     if connection.spec_version != 1:
         raise _not_version_1_error(storage)
@@ -104,7 +104,7 @@ def upgrade_icechunk_repository(
     upgraded = type(repo).open(storage, connection.config, connection.credentials)
     upgraded.set_default_commit_metadata(connection.default_commit_metadata)
     if not dry_run:
-        vars(repo)["_connection"] = _Upgraded()
+        vars(repo)["_connection"] = _UpgradedConnection()
     return upgraded
 
 
@@ -135,11 +135,11 @@ def upgrade_storage(
     except PreconditionFailedError as error:
         raise _not_version_1_error(storage) from error
     if _fetch_state(storage) != before:
-        _delete_created(storage, version)
+        _delete_created_repo(storage, version)
         raise _concurrent_change_error(storage)
     if delete_unused_v1_files:
         storage.delete_many([branch_key(MAIN)])
-        storage.delete_many([found.key for found in storage.list(REFS)])
+        storage.delete_many([info.key for info in storage.list(REFS)])
         storage.delete_many([CONFIG])
     return info
 
@@ -168,7 +168,7 @@ def plan_upgrade(
     ``infos`` has all snapshots in the history of branches and tags.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
-    events = _events(state, infos)
+    events = _reconstruct_ops_log(state, infos)
     newest = max((event.updated_at for event in events), default=now)
     migrated = OpsLogEntry(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
     return RepoInfo(
@@ -183,33 +183,35 @@ def plan_upgrade(
     )
 
 
-def _events(state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]) -> list[OpsLogEntry]:
+def _reconstruct_ops_log(
+    state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]
+) -> list[OpsLogEntry]:
     """Reconstruct the ops log, oldest first, as Icechunk's upgrade does.
 
-    A commit has the time of its snapshot. The creation time of a branch or tag is not recorded: it
-    is set to the earliest possible, right after the snapshot it points at.
+    A commit has the time of its snapshot. The creation time of a branch or tag is unknown, and set
+    to the earliest possible time, right after the snapshot that it points at.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
     logged = {root.id}
-    others = [branch for branch in sorted(state.branches) if branch != MAIN]
-    for branch in (MAIN, *others):
+    other_branches = [branch for branch in sorted(state.branches) if branch != MAIN]
+    for branch in (MAIN, *other_branches):
         history = list(walk_history(state.branches[branch], infos.__getitem__))
         if branch != MAIN:
-            events.append((history[0].flushed_at + _LATER, BranchCreated(branch)))
+            events.append((history[0].flushed_at + _REF_DELAY, BranchCreated(branch)))
         for info in reversed(history):
             if info.id not in logged:
                 logged.add(info.id)
                 events.append((info.flushed_at, NewCommit(branch, info.id)))
 
-    def time_of(snapshot_id: SnapshotId) -> datetime:
+    def get_time(snapshot_id: SnapshotId) -> datetime:
         return infos[snapshot_id].flushed_at if snapshot_id in infos else root.flushed_at
 
     for tag, target in sorted(state.tags.items()):
-        events.append((time_of(target) + _LATER, TagCreated(tag)))
+        events.append((get_time(target) + _REF_DELAY, TagCreated(tag)))
     for tag, target in sorted(state.deleted_tag_targets.items()):
-        events.append((time_of(target) + _LATER, TagCreated(tag)))
-        events.append((time_of(target) + 2 * _LATER, TagDeleted(tag, target)))
+        events.append((get_time(target) + _REF_DELAY, TagCreated(tag)))
+        events.append((get_time(target) + 2 * _REF_DELAY, TagDeleted(tag, target)))
     updates: list[OpsLogEntry] = []
     for time, kind in sorted(events, key=lambda event: event[0]):
         # Times in the log must ascend.
@@ -235,18 +237,18 @@ def _fetch_histories(
     """Fetch all histories concurrently, each snapshot once."""
     refs = RefFiles(storage)
     infos: dict[SnapshotId, SnapshotInfo] = {}
-    wanted = sorted(state.tips)
-    while wanted:
-        for info in map_bounded(refs.fetch_snapshot_info, wanted, workers=workers):
+    pending = sorted(state.tips)
+    while pending:
+        for info in map_bounded(refs.fetch_snapshot_info, pending, workers=workers):
             infos[info.id] = info
             progress(Step(Phase.READ_SNAPSHOTS, len(infos), len(infos)))
-        parents = {infos[snapshot_id].parent_id for snapshot_id in wanted}
-        wanted = sorted(parent for parent in parents if parent is not None and parent not in infos)
+        parents = {infos[snapshot_id].parent_id for snapshot_id in pending}
+        pending = sorted(parent for parent in parents if parent is not None and parent not in infos)
     return infos
 
 
-def _delete_created(storage: Storage, created: Version) -> None:
-    """Delete the ``repo`` that was just created, unless it was changed since."""
+def _delete_created_repo(storage: Storage, created: Version) -> None:
+    """Delete the ``repo`` that was just created, unless another process changed it."""
     try:
         if storage.head(REPO).version == created:
             storage.delete_many([REPO])
@@ -256,7 +258,7 @@ def _delete_created(storage: Storage, created: Version) -> None:
 
 def _not_version_1_error(storage: Storage) -> SessionStateError:
     return SessionStateError(
-        f"{storage.url} is not a repository of version 1: there is nothing to upgrade",
+        f"{storage.url} does not have spec version 1: there is nothing to upgrade",
         kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
     )
 
@@ -270,10 +272,10 @@ def _concurrent_change_error(storage: Storage) -> ConflictError:
 
 
 class UpgradedError(SessionStateError, RuntimeError):
-    """A repository object was used after its repository was upgraded."""
+    """A repository object was used after the upgrade of its repository."""
 
 
-class _Upgraded:
+class _UpgradedConnection:
     """Replaces the connection of a repository object that was upgraded."""
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -283,4 +285,4 @@ class _Upgraded:
         )
 
     def __reduce__(self) -> Any:
-        return _Upgraded, ()
+        return _UpgradedConnection, ()

@@ -139,7 +139,7 @@ class ConfigSection(Persisted):
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.config_html(self)
+        return display.render_config_html(self)
 
     def copy(self) -> Self:
         """Return a deep copy."""

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from icefloe import display
-from icefloe.compat.async_twins import async_twins
+from icefloe.compat.async_twins import add_async_twins
 from icefloe.conflicts import VersionSelection, require_solver, require_version_selection
 from icefloe.containers.dependencies import DependencyCount
 from icefloe.containers.virtual_refs import (
@@ -78,7 +78,7 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 1.0
 
 
-@async_twins(
+@add_async_twins(
     "move",
     "get_node_id",
     "all_virtual_chunk_locations",
@@ -175,7 +175,7 @@ class Session:
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
-        return display.session_html(
+        return display.render_session_html(
             type(self).__name__,
             self.connection.storage.url,
             mode=self._mode.name,

@@ -20,7 +20,7 @@ from zarr.abc.store import (
 )
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from icefloe.compat.async_twins import async_twins
+from icefloe.compat.async_twins import add_async_twins
 from icefloe.containers.location_scan import find_malformed
 from icefloe.containers.locations import parse_location
 from icefloe.containers.reference_columns import (
@@ -94,7 +94,7 @@ class _ChunkKeys(NamedTuple):
         return ("/".join([prefix, *map(str, row)]) for row in self.refs.coords.tolist())
 
 
-@async_twins(
+@add_async_twins(
     "set_virtual_ref", "set_virtual_refs", "set_virtual_refs_arr", "set_virtual_refs_table"
 )
 class IcechunkStore(Store):
