@@ -19,12 +19,12 @@ import icechunk
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
-from references import GRID, extents, indices, location
+from references import GRID, format_location, make_indices, make_ranges
 
 RUNS = 2
 
 
-def create(folder: Path) -> Any:
+def create_repository(folder: Path) -> Any:
     """Create an empty repository."""
     shutil.rmtree(folder, ignore_errors=True)
     return icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
@@ -39,25 +39,25 @@ def commit(session: Any) -> float:
 
 def measure_manifest(pattern: str, folder: Path) -> dict[str, Any]:
     """Commit a million virtual references."""
-    offsets, lengths = (column.tolist() for column in extents(pattern))
+    offsets, lengths = (column.tolist() for column in make_ranges(pattern))
     specs = [
-        icechunk.VirtualChunkSpec(index, location(index[0]), offset, length)
-        for index, offset, length in zip(indices().tolist(), offsets, lengths, strict=True)
+        icechunk.VirtualChunkSpec(index, format_location(index[0]), offset, length)
+        for index, offset, length in zip(make_indices().tolist(), offsets, lengths, strict=True)
     ]
     seconds = []
     for run in range(RUNS):
-        session = create(folder / str(run)).writable_session("main")
+        session = create_repository(folder / str(run)).writable_session("main")
         group = zarr.create_group(session.store)
         group.create_array("t2m", shape=GRID, chunks=(1, 1, 1), dtype="f4")
         session.store.set_virtual_refs("/t2m", specs, validate_containers=False)
         seconds.append(commit(session))
     files = list((folder / str(RUNS - 1) / "manifests").iterdir())
-    return {"commit_seconds": min(seconds), "file": str(files[0]), "rss_mb": peak_mb()}
+    return {"commit_seconds": min(seconds), "file": str(files[0]), "rss_mb": measure_peak_mb()}
 
 
 def measure_snapshot(folder: Path, nodes: int = 10_000) -> dict[str, Any]:
     """Commit ten thousand arrays without chunks."""
-    session = create(folder).writable_session("main")
+    session = create_repository(folder).writable_session("main")
     array = zarr.create_array({}, shape=(100, 200, 300), chunks=(10, 20, 30), dtype="f4")
     metadata = json.dumps(array.metadata.to_dict(), default=str).encode()
     buffer = default_buffer_prototype().buffer.from_bytes(metadata)
@@ -69,10 +69,10 @@ def measure_snapshot(folder: Path, nodes: int = 10_000) -> dict[str, Any]:
             await session.store.set(f"array_{number:05d}/zarr.json", buffer)
 
     asyncio.run(fill())
-    return {"commit_seconds": commit(session), "rss_mb": peak_mb()}
+    return {"commit_seconds": commit(session), "rss_mb": measure_peak_mb()}
 
 
-def peak_mb() -> float:
+def measure_peak_mb() -> float:
     """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

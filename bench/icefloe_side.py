@@ -1,4 +1,4 @@
-"""Measurements of icefloe; each runs in a separate process, to measure its peak memory.
+"""Measurements of icefloe, each in its own process to measure its peak memory.
 
 ``python icefloe_side.py encode PATTERN FILE``, ``decode FILE`` or ``snapshot``; prints JSON.
 """
@@ -30,7 +30,7 @@ from icefloe.model.node import (
 from icefloe.model.path import Path as NodePath
 from icefloe.model.snapshot import ManifestFileInfo, Snapshot
 from icefloe.model.strings import Strings
-from references import CHUNKS_PER_FILE, FILES, extents, indices, location
+from references import CHUNKS_PER_FILE, FILES, format_location, make_indices, make_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,30 +49,30 @@ def run_best(work: Callable[[], Any]) -> tuple[float, Any]:
     return min(seconds), result
 
 
-def peak_mb() -> float:
+def measure_peak_mb() -> float:
     """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure_encode(pattern: str, target: Path) -> dict[str, Any]:
     """Encode and compress a manifest."""
-    offsets, lengths = extents(pattern)
+    offsets, lengths = make_ranges(pattern)
     codes = np.repeat(np.arange(FILES, dtype=np.int32), CHUNKS_PER_FILE)
-    locations = Strings.of([location(number) for number in range(FILES)])
+    locations = Strings.of([format_location(number) for number in range(FILES)])
     payloads = ChunkPayloads.virtual(codes, locations, offsets, lengths)
     manifest = Manifest.of(
-        ManifestId.random(), {NodeId.random(): ArrayManifest.of(indices(), payloads)}
+        ManifestId.random(), {NodeId.random(): ArrayManifest.of(make_indices(), payloads)}
     )
     seconds, data = run_best(lambda: encode_manifest(manifest, spec_version=1))
     target.write_bytes(data)
-    return {"seconds": seconds, "size": len(data), "rss_mb": peak_mb()}
+    return {"seconds": seconds, "size": len(data), "rss_mb": measure_peak_mb()}
 
 
 def measure_decode(source: Path) -> dict[str, Any]:
     """Decompress and decode a manifest."""
     data = source.read_bytes()
     seconds, manifest = run_best(lambda: decode_manifest(data, source.name))
-    return {"seconds": seconds, "refs": len(manifest), "rss_mb": peak_mb()}
+    return {"seconds": seconds, "refs": len(manifest), "rss_mb": measure_peak_mb()}
 
 
 def measure_snapshot(nodes: int = 10_000) -> dict[str, Any]:

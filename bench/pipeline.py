@@ -1,13 +1,14 @@
-"""Jobs of the pipeline and existing tools, writing the same files to a repository.
+"""Jobs of the pipeline, compared with other tools that write the same files to a repository.
 
 ``python pipeline.py WORK FOLDER [COUNT]`` prints JSON. Source files are written to ``FOLDER`` on
-first use, and each work creates a repository there. Java and Python start before the measurement.
+first use, and each benchmark creates a repository there. Java and Python start before the
+measurement.
 
 ``ingest_icechunk``, ``ingest_xarray``, ``ingest_single``, ``ingest_core`` and ``ingest_spark`` copy
 the same files into the same chunks: with xarray, dask and icechunk; without dask's threads; with
 one process of icefloe; with one process on one core; and with Spark on two cores.
 ``virtualize_virtualizarr`` and ``virtualize_spark`` create references to many small files;
-``nothing_to_do`` appends files that are already there. ``driver_memory`` virtualizes a hundred
+``nothing_to_do`` appends files that were appended before. ``driver_memory`` virtualizes a hundred
 synthetic files with ``COUNT`` references in total.
 """
 
@@ -74,27 +75,27 @@ def write_archive(folder: Path, count: int, shape: tuple[int, int, int]) -> list
     return paths
 
 
-def create(library: Any, path: Path, files: Path) -> Any:
+def create_repository(library: Any, path: Path, files: Path) -> Any:
     """Create a repository with a container for files."""
     prefix = f"{files.absolute().as_uri()}/"
     config = library.RepositoryConfig.default()
     store = library.local_filesystem_store(str(files.absolute()))
     config.set_virtual_chunk_container(library.VirtualChunkContainer(prefix, store))
-    allowed = {prefix: getattr(library.Credentials, "LocalFileSystemAccess", lambda: None)()}
+    authorization = {prefix: getattr(library.Credentials, "LocalFileSystemAccess", lambda: None)()}
     storage = library.local_filesystem_storage(str(path))
-    return library.Repository.create(storage, config, authorize_virtual_chunk_access=allowed)
+    return library.Repository.create(storage, config, authorize_virtual_chunk_access=authorization)
 
 
 @contextmanager
-def measure(found: dict[str, float]) -> Iterator[None]:
+def measure(measured: dict[str, float]) -> Iterator[None]:
     """Measure the seconds of a block."""
     start = time.monotonic()
     yield
-    found["seconds"] = time.monotonic() - start
+    measured["seconds"] = time.monotonic() - start
 
 
 def warm_spark() -> Any:
-    """Start Spark on two cores, with workers that have their imports done."""
+    """Start Spark on two cores, with workers that have imported their modules."""
     from icefloe.spark.engine.local_session import spark_session  # noqa: PLC0415
     from icefloe.spark.engine.tasks import run_tasks  # noqa: PLC0415
 
@@ -104,7 +105,7 @@ def warm_spark() -> Any:
 
 
 def warm_python(_: int = 0) -> None:
-    """Import what parsing and copying need: imports are not measured for the others either."""
+    """Import the modules of parsing and copying, so that imports are not measured."""
     for name in ("zarr", "icefloe.pipeline.jobs.ingest", "icefloe.virtual.parsers.hdf5"):
         import_module(name)
 
@@ -116,9 +117,11 @@ def ingest_icechunk(folder: Path, count: int, *, scheduler: str) -> dict[str, fl
     import xarray  # noqa: PLC0415
 
     paths = write_archive(folder / "files", count, (STEPS, LATS, LONS))
-    repository = create(icechunk, folder / f"ingest-icechunk-{scheduler}", folder / "files")
-    found: dict[str, float] = {}
-    with measure(found), dask.config.set(scheduler=scheduler, num_workers=2):
+    repository = create_repository(
+        icechunk, folder / f"ingest-icechunk-{scheduler}", folder / "files"
+    )
+    measured: dict[str, float] = {}
+    with measure(measured), dask.config.set(scheduler=scheduler, num_workers=2):
         dataset = xarray.open_mfdataset(
             paths,
             engine="h5netcdf",
@@ -137,28 +140,28 @@ def ingest_icechunk(folder: Path, count: int, *, scheduler: str) -> dict[str, fl
         # As icechunk.xarray.to_icechunk, which does not support all xarray versions.
         dataset.to_zarr(session.store, zarr_format=3, consolidated=False, mode="w")
         session.commit("bench")
-    return found
+    return measured
 
 
 def ingest_core(folder: Path, count: int) -> dict[str, float]:
     """Ingest with icefloe in one process on one core; codecs would use threads otherwise."""
     os.sched_setaffinity(0, {0})
-    return ingest_ours(folder, count, on_spark=False, name="ingest-core")
+    return ingest_icefloe(folder, count, on_spark=False, name="ingest-core")
 
 
-def ingest_ours(folder: Path, count: int, *, on_spark: bool, name: str) -> dict[str, float]:
+def ingest_icefloe(folder: Path, count: int, *, on_spark: bool, name: str) -> dict[str, float]:
     """Ingest with icefloe."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.ingest import ingest  # noqa: PLC0415
 
     paths = write_archive(folder / "files", count, (STEPS, LATS, LONS))
-    repository = create(icefloe, folder / name, folder / "files")
+    repository = create_repository(icefloe, folder / name, folder / "files")
     warm_python()
     spark = warm_spark() if on_spark else None
-    found: dict[str, float] = {}
-    with measure(found):
+    measured: dict[str, float] = {}
+    with measure(measured):
         ingest(spark, repository, paths, chunks=CHUNKS)
-    return found
+    return measured
 
 
 def virtualize_virtualizarr(folder: Path, count: int) -> dict[str, float]:
@@ -170,9 +173,9 @@ def virtualize_virtualizarr(folder: Path, count: int) -> dict[str, float]:
     from virtualizarr.parsers import HDFParser  # noqa: PLC0415
 
     paths = write_archive(folder / "small", count, (1, 24, 48))
-    repository = create(icechunk, folder / "virtualizarr", folder / "small")
-    found: dict[str, float] = {}
-    with measure(found):
+    repository = create_repository(icechunk, folder / "virtualizarr", folder / "small")
+    measured: dict[str, float] = {}
+    with measure(measured):
         dataset = open_virtual_mfdataset(
             [path.absolute().as_uri() for path in paths],
             registry=ObjectStoreRegistry({"file://": LocalStore()}),
@@ -190,7 +193,7 @@ def virtualize_virtualizarr(folder: Path, count: int) -> dict[str, float]:
         session = repository.writable_session("main")
         dataset.vz.to_icechunk(session.store)
         session.commit("bench")
-    return found
+    return measured
 
 
 def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
@@ -199,30 +202,30 @@ def virtualize_spark(folder: Path, count: int) -> dict[str, float]:
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     paths = write_archive(folder / "small", count, (1, 24, 48))
-    repository = create(icefloe, folder / "virtualize-spark", folder / "small")
+    repository = create_repository(icefloe, folder / "virtualize-spark", folder / "small")
     warm_python()
     spark = warm_spark()
-    found: dict[str, float] = {}
-    with measure(found):
+    measured: dict[str, float] = {}
+    with measure(measured):
         virtualize(spark, repository, paths)
-    return found
+    return measured
 
 
-def append_present_files(folder: Path, count: int) -> dict[str, float]:
-    """Append files that are already in the repository."""
+def append_existing_files(folder: Path, count: int) -> dict[str, float]:
+    """Append files that the repository already contains."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.append import append  # noqa: PLC0415
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     paths = write_archive(folder / "small", count, (1, 24, 48))
-    repository = create(icefloe, folder / "nothing-to-do", folder / "small")
+    repository = create_repository(icefloe, folder / "nothing-to-do", folder / "small")
     spark = warm_spark()
     virtualize(spark, repository, paths)
-    found: dict[str, float] = {}
-    with measure(found):
+    measured: dict[str, float] = {}
+    with measure(measured):
         report: Any = append(spark, repository, paths)
     assert not report.is_new
-    return found
+    return measured
 
 
 class SyntheticParser:
@@ -260,18 +263,18 @@ class SyntheticParser:
         return ManifestStore(ManifestGroup(arrays={"a": array}), registry=registry)
 
 
-def driver_memory(folder: Path, count: int) -> dict[str, float]:
+def measure_driver_memory(folder: Path, count: int) -> dict[str, float]:
     """Return the peak memory of the driver's Python process while virtualizing."""
     import icefloe  # noqa: PLC0415
     from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
 
     files = folder / "nowhere"
-    repository = create(icefloe, folder / f"driver-{count}", files)
+    repository = create_repository(icefloe, folder / f"driver-{count}", files)
     spark = warm_spark()
     urls = [f"{files.absolute().as_uri()}/{number}.any" for number in range(SYNTHETIC_FILES)]
     parser = SyntheticParser(count // SYNTHETIC_FILES)
-    found: dict[str, float] = {}
-    with measure(found):
+    measured: dict[str, float] = {}
+    with measure(measured):
         report: Any = virtualize(
             spark,
             repository,
@@ -279,31 +282,31 @@ def driver_memory(folder: Path, count: int) -> dict[str, float]:
             parse_options={"parser": parser, "loadable_variables": ()},
         )
     assert report.chunks == count
-    found["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+    measured["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return measured
 
 
 WORK: dict[str, tuple[Callable[[Path, int], dict[str, float]], int]] = {
     "ingest_icechunk": (partial(ingest_icechunk, scheduler="threads"), INGESTED),
     "ingest_xarray": (partial(ingest_icechunk, scheduler="synchronous"), INGESTED),
-    "ingest_single": (partial(ingest_ours, on_spark=False, name="ingest-single"), INGESTED),
+    "ingest_single": (partial(ingest_icefloe, on_spark=False, name="ingest-single"), INGESTED),
     "ingest_core": (ingest_core, INGESTED),
-    "ingest_spark": (partial(ingest_ours, on_spark=True, name="ingest-spark"), INGESTED),
+    "ingest_spark": (partial(ingest_icefloe, on_spark=True, name="ingest-spark"), INGESTED),
     "virtualize_virtualizarr": (virtualize_virtualizarr, SMALL_FILES),
     "virtualize_spark": (virtualize_spark, SMALL_FILES),
-    "nothing_to_do": (append_present_files, SMALL_FILES),
-    "driver_memory": (driver_memory, FEW_REFS),
+    "nothing_to_do": (append_existing_files, SMALL_FILES),
+    "driver_memory": (measure_driver_memory, FEW_REFS),
 }
 
 
 def main(work: str, folder: str, count: str | None = None) -> None:
-    """Run one work, and print its measurements."""
+    """Run one benchmark, and print its measurements."""
     function, default = WORK[work]
     Path(folder).mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs outside the Zarr specification
-        found = function(Path(folder), default if count is None else int(count))
-    print(json.dumps(found))
+        measured = function(Path(folder), default if count is None else int(count))
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

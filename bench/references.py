@@ -1,4 +1,4 @@
-"""Data of the manifest benchmark: a million virtual references into a thousand files."""
+"""Data of the manifest benchmarks: a million virtual references into a thousand files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ GRID = (FILES, 10, CHUNKS_PER_FILE // 10)
 PATTERNS = ("regular", "compressed")
 
 
-def location(number: int) -> str:
-    """Return the location of one file."""
+def format_location(number: int) -> str:
+    """Return the location of a file."""
     return f"s3://example-bucket/data/era5/t2m_{number:05d}.nc"
 
 
-def extents(pattern: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def make_ranges(pattern: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return offsets and lengths: chunks of equal size, or of varying size as if compressed."""
     shape = (FILES, CHUNKS_PER_FILE)
     if pattern == "regular":
@@ -30,7 +30,7 @@ def extents(pattern: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     return offsets.reshape(-1), lengths.reshape(-1)
 
 
-def indices() -> NDArray[np.uint32]:
+def make_indices() -> NDArray[np.uint32]:
     """Return the chunk index of each reference."""
     numbers = np.arange(FILES * CHUNKS_PER_FILE)
     return np.stack(np.unravel_index(numbers, GRID), 1).astype(np.uint32)

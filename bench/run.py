@@ -1,12 +1,13 @@
-"""``make bench``: the same work with icefloe and with the icechunk wheel, as ratios.
+"""``make bench``: speed, memory and size of icefloe relative to Icechunk.
 
-``python run.py FOLDER [--json] [--no-spark] [WORK …]`` measures all works or those named, as in
-``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the folder: ext4 creates files ten
-times slower for minutes after many deletions, which would distort the next measurement.
+``python run.py FOLDER [--json] [--no-spark] [WORK …]`` runs all benchmarks, or the named ones, as
+in ``make bench BENCH="chunks one_chunk"``. Nothing is deleted from the folder: ext4 creates files
+ten times slower for minutes after many deletions, which would distort the next measurement.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import subprocess
@@ -37,7 +38,7 @@ class Result:
     unit: str
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """Whether the goal is met."""
         return self.goal is None or self.measured <= self.goal
 
@@ -45,32 +46,32 @@ class Result:
 def run_side(script: str, *arguments: str | Path) -> dict[str, Any]:
     """Run one measurement in a separate process."""
     command = [sys.executable, HERE / script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{command} failed:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        sys.exit(f"{command} failed:\n{process.stderr}")
+    measurements: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return measurements
 
 
 def measure_manifest(pattern: str, folder: Path) -> list[Result]:
     """Measure a manifest of a million virtual references."""
-    theirs = run_side("icechunk_side.py", "manifest", pattern, folder / pattern)
-    their_file = Path(theirs["file"])
-    our_file = folder / f"{pattern}.manifest"
-    encoded = run_side("icefloe_side.py", "encode", pattern, our_file)
-    decoded = run_side("icefloe_side.py", "decode", our_file)
-    read_theirs = run_side("icefloe_side.py", "decode", their_file)
-    commit, their_size = theirs["commit_seconds"], their_file.stat().st_size
+    icechunk = run_side("icechunk_side.py", "manifest", pattern, folder / pattern)
+    icechunk_file = Path(icechunk["file"])
+    icefloe_file = folder / f"{pattern}.manifest"
+    encoded = run_side("icefloe_side.py", "encode", pattern, icefloe_file)
+    decoded = run_side("icefloe_side.py", "decode", icefloe_file)
+    decoded_icechunk = run_side("icefloe_side.py", "decode", icechunk_file)
+    commit, icechunk_size = icechunk["commit_seconds"], icechunk_file.stat().st_size
     title = f"1,000,000 virtual refs, {pattern} chunks"
 
-    def seconds(value: float) -> str:
+    def format_seconds(value: float) -> str:
         return f"{value:.3f} s"
 
     return [
         Result(
             f"{title}: encode and compress / commit",
-            seconds(encoded["seconds"]),
-            seconds(commit),
+            format_seconds(encoded["seconds"]),
+            format_seconds(commit),
             encoded["seconds"] / commit,
             0.15,
             "ratio",
@@ -78,20 +79,27 @@ def measure_manifest(pattern: str, folder: Path) -> list[Result]:
         Result(
             f"{title}: size of the manifest",
             f"{encoded['size']:,} B",
-            f"{their_size:,} B",
-            encoded["size"] / their_size,
+            f"{icechunk_size:,} B",
+            encoded["size"] / icechunk_size,
             1.0,
             "ratio",
         ),
         Result(
             f"{title}: peak memory, encoding",
             f"{encoded['rss_mb']:.0f} MB",
-            f"{theirs['rss_mb']:.0f} MB",
+            f"{icechunk['rss_mb']:.0f} MB",
             encoded["rss_mb"],
             300,
             "MB",
         ),
-        Result(f"{title}: decode", seconds(decoded["seconds"]), "", decoded["seconds"], 0.25, "s"),
+        Result(
+            f"{title}: decode",
+            format_seconds(decoded["seconds"]),
+            "",
+            decoded["seconds"],
+            0.25,
+            "s",
+        ),
         Result(
             f"{title}: peak memory, decoding",
             f"{decoded['rss_mb']:.0f} MB",
@@ -102,9 +110,9 @@ def measure_manifest(pattern: str, folder: Path) -> list[Result]:
         ),
         Result(
             f"{title}: decode icechunk's file / its commit",
-            seconds(read_theirs["seconds"]),
-            seconds(commit),
-            read_theirs["seconds"] / commit,
+            format_seconds(decoded_icechunk["seconds"]),
+            format_seconds(commit),
+            decoded_icechunk["seconds"] / commit,
             1.0,
             "ratio",
         ),
@@ -113,14 +121,14 @@ def measure_manifest(pattern: str, folder: Path) -> list[Result]:
 
 def measure_snapshot(folder: Path) -> list[Result]:
     """Measure a snapshot of ten thousand nodes."""
-    theirs = run_side("icechunk_side.py", "snapshot", folder / "snapshot")["commit_seconds"]
-    ours = run_side("icefloe_side.py", "snapshot")
+    commit = run_side("icechunk_side.py", "snapshot", folder / "snapshot")["commit_seconds"]
+    seconds = run_side("icefloe_side.py", "snapshot")
     return [
         Result(
             f"10,000 nodes: {what} a snapshot",
-            f"{ours[f'{what}_seconds']:.3f} s",
-            f"{theirs:.3f} s (commit)",
-            ours[f"{what}_seconds"],
+            f"{seconds[f'{what}_seconds']:.3f} s",
+            f"{commit:.3f} s (commit)",
+            seconds[f"{what}_seconds"],
             0.3,
             "s",
         )
@@ -158,16 +166,16 @@ WORK = [
 
 
 def measure_sessions(folder: Path, work: str) -> list[Result]:
-    """Measure work through sessions: the libraries alternate, and the best of each counts."""
+    """Measure work through sessions: the libraries alternate, and the best time of each counts."""
     # Icechunk has no packing: compare with its unpacked chunks.
     peer = "chunks" if work == "packed_chunks" else work
-    ours, theirs = alternate("sessions.py", folder, work, peer)
+    icefloe, icechunk = alternate("sessions.py", folder, work, peer)
     return [
         Result(
             title,
-            f"{ours[what]:.3f} s",
-            f"{theirs[what]:.3f} s",
-            ours[what] / theirs[what],
+            f"{icefloe[what]:.3f} s",
+            f"{icechunk[what]:.3f} s",
+            icefloe[what] / icechunk[what],
             goal,
             "ratio",
         )
@@ -179,15 +187,15 @@ def measure_sessions(folder: Path, work: str) -> list[Result]:
 def alternate(
     script: str, folder: Path, work: str, peer: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Run the libraries alternately; return the best of icefloe and of icechunk."""
-    ours: dict[str, float] = {}
-    theirs: dict[str, float] = {}
+    """Run the libraries alternately; return the best times of icefloe and of Icechunk."""
+    icefloe: dict[str, float] = {}
+    icechunk: dict[str, float] = {}
     for turn in range(ROUNDS):
-        for library, task, best in (("icechunk", peer, theirs), ("icefloe", work, ours)):
-            found = run_side(script, library, task, folder / f"{work}-{library}-{turn}")
-            for what, seconds in found.items():
+        for library, task, best in (("icechunk", peer, icechunk), ("icefloe", work, icefloe)):
+            measured = run_side(script, library, task, folder / f"{work}-{library}-{turn}")
+            for what, seconds in measured.items():
                 best[what] = min(seconds, best.get(what, seconds))
-    return ours, theirs
+    return icefloe, icechunk
 
 
 def measure_virtual_refs(folder: Path, work: str) -> list[Result]:
@@ -195,13 +203,13 @@ def measure_virtual_refs(folder: Path, work: str) -> list[Result]:
     title, set_goal, memory_goal, find_goal = next(
         goal[1:] for goal in REFS_GOALS if goal[0] == work
     )
-    ours, theirs = alternate("virtual_refs.py", folder, work, work)
+    icefloe, icechunk = alternate("virtual_refs.py", folder, work, work)
     return [
         Result(
             f"{title}: {what}",
-            f"{ours[key]:{form}} {unit}",
-            f"{theirs[key]:{form}} {unit}",
-            ours[key] / theirs[key],
+            f"{icefloe[key]:{form}} {unit}",
+            f"{icechunk[key]:{form}} {unit}",
+            icefloe[key] / icechunk[key],
             goal,
             "ratio",
         )
@@ -218,14 +226,14 @@ def measure_append_refs(folder: Path) -> list[Result]:
 
     Not run with Icechunk, which takes minutes and gigabytes for ten million references.
     """
-    found = run_side("virtual_refs.py", "icefloe", "append_refs", folder / "append")
+    measured = run_side("virtual_refs.py", "icefloe", "append_refs", folder / "append")
     title = "10,000 virtual refs appended to 10,000,000 / to 100,000"
     return [
         Result(
             f"{title}: {what}",
-            f"{found[f'many_{key}']:{form}} {unit}",
-            f"({found[f'few_{key}']:{form}} {unit})",
-            found[f"many_{key}"] / found[f"few_{key}"],
+            f"{measured[f'many_{key}']:{form}} {unit}",
+            f"({measured[f'few_{key}']:{form}} {unit})",
+            measured[f"many_{key}"] / measured[f"few_{key}"],
             goal,
             "ratio",
         )
@@ -239,7 +247,7 @@ def measure_append_refs(folder: Path) -> list[Result]:
 
 def measure_spark(folder: Path, work: str) -> list[Result]:
     """Measure jobs and tables on Spark with two cores."""
-    own = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
+    work_folder = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
     if work == "rows":
         rates = run_side("spark_rows.py")["million_rows_per_second"]
         return [
@@ -255,13 +263,14 @@ def measure_spark(folder: Path, work: str) -> list[Result]:
         ]
     if work == "driver_memory":
         few, many = (
-            run_side("pipeline.py", work, own, str(n))["rss_mb"] for n in (FEW_REFS, MANY_REFS)
+            run_side("pipeline.py", work, work_folder, str(count))["rss_mb"]
+            for count in (FEW_REFS, MANY_REFS)
         )
         title = f"virtualize {MANY_REFS:,} references / {FEW_REFS:,}: peak memory of the driver"
         return [Result(title, f"{many:.0f} MB", f"({few:.0f} MB)", many / few, 1.2, "ratio")]
     if work == "nothing_to_do":
-        seconds = run_side("pipeline.py", work, own)["seconds"]
-        title = "append 2,000 files that are already there, after Spark has started"
+        seconds = run_side("pipeline.py", work, work_folder)["seconds"]
+        title = "append 2,000 files that were appended before, after Spark has started"
         return [Result(title, f"{seconds:.2f} s", "", seconds, 1.0, "s")]
     peers: list[tuple[str, str, float | None]]
     if work == "virtualize":
@@ -270,20 +279,23 @@ def measure_spark(folder: Path, work: str) -> list[Result]:
     else:
         peers = [
             ("icechunk", "xarray with dask to icechunk", 1.0),
-            # No goal for one process of icefloe with all cores: its codecs use threads.
+            # No goal for one process of icefloe with all cores, because its codecs use threads.
             ("xarray", "xarray to icechunk in one process", 1 / 1.6),
             ("core", "one process of icefloe with one core", 1 / 1.6),
             ("single", "one process of icefloe with all cores", None),
         ]
         title = "ingest files into other chunks"
-    theirs = {peer: run_side("pipeline.py", f"{work}_{peer}", own)["seconds"] for peer, *_ in peers}
-    ours = run_side("pipeline.py", f"{work}_spark", own)["seconds"]
+    peer_seconds = {
+        peer: run_side("pipeline.py", f"{work}_{peer}", work_folder)["seconds"]
+        for peer, *_ in peers
+    }
+    seconds = run_side("pipeline.py", f"{work}_spark", work_folder)["seconds"]
     return [
         Result(
             f"{title}: on Spark / {what}",
-            f"{ours:.1f} s",
-            f"{theirs[peer]:.1f} s",
-            ours / theirs[peer],
+            f"{seconds:.1f} s",
+            f"{peer_seconds[peer]:.1f} s",
+            seconds / peer_seconds[peer],
             goal,
             "ratio",
         )
@@ -292,7 +304,7 @@ def measure_spark(folder: Path, work: str) -> list[Result]:
 
 
 def measure(work: str, folder: Path) -> list[Result]:
-    """Measure one work."""
+    """Run one benchmark."""
     if work == "manifest":
         return [result for pattern in PATTERNS for result in measure_manifest(pattern, folder)]
     if work == "snapshot":
@@ -307,28 +319,39 @@ def measure(work: str, folder: Path) -> list[Result]:
 
 
 def main() -> None:
-    """Measure the named works, or all, and print the report."""
-    options = {"--json", "--no-spark"}
-    folder, *works = [argument for argument in sys.argv[1:] if argument not in options]
-    if unknown := set(works) - set(WORK):
-        sys.exit(f"there is no work {', '.join(sorted(unknown))}; there is: {', '.join(WORK)}")
-    if not works:
-        with_spark = find_spec("pyspark") and "--no-spark" not in sys.argv
-        works = [work for work in WORK if work not in SPARK_WORK or with_spark]
+    """Run the named benchmarks, or all, and print the results."""
+    parser = argparse.ArgumentParser(
+        description="Compare icefloe with Icechunk.", allow_abbrev=False
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new folder for repositories")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--no-spark", action="store_true", help="skip the benchmarks on Spark")
+    parser.add_argument(
+        "works",
+        nargs="*",
+        metavar="WORK",
+        help=f"benchmarks to run; by default all of: {', '.join(WORK)}",
+    )
+    # Options may precede the names of benchmarks.
+    arguments = parser.parse_intermixed_args()
+    if unknown := set(arguments.works) - set(WORK):
+        parser.error(f"unknown WORK {', '.join(sorted(unknown))}; available: {', '.join(WORK)}")
+    with_spark = find_spec("pyspark") and not arguments.no_spark
+    works = arguments.works or [work for work in WORK if work not in SPARK_WORK or with_spark]
     results: list[Result] = []
-    Path(folder).mkdir()
+    arguments.folder.mkdir()
     with Console(stderr=True).status("") as status:
         for work in works:
             status.update(f"{work.replace('_', ' ')} …")
-            results += measure(work, Path(folder))
-    if "--json" in sys.argv:
-        print(json.dumps([asdict(result) | {"met": result.met} for result in results], indent=2))
+            results += measure(work, arguments.folder)
+    if arguments.json:
+        print(json.dumps([asdict(result) | {"met": result.is_met} for result in results], indent=2))
     else:
-        show(results)
-    sys.exit(not all(result.met for result in results))
+        print_table(results)
+    sys.exit(not all(result.is_met for result in results))
 
 
-def show(results: list[Result]) -> None:
+def print_table(results: list[Result]) -> None:
     """Print the results as a table."""
     names = [f"{name} {version(name)}" for name in ("icefloe", "icechunk", "zarr")]
     table = Table(title=f"{', '.join(names)}, Python {platform.python_version()}")
@@ -344,7 +367,7 @@ def show(results: list[Result]) -> None:
             result.icechunk,
             f"{result.measured:.2f}",
             goal,
-            "" if not goal else "[green]met[/]" if result.met else "[bold red]missed[/]",
+            "" if not goal else "[green]met[/]" if result.is_met else "[bold red]missed[/]",
         )
     Console(width=None if sys.stdout.isatty() else 150).print(table)
 

@@ -1,4 +1,4 @@
-"""Work through sessions and Zarr, with the same code for both libraries.
+"""Benchmarks of sessions and Zarr, with the same code for both libraries.
 
 ``python sessions.py LIBRARY WORK FOLDER`` prints JSON; the library is icefloe or icechunk.
 """
@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHUNKS, CHUNK_ITEMS = 10_000, 4096  # of four bytes: 16 KB
+CHUNKS, CHUNK_ITEMS = 10_000, 4096  # items of four bytes: 16 KB per chunk
 REFS, REFS_PER_FILE = 1_000_000, 1000
 ARRAYS, CHUNKS_PER_ARRAY = 2_000, 10
 
@@ -30,14 +30,14 @@ os.environ.setdefault("ICECHUNK_LOG", "error")
 
 
 class Clock(dict[str, float]):
-    """Seconds by operation."""
+    """Seconds of each operation."""
 
     @contextmanager
-    def measure(self, what: str) -> Iterator[None]:
-        """Measure a block."""
+    def measure(self, operation: str) -> Iterator[None]:
+        """Measure the time of a block."""
         start = time.perf_counter()
         yield
-        self[what] = time.perf_counter() - start
+        self[operation] = time.perf_counter() - start
 
 
 def write_chunks(library: Any, folder: Path, config: Any = None) -> dict[str, float]:
@@ -55,13 +55,13 @@ def write_chunks(library: Any, folder: Path, config: Any = None) -> dict[str, fl
         session.commit("bench")
     reader = library.Repository.open(storage).readonly_session("main")
     with clock.measure("read"):
-        found = zarr.open_array(reader.store, path="a", mode="r")[:]
-    assert np.array_equal(np.asarray(found), data)
+        values = zarr.open_array(reader.store, path="a", mode="r")[:]
+    assert np.array_equal(np.asarray(values), data)
     return clock
 
 
 def write_packed_chunks(library: Any, folder: Path) -> dict[str, float]:
-    """Write and read them packed, which only icefloe supports."""
+    """Write and read ten thousand small chunks packed, which only icefloe supports."""
     return write_chunks(library, folder, library.RepositoryConfig(packing=library.PackingConfig()))
 
 
@@ -96,19 +96,19 @@ def change_many_arrays(library: Any, folder: Path) -> dict[str, float]:
     repository = library.Repository.create(storage)
     session = repository.writable_session("main")
     array = zarr.create_array({}, shape=(CHUNKS_PER_ARRAY,), chunks=(1,), dtype="i4")
-    metadata = _buffer(json.dumps(array.metadata.to_dict(), default=str).encode())
+    metadata = _make_buffer(json.dumps(array.metadata.to_dict(), default=str).encode())
 
     async def fill(store: Any) -> None:
         group = b'{"zarr_format":3,"node_type":"group","attributes":{}}'
-        await store.set("zarr.json", _buffer(group))
+        await store.set("zarr.json", _make_buffer(group))
         for number in range(ARRAYS):
             await store.set(f"{number}/zarr.json", metadata)
             for chunk in range(CHUNKS_PER_ARRAY):
-                await store.set(f"{number}/c/{chunk}", _buffer(b"1234"))
+                await store.set(f"{number}/c/{chunk}", _make_buffer(b"1234"))
 
     async def change(store: Any) -> None:
         for number in range(ARRAYS):
-            await store.set(f"{number}/c/3", _buffer(b"abcd"))
+            await store.set(f"{number}/c/3", _make_buffer(b"abcd"))
 
     sync(fill(session.store))
     session.commit("bench")
@@ -120,7 +120,7 @@ def change_many_arrays(library: Any, folder: Path) -> dict[str, float]:
     return clock
 
 
-def _buffer(data: bytes) -> Any:
+def _make_buffer(data: bytes) -> Any:
     return default_buffer_prototype().buffer.from_bytes(data)
 
 

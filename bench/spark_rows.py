@@ -1,8 +1,8 @@
-"""Rows per second from a repository into Spark, and the rate that Spark itself can reach.
+"""Rows per second from a repository into Spark, and the upper limit that Spark sets.
 
 ``python spark_rows.py`` prints JSON: rates of ``icefloe.spark.read`` and of
-``spark.read.format("icefloe")``, each with a ceiling: a function or data source with the same
-columns that yields one prepared batch and reads nothing.
+``spark.read.format("icefloe")``. The ceiling of each is the rate of a function or data source with
+the same columns that yields one prepared batch repeatedly and reads nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUNDS = 3
 
 
 def make_weather(path: str, shape: tuple[int, ...] = SHAPE) -> Repository:
-    """Write temperature and packed rain, in chunks of a few megabytes."""
+    """Create a repository with temperature and packed rain, in chunks of a few megabytes."""
     repository = Repository.create(local_filesystem_storage(path))
     random = np.random.default_rng(0)
     time_, lat, lon = shape
@@ -107,8 +107,8 @@ class PreparedReader(DataSourceReader):
         batch = pa.RecordBatch.from_arrays(
             [pa.array(values).cast(field.type) for field in self._schema], schema=self._schema
         )
-        mine = range(partition.value, self._batches, self._PARTITIONS)
-        yield from (batch for _ in mine)
+        for _ in range(partition.value, self._batches, self._PARTITIONS):
+            yield batch
 
 
 def measure_read(frame: DataFrame) -> float:
@@ -125,14 +125,14 @@ def read_prepared(spark: SparkSession, batches: int, schema: pa.Schema) -> DataF
     """Yield the batches of the prepared source from a function."""
     reader = PreparedReader(batches, schema)
 
-    def make(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def yield_batches(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch["id"].to_pylist():
                 yield from reader.read(InputPartition(number))
 
     count = len(reader.partitions())
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return spark.range(0, count, 1, count).mapInArrow(make, columns)
+    return spark.range(0, count, 1, count).mapInArrow(yield_batches, columns)
 
 
 def measure(spark: SparkSession, repository: Repository, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A million virtual references, with mostly the same code for both libraries.
+"""Benchmarks of a million virtual references, with mostly the same code for both libraries.
 
 ``python virtual_refs.py LIBRARY WORK FOLDER`` prints JSON; the library is icefloe or icechunk.
 Icechunk versions without ``set_virtual_refs_arr`` use ``set_virtual_refs``.
@@ -28,7 +28,7 @@ os.environ.setdefault("ICECHUNK_LOG", "error")
 
 
 def make_locations(files: str) -> list[str]:
-    """Return the location of each chunk: a thousand chunks per file, or one."""
+    """Return the location of each chunk, with one chunk per file or a thousand."""
     if files == "many":
         return [f"s3://bucket/data/era5/t2m/c/{number:07d}" for number in range(REFS)]
     return [f"s3://bucket/data/era5/t2m_{number // REFS_PER_FILE:05d}.nc" for number in range(REFS)]
@@ -77,15 +77,15 @@ def set_refs(library: Any, folder: Path, files: str = "few") -> dict[str, float]
     reader = library.Repository.open(storage).readonly_session("main")
     with clock.measure("locations"):
         if hasattr(reader, "virtual_locations"):
-            found = reader.virtual_locations()
+            locations = reader.virtual_locations()
         else:
-            found = set(reader.all_virtual_chunk_locations())
-    assert len(found) == expected
+            locations = set(reader.all_virtual_chunk_locations())
+    assert len(locations) == expected
     return clock
 
 
 def set_refs_of_files(library: Any, folder: Path) -> dict[str, float]:
-    """Do the same with one file per chunk."""
+    """Set and commit a million references, each to its own file."""
     return set_refs(library, folder, "many")
 
 
@@ -93,12 +93,12 @@ def append_refs(library: Any, folder: Path) -> dict[str, float]:
     """Append to an array with few references, and to one with a hundred times as many."""
     clock = Clock()
     for name, count in (("few", FEW), ("many", MANY)):
-        found = _append(library, folder / name, count)
-        clock |= {f"{name}_{what}": value for what, value in found.items()}
+        measured = _measure_append(library, folder / name, count)
+        clock |= {f"{name}_{what}": value for what, value in measured.items()}
     return clock
 
 
-def _append(library: Any, folder: Path, count: int) -> dict[str, float]:
+def _measure_append(library: Any, folder: Path, count: int) -> dict[str, float]:
     sizes = {
         library.ManifestSplitCondition.AnyArray(): {
             library.ManifestSplitDimCondition.Any(): PER_MANIFEST
@@ -114,7 +114,7 @@ def _append(library: Any, folder: Path, count: int) -> dict[str, float]:
         "a", (count,), np.repeat(files, 1000), offsets, lengths, validate_containers=False
     )
     session.commit("bench")
-    before = _sizes(folder)
+    before = _list_sizes(folder)
     clock = Clock()
     start = time.process_time()
     with clock.measure("append"):
@@ -131,13 +131,13 @@ def _append(library: Any, folder: Path, count: int) -> dict[str, float]:
         )
         session.commit("append")
     clock["append"] = time.process_time() - start
-    written = {name: size for name, size in _sizes(folder).items() if before.get(name) != size}
+    written = {name: size for name, size in _list_sizes(folder).items() if before.get(name) != size}
     clock["bytes"] = sum(written.values())
     clock["manifests"] = sum("manifests" in name for name in written)
     return clock
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def _list_sizes(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 

@@ -27,19 +27,17 @@ ARCHIVE = OUTPUT / "archive"
 PICTURE, REPORT = OUTPUT / "weather.png", OUTPUT / "report.md"
 console = Console(highlight=False, soft_wrap=True)
 report_rows: list[str] = []
-started = time.monotonic()
+start = time.monotonic()
 
 
 def report(step: str, result: object) -> None:
     """Print the result of a step, and add it to the report."""
-    console.print(
-        f"[dim]{time.monotonic() - started:5.1f} s[/]  [bold]{step}[/]\n         {result}"
-    )
-    report_rows.append(f"| {time.monotonic() - started:.0f} s | {step} | {result} |")
+    console.print(f"[dim]{time.monotonic() - start:5.1f} s[/]  [bold]{step}[/]\n         {result}")
+    report_rows.append(f"| {time.monotonic() - start:.0f} s | {step} | {result} |")
 
 
 def main(days: int = 365) -> None:
-    """Run all steps."""
+    """Run the demo on the last ``days`` days of 2024."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     last = date(2024, 12, 31)
     files = write_archive(ARCHIVE, days=days, first=str(last - timedelta(days)))
@@ -57,7 +55,7 @@ def main(days: int = 365) -> None:
     report("Ingest", ingest(spark, repo, f"{ARCHIVE}/*.nc", group="maps", chunks=chunks))
     repo.create_tag("a-year", repo.lookup_branch("main"))
 
-    # A day later. Only the new file is read, however often this runs.
+    # A day later there is a new file. Only new files are read, even if this runs again.
     write_archive(ARCHIVE, days=1, first=str(last))
     report("Append a day", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
     report("Append it again", append(spark, repo, f"{ARCHIVE}/*.nc", group="maps"))
@@ -75,15 +73,15 @@ def main(days: int = 365) -> None:
     """
     months: Any = spark.sql(query).toPandas()
     warmest = months.loc[months.celsius.idxmax()]
-    found = f"{month_name[int(warmest.month)]} is warmest, {warmest.celsius} °C"
-    report("Spark SQL", f"of {months.cells.sum():,.0f} cells north of 45°, {found}")
+    summary = f"{month_name[int(warmest.month)]} is warmest, {warmest.celsius} °C"
+    report("Spark SQL", f"of {months.cells.sum():,.0f} cells north of 45°, {summary}")
 
-    # Time travel: read any commit by tag, id or date.
+    # Time travel: read any commit by tag, snapshot id or time.
     before = icefloe.spark.read(spark, repo, group="maps", variables=["time"], tag="a-year")
     now = rows.select("time").distinct().count()
     report("Time travel", f"{before.count()} days at the tag, {now} now")
 
-    # A selection reads only the chunks it needs: here one of 180.
+    # A selection reads only the chunks that it needs, here one of 180.
     place = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
     series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=place)
     draw(repo, int(warmest.month), series.orderBy("time").toPandas())

@@ -1,14 +1,13 @@
-"""Throw damaged metadata files at the decoders.
+"""Fuzz the decoders of metadata files.
 
-Stand-alone, it mutates files inside and outside their compression until the time is up::
+Mutates files, inside and outside their compression, until the time is up::
 
     python fuzz/fuzz_formats.py --seconds 30 --seed 1 [file …]
 
-Without files it starts from the golden repositories. Each file is damaged as its writer laid it out
-and as icefloe does. Each input that is neither refused with a
-`FormatError` nor read as a value that can be written and read again is saved, with the reason.
-Where atheris is installed, ``--atheris`` hands `TestOneInput` over to libFuzzer; what follows it
-are libFuzzer's own arguments.
+The corpus is the given files, by default those of the golden repositories, and the same files as
+encoded by icefloe. Every input must raise `FormatError` or decode to a value that round-trips; any
+other input is a crash, and is saved. With ``--atheris``, which needs the package atheris, libFuzzer
+calls `TestOneInput` and gets the remaining arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SLOW_SECONDS = 10.0
 
 
 def TestOneInput(data: bytes) -> None:  # noqa: N802 - libFuzzer's name
-    """Judge one input: a whole file, or else a flatbuffer whose kind the first byte chooses."""
+    """Check one input: a file, or a flatbuffer whose file type the first byte selects."""
     if data.startswith(MAGIC):
         judge(data)
     elif data:
@@ -42,28 +41,30 @@ def TestOneInput(data: bytes) -> None:  # noqa: N802 - libFuzzer's name
 
 
 def main() -> int:
-    """Run until the time is up; returns 1 if anything was not taken well."""
+    """Run until the time is up; return 1 if there were crashes."""
     if "--atheris" in sys.argv:
         return _run_atheris()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="metadata files to start from")
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None, help="repeat a run; random if left out")
-    parser.add_argument("--save", type=Path, default=Path("fuzz-crashes"), help="where inputs go")
+    parser.add_argument("files", nargs="*", type=Path, help="metadata files of the corpus")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of the run")
+    parser.add_argument("--seed", type=int, default=None, help="seed of a run to repeat")
+    parser.add_argument(
+        "--save", type=Path, default=Path("fuzz-crashes"), help="folder for crashing inputs"
+    )
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     corpus = [path.read_bytes() for path in arguments.files] or list(golden_files().values())
     corpus = [data for data in corpus if data.startswith(MAGIC)]
-    corpus += [_rewritten(data) for data in corpus]
-    _say(f"seed {seed}, {len(corpus)} files to start from")
+    corpus += [_rewrite(data) for data in corpus]
+    _print_line(f"seed {seed}, {len(corpus)} files in the corpus")
     return 1 if _fuzz(corpus, seed, arguments.seconds, arguments.save) else 0
 
 
-def _rewritten(data: bytes) -> bytes:
-    """Return the same content as icefloe lays it out, locations compressed if there are any."""
-    header = read_header(data, "a file to start from")
+def _rewrite(data: bytes) -> bytes:
+    """Encode a file again with icefloe, with compressed locations if the format has them."""
+    header = read_header(data, "corpus")
     kind = KINDS[header.file_type]
-    value = kind.decode(data, "a file to start from")
+    value = kind.decode(data, "corpus")
     if kind is MANIFEST and header.spec_version > 1:
         compression = LocationCompression(min_locations=1)
         return kind.encode(value, spec_version=2, location_compression=compression)
@@ -83,38 +84,38 @@ def _fuzz(corpus: list[bytes], seed: int, seconds: float, save: Path) -> int:
             accepted += judge(data)
             if time.monotonic() - start > _SLOW_SECONDS:
                 raise TimeoutError(f"took {time.monotonic() - start:.1f} s")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception as error:  # noqa: BLE001 - any other error is a crash
             _report(error, data, save, crashes)
-    found = sum(crashes.values())
-    refused = inputs - accepted - found
-    _say(f"{inputs} inputs, {refused} refused, {accepted} accepted, {found} crashes")
-    return found
+    num_crashes = sum(crashes.values())
+    refused = inputs - accepted - num_crashes
+    _print_line(f"{inputs} inputs, {refused} refused, {accepted} accepted, {num_crashes} crashes")
+    return num_crashes
 
 
 def _report(error: Exception, data: bytes, save: Path, crashes: dict[str, int]) -> None:
-    """Save the first input for each place in the code; count the others."""
+    """Save the first input for each crashing line of code; count the others."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}"
     crashes[place] = crashes.get(place, 0) + 1
     if crashes[place] == 1:
         save.mkdir(parents=True, exist_ok=True)
         (save / place).write_bytes(data)
-        _say(f"CRASH {place}: {str(error)[:300]}\n  saved as {save / place}")
+        _print_line(f"CRASH {place}: {str(error)[:300]}\n  saved as {save / place}")
 
 
 def _run_atheris() -> int:
     try:
-        atheris = importlib.import_module("atheris")  # optional, and not for every Python
+        atheris = importlib.import_module("atheris")  # not available for every Python
     except ImportError:
-        _say("atheris is not installed: pip install atheris, or leave --atheris out")
+        _print_line("atheris is not installed: pip install atheris, or omit --atheris")
         return 2
     atheris.instrument_all()
-    atheris.Setup([word for word in sys.argv if word != "--atheris"], TestOneInput)
+    atheris.Setup([argument for argument in sys.argv if argument != "--atheris"], TestOneInput)
     atheris.Fuzz()
     return 0
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
