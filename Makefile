@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Runs a command with the interpreter of .venv-oldest.
 OLDEST := $(BIN)/python tests/support/environments.py
 
-# The tests of `make quick`; --quick leaves out those that need servers, Spark or Icechunk processes.
+# The tests of `make quick`; --quick skips those that need servers, Spark or Icechunk processes.
 QUICK_TESTS := tests/model tests/format tests/assets tests/refs tests/transaction tests/session \
 	tests/store tests/inspection tests/containers/test_authorization.py \
 	tests/containers/test_by_table.py tests/containers/test_containers.py \
@@ -24,7 +24,7 @@ OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual 
 PANDAS3 := $(VENV)/pandas3
 SPARK_VERSIONS ?= 4.1 4.2 4.3
 
-# $(call timed,name,command): run a command and print how long it took.
+# $(call timed,name,command): run a command and print its duration.
 timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start)); \
 	echo "$(1) took $$((seconds / 60)) min $$((seconds % 60)) s"; exit $$code
 
@@ -89,7 +89,7 @@ lint: $(READY) ## Style: ruff
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-format: $(READY) ## Format the code and fix what ruff can fix
+format: $(READY) ## Format the code and apply the fixes of ruff
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -108,10 +108,10 @@ bench: $(READY) ## Speed, memory and size relative to Icechunk 2.x and 1.x
 	$(OLDEST) bench/run.py $$folder/b --no-spark $(BENCH); second=$$?; \
 	rm -rf $$folder; exit $$((first | second))
 
-fuzz: $(READY) ## Damaged files against the decoders, for a minute
+fuzz: $(READY) ## Run the decoders on damaged files, for a minute
 	$(BIN)/python fuzz/fuzz_formats.py --seconds 60
 
-wheel: $(READY) ## Build the distribution and try the wheel in fresh environments
+wheel: $(READY) ## Build the wheel and test it in fresh environments
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@for extras in "" "[all]"; do \
