@@ -17,8 +17,8 @@ DAYS = 35
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
 
 
-def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
-    """Terminal and report list all steps with the right numbers."""
+def test_demo(tmp_path: Path) -> None:
+    """The output and the report list all steps with the right numbers."""
     # A copy, because the demo deletes and writes its output folder.
     shutil.copytree(DEMO, tmp_path / "demo", ignore=shutil.ignore_patterns("output"))
     done = subprocess.run(
@@ -45,7 +45,7 @@ def test_the_demo_ends_with_a_picture_and_a_report(tmp_path: Path) -> None:
         "Append a day": "1 file",
         "Append it again": "nothing",
         "Rechunk": "chunks",
-        # 18 latitudes of 144 cells each; a satellite does not see 21 cells of two of them.
+        # 18 latitudes of 144 cells each; two latitudes have 21 missing cells each.
         "Spark SQL": f"of {(DAYS + 1) * (18 * 144 - 2 * 21):,} cells north of 45°, November is",
         "Time travel": f"{DAYS} days at the tag, {DAYS + 1} now",
         "Plot": "output/weather.png",

@@ -54,7 +54,7 @@ def test_commands_exist() -> None:
     assert all(f"\n{target}:" in makefile for target in targets)
 
 
-def test_links_lead_somewhere() -> None:
+def test_linked_files_exist() -> None:
     """Files that documents link to exist."""
     for document in (*ROOT.glob("*.md"), *ROOT.glob("design/*.md"), *ROOT.glob("docs/*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):

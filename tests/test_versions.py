@@ -46,7 +46,7 @@ def test_pins_are_the_lower_bounds() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="not the oldest Python")
 def test_the_oldest_versions_are_installed() -> None:
-    """On Python 3.11 under `make oldest` the pins are what is tested."""
+    """The environment of `make oldest` has the pinned versions."""
     if ".venv-oldest" not in sys.prefix:
         pytest.skip("not the environment of make oldest")
     assert {name: version(name) for name in PINS} == PINS

@@ -67,7 +67,7 @@ def icefloe(*arguments: str | Path, code: int = 0) -> CommandResult:
     return found
 
 
-def test_a_process_of_its_own() -> None:
+def test_installed_script() -> None:
     """The installed ``icefloe`` script has the same output and exit codes."""
     for arguments, code in (
         (("tree", GOLDEN.repository), 0),
@@ -114,7 +114,7 @@ def test_inspect() -> None:
     assert icefloe("inspect", path.resolve().as_uri()).stdout == icefloe("inspect", path).stdout
 
 
-def test_inspect_says_what_is_wrong(tmp_path: Path) -> None:
+def test_inspect_reports_damage(tmp_path: Path) -> None:
     """A damaged file gives one line that names it and the damage, and exit code 1."""
     damaged = tmp_path / "repo"
     damaged.write_bytes((GOLDEN.repository / "repo").read_bytes()[:-100])
@@ -144,7 +144,7 @@ def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) ->
 
 
 def test_closed_pipe() -> None:
-    """The reader of a pipe may stop, as ``head`` does."""
+    """A reader such as ``head`` may close the pipe early."""
     command = f"{COMMAND} inspect {GOLDEN.repository}/repo | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "{\n"
@@ -188,7 +188,7 @@ def test_a_hostile_repository(tmp_path: Path, user_data: bytes) -> None:
     assert "a\\x1b[31m" in icefloe("tree", root).stdout
 
 
-def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
+def test_piped_output_is_neither_wrapped_nor_padded(tmp_path: Path) -> None:
     """Long messages stay on one line in a pipe."""
     shown = icefloe("history", _repository(tmp_path, "long " * 100 + "end", b"{}")).stdout
     lines = shown.splitlines()
@@ -197,7 +197,7 @@ def test_piped_output_is_neither_folded_nor_padded(tmp_path: Path) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_terminals_of_another_time() -> None:
+def test_ascii_terminal() -> None:
     """Characters that the terminal cannot encode are escaped."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command: list[str | Path] = [COMMAND, "tree", GOLDEN.repository]
@@ -213,15 +213,15 @@ def test_a_full_disk() -> None:
     assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
-def test_inspect_follows_the_link_that_it_is_given(tmp_path: Path) -> None:
+def test_inspect_follows_symbolic_links(tmp_path: Path) -> None:
     """A link to a metadata file shows that file."""
     link = tmp_path / "link"
     link.symlink_to((GOLDEN.repository / "repo").resolve())
     assert json.loads(icefloe("inspect", link).stdout)["branches"] == GOLDEN.expected["branches"]
 
 
-def test_inspect_does_not_read_what_it_refuses(tmp_path: Path) -> None:
-    """A huge file that is not metadata is refused without being read."""
+def test_inspect_does_not_read_large_files_that_are_not_metadata(tmp_path: Path) -> None:
+    """A huge file that is not metadata is rejected without being read."""
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(1 << 40)

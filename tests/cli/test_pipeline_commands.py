@@ -41,7 +41,7 @@ def values(repository: Path, path: str, archive: Path) -> Any:
 
 
 def messages(repository: Path) -> list[str]:
-    """List the messages of main's commits, newest first, without the first of all."""
+    """List the messages of the commits on main, newest first, without the initial commit."""
     return [info.message for info in open_repository(repository).ancestry(branch="main")][:-1]
 
 
@@ -85,7 +85,7 @@ def test_from_files_to_exports(
 
 
 def test_on_spark(archive: Path, tmp_path: Path) -> None:
-    """A session is started, and stopped again."""
+    """A Spark session is started and stopped."""
     pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
     master = ("--master", "local[2]")
     for place, engine in (("spark", master), ("here", (HERE,))):
@@ -98,7 +98,7 @@ def test_on_spark(archive: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")  # commands take the one that runs, and leave it
 def test_sql(archive: Path, tmp_path: Path) -> None:
-    """From files to an answer in two commands."""
+    """Two commands lead from files to the result of a query."""
     repository = tmp_path / "repository"
     icefloe("ingest", repository, f"{archive}/*.nc", "--create", HERE)
     query = "SELECT sum(rain) AS rain, count(*) AS cells FROM data"
@@ -119,7 +119,7 @@ def test_sql(archive: Path, tmp_path: Path) -> None:
     assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
 
 
-def test_a_plan_touches_nothing(archive: Path, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     arguments = (repository, f"{archive}/*.nc", "--create", "--dry-run", HERE)
     plan = icefloe("ingest", *arguments).stdout
@@ -152,7 +152,7 @@ def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Pat
     assert len(report["left_out"]) == 31
 
 
-def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) -> None:
+def test_errors_suggest_options(archive: Path, tmp_path: Path) -> None:
     repository, files = tmp_path / "repository", f"{archive}/*.nc"
     assert "--create" in icefloe("ingest", repository, files, HERE, code=1).stderr
     nothing = icefloe("ingest", repository, f"{archive}/*.cdf", "--create", HERE, code=1)
@@ -178,8 +178,8 @@ def test_what_is_wrong_is_said_with_what_to_do(archive: Path, tmp_path: Path) ->
     )
 
 
-def test_a_report_says_what_is_true_of_its_job(archive: Path, tmp_path: Path) -> None:
-    """No files where none were read, and nothing of what was not done."""
+def test_reports_contain_only_what_the_job_did(archive: Path, tmp_path: Path) -> None:
+    """Reports omit files that were not read and steps that did not run."""
     repository, files = tmp_path / "repository", f"{archive}/part-00[0-2].nc"
     named = ("--transaction-id", "once", HERE)
     report = icefloe("ingest", repository, files, "--create", *named).stdout
@@ -202,7 +202,7 @@ def test_a_report_says_what_is_true_of_its_job(archive: Path, tmp_path: Path) ->
 
 
 def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
-    """As bash does it: the script that the command prints, sourced and called."""
+    """Bash sources the completion script that the command prints, and calls it."""
     environment = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
     show = [str(COMMAND), "--show-completion", "bash"]
     asked = {**environment, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -239,7 +239,7 @@ def test_containers_are_made_of_prefixes_and_the_environment(
 
 
 def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None:
-    """What functions take, commands take as well."""
+    """Commands accept the same data types and tables of sources as functions."""
     repository = tmp_path / "repository"
     listed = tmp_path / "files.csv"
     listed.write_text("url\n" + "".join(f"{path}\n" for path in sorted(archive.glob("*.nc"))))
@@ -260,7 +260,7 @@ def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None
     assert "neither a Parquet file nor a CSV" in bad.stderr
 
 
-def test_a_plan_names_the_place_that_is_to_be_made(archive: Path, tmp_path: Path) -> None:
+def test_a_dry_run_names_the_repository_to_create(archive: Path, tmp_path: Path) -> None:
     place = tmp_path / "new"
     plan = icefloe("ingest", place, f"{archive}/*.nc", "--create", "--dry-run", HERE).stdout
     assert f"file://{place}" in plan

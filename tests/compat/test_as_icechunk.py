@@ -52,7 +52,7 @@ def test_every_way_to_import_finds_icefloe() -> None:
     )
 
 
-def test_the_compiled_module_has_our_names() -> None:
+def test_the_compiled_module_has_the_public_names() -> None:
     """Programs import some of Icechunk's classes from its compiled module."""
     run(
         """
@@ -76,8 +76,8 @@ def test_the_compiled_module_has_our_names() -> None:
     )
 
 
-def test_versions_that_there_are_not() -> None:
-    """An unknown spec version is refused, and nothing is installed."""
+def test_unknown_spec_version() -> None:
+    """An unknown spec version is rejected, and nothing is installed."""
     for wrong in (7, 0, "2", None):
         with pytest.raises(InvalidInputError, match="1 or 2") as caught:
             install_as_icechunk(wrong)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_versions_that_there_are_not() -> None:
 
 
 def test_versions_are_those_of_icechunk() -> None:
-    """Libraries compare the version, of the module or of the distribution."""
+    """Module and distribution report the version of Icechunk, which libraries compare."""
     answer = run(
         """
         import icefloe
@@ -101,8 +101,8 @@ def test_versions_are_those_of_icechunk() -> None:
     assert answer == "2.3.0 2 3"
 
 
-@pytest.mark.parametrize("arguments, made", [("", 2), ("spec_version=1", 1)])
-def test_new_repositories_have_the_version_that_was_asked_for(arguments: str, made: int) -> None:
+@pytest.mark.parametrize("arguments, expected", [("", 2), ("spec_version=1", 1)])
+def test_default_spec_version_of_new_repositories(arguments: str, expected: int) -> None:
     answer = run(
         f"""
         import icefloe
@@ -111,10 +111,10 @@ def test_new_repositories_have_the_version_that_was_asked_for(arguments: str, ma
         print(int(icechunk.Repository.create(icechunk.in_memory_storage()).spec_version))
         """
     )
-    assert answer == str(made)
+    assert answer == str(expected)
 
 
-def test_twice_is_as_once_and_it_can_be_taken_back() -> None:
+def test_install_is_idempotent_and_can_be_undone() -> None:
     run(
         """
         import sys
@@ -135,7 +135,7 @@ def test_twice_is_as_once_and_it_can_be_taken_back() -> None:
     )
 
 
-def test_what_does_not_exist_is_an_import_error() -> None:
+def test_unknown_names_are_import_errors() -> None:
     run(
         """
         import icefloe
@@ -152,7 +152,7 @@ def test_what_does_not_exist_is_an_import_error() -> None:
     )
 
 
-def test_the_real_one_is_not_replaced() -> None:
+def test_an_imported_icechunk_is_not_replaced() -> None:
     answer = run(
         """
         import icechunk, icefloe
@@ -167,8 +167,8 @@ def test_the_real_one_is_not_replaced() -> None:
     assert "call install_as_icechunk() before" in answer
 
 
-def test_all_names_of_the_wheel_are_there() -> None:
-    """Every name of the installed Icechunk is here."""
+def test_all_names_of_icechunk_exist() -> None:
+    """All names of the installed Icechunk exist in icefloe."""
     names = run("import icechunk; print(*icechunk.__all__)").split()
     missing = run(
         f"""

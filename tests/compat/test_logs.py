@@ -44,7 +44,7 @@ def test_a_filter_sets_the_level(directive: str | None, level: int) -> None:
     assert LOGGER.level == level
 
 
-def test_an_invalid_filter_is_refused() -> None:
+def test_an_invalid_filter_is_rejected() -> None:
     """The message lists the levels."""
     with pytest.raises(icefloe.InvalidInputError, match="one of trace, debug"):
         icefloe.set_logs_filter("loud")
@@ -92,7 +92,7 @@ repository.garbage_collect(now)
     ids=["none", "ICEFLOE_LOG", "ICECHUNK_LOG", "error"],
 )
 def test_what_a_program_logs(variables: dict[str, str], tmp_path: Path) -> None:
-    """Nothing by default; with a variable, what opens, commits, rebases and collects."""
+    """Nothing by default; if a variable is set, opening, commits, rebases and collections."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_LOG")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(folder=str(tmp_path / "repo"))],

@@ -1,4 +1,4 @@
-"""The picture of history: where commits stand, and that it is safe to look at."""
+"""The ancestry graph: layout, text, SVG and escaping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORKED = [
 
 
 def test_text() -> None:
-    """Newest first, `main` on the left, lines join where branches began."""
+    """Newest first, `main` on the left; lines join where branches started."""
     assert str(AncestryGraph(FORKED, plain=True)).splitlines() == [
         "  ●   E------- 2026-01-02 03:08 (old) E",
         "  │ ● D------- 2026-01-02 03:07 (dev) D",
@@ -51,7 +51,7 @@ def test_colours_unless_plain() -> None:
 
 
 def test_svg() -> None:
-    """One dot for each commit, labels for names, nothing from elsewhere."""
+    """One dot for each commit, labels for refs, no external resources."""
     root = ET.fromstring(AncestryGraph(FORKED)._repr_svg_())  # noqa: S314
     tags = [element.tag.rpartition("}")[2] for element in root.iter()]
     assert tags.count("circle") == 5
@@ -61,7 +61,7 @@ def test_svg() -> None:
 
 
 def test_names_and_messages_are_harmless() -> None:
-    """Markup is text, and what a terminal would obey is a number."""
+    """Markup and control characters are escaped."""
     graph = lay_out([Commit("X" * 20, None, START, HOSTILE, (HOSTILE,), (HOSTILE,))])
     svg = render_graph_svg(graph)
     root = ET.fromstring(svg.encode())  # noqa: S314 - written here
@@ -73,13 +73,13 @@ def test_names_and_messages_are_harmless() -> None:
 
 
 def test_no_commits() -> None:
-    """Nothing is an answer, too."""
+    """An empty graph has empty text and valid SVG."""
     assert str(AncestryGraph()) == ""
     ET.fromstring(AncestryGraph()._repr_svg_())  # noqa: S314
 
 
-def test_a_long_history_is_cut_in_the_picture_only() -> None:
-    """A notebook stays usable."""
+def test_only_the_svg_truncates_a_long_history() -> None:
+    """The SVG shows the newest commits; the text shows all."""
     many = [commit(f"C{n}", f"C{n - 1}" if n else None, n) for n in range(600)]
     graph = AncestryGraph(many)
     assert len(str(graph).splitlines()) == 600
@@ -88,7 +88,7 @@ def test_a_long_history_is_cut_in_the_picture_only() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=30))
 def test_layout_of_any_tree(choices: list[tuple[int, int]]) -> None:
-    """Every commit stands once, above its parent, and no two lines share a lane."""
+    """Every commit occurs once, above its parent, and no two lines share a lane."""
     commits = [
         commit(f"N{n}", f"N{parent % n}" if n else None, minute)
         for n, (parent, minute) in enumerate(choices)
@@ -105,8 +105,8 @@ def test_layout_of_any_tree(choices: list[tuple[int, int]]) -> None:
     ET.fromstring(render_graph_svg(graph))  # noqa: S314
 
 
-def test_a_repository_draws_itself() -> None:
-    """All of it, or the history of one name."""
+def test_graph_of_a_repository() -> None:
+    """The graph shows the whole repository, or the history of one ref."""
     repository = Repository.create(in_memory_storage())
     first = repository.lookup_branch("main")
     repository.create_branch("dev", first)

@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show of things."""
+"""Reprs, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ALLOWED = {
 
 
 class FarStorage(CountingStorage):
-    """Counts requests as over a network."""
+    """Counts requests, like remote storage."""
 
     @property
     def is_low_latency(self) -> bool:
@@ -58,7 +58,7 @@ class FarStorage(CountingStorage):
 
 
 def elements(html: str) -> set[str]:
-    """Parse strictly, and list what the page would be made of."""
+    """Parse strictly, and return the names of all elements."""
     return {element.tag for element in ET.fromstring(f"<x>{html}</x>").iter()} - {"x"}  # noqa: S314
 
 
@@ -81,7 +81,7 @@ def change(repository: Repository) -> Session:
 
 
 def test_reprs_are_short(repository: Repository) -> None:
-    """One line, with what one looks for."""
+    """Reprs are one line with the main fields."""
     session = change(repository)
     tip = repository.lookup_branch("main")
     expected: dict[Any, str] = {
@@ -117,7 +117,7 @@ def test_a_diff_in_full(repository: Repository) -> None:
 
 
 def test_html_is_harmless_and_small(repository: Repository) -> None:
-    """Untrusted markup is text; no style sheet, no script, nothing to load."""
+    """Untrusted markup is escaped; there are no style sheets, scripts or external resources."""
     session = change(repository)
     many = Diff(new_arrays={f"/{HOSTILE}{n}" for n in range(99)}, moved_nodes=[(HOSTILE, "/x")])
     shown: list[Any] = [
@@ -141,8 +141,8 @@ def test_html_is_harmless_and_small(repository: Repository) -> None:
         html.encode()
 
 
-def test_a_repository_shows_its_names_where_that_is_cheap(repository: Repository) -> None:
-    """In memory and on disks; over a network a notebook causes no requests."""
+def test_refs_are_shown_if_they_are_cheap_to_fetch(repository: Repository) -> None:
+    """In memory and on disks they are; with remote storage, displaying makes no requests."""
     assert ">v1</span>" in repository._repr_html_()
     assert ">main</span>" in repository._repr_html_()
     far = FarStorage(in_memory_storage())
@@ -153,7 +153,7 @@ def test_a_repository_shows_its_names_where_that_is_cheap(repository: Repository
 
 
 def test_html_never_raises(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where something fails, the repr is shown, and where that fails, the class."""
+    """If the HTML fails, the repr is shown, and if that fails, the class name."""
 
     def fail(*_: object) -> None:
         raise StorageError("gone")
@@ -172,8 +172,8 @@ def test_html_never_raises(repository: Repository, monkeypatch: pytest.MonkeyPat
     assert Broken()._repr_html_() == "<pre>&lt;Broken&gt;</pre>"
 
 
-def test_a_configuration_shows_what_is_set_and_folds_what_applies() -> None:
-    """And nothing that may be secret."""
+def test_configuration_shows_set_and_effective_values() -> None:
+    """Values that may be secret are omitted."""
     store = ObjectStoreConfig.Gcs({"token": "s3cret"})
     config = RepositoryConfig(
         inline_chunk_threshold_bytes=7,
@@ -190,8 +190,8 @@ def test_a_configuration_shows_what_is_set_and_folds_what_applies() -> None:
     assert "nothing is set" in RepositoryConfig()._repr_html_()
 
 
-def test_a_long_history_is_cut(repository: Repository) -> None:
-    """A hundred commits are enough for a table; the value has all."""
+def test_a_long_history_is_truncated(repository: Repository) -> None:
+    """The table shows a hundred commits; the value has all."""
     history = History([next(repository.ancestry(branch="main"))] * 150)
     assert len(history) == 150
     assert "and 50 commits more" in history._repr_html_()
@@ -208,8 +208,8 @@ def test_a_long_history_is_cut(repository: Repository) -> None:
         ("a\nb", "a\\nb"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
-    """As its number."""
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
+    """They are shown as escape sequences."""
     assert escape_unsafe(text) == shown
 
 
@@ -218,5 +218,5 @@ def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
     [("  first\nsecond", "first"), ("", ""), ("abcdefgh", "abcde…"), ("温度温度", "温度…")],
 )
 def test_one_line(text: str, shown: str) -> None:
-    """The first, cut to the width that it takes."""
+    """The first line is truncated to a width in columns."""
     assert format_first_line(text, 6) == shown

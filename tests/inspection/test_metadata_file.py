@@ -1,4 +1,4 @@
-"""Any metadata file as JSON: complete, valid, streamed."""
+"""Metadata files as JSON: complete, valid and streamed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inspect(data: bytes, file: str, **options: bool) -> Any:
 
 @every_golden
 def test_every_metadata_file_is_json(golden: Golden) -> None:
-    """Each metadata file of a real repository becomes JSON that names its kind."""
+    """Each metadata file of a real repository becomes JSON with its file type."""
     kinds = set()
     for path in golden.files():
         if path.parent.name != "chunks":
@@ -87,7 +87,7 @@ def test_manifest() -> None:
 
 
 def test_large_manifests_are_streamed() -> None:
-    """Memory does not grow with the text: it comes in pieces, none of them large."""
+    """Memory does not grow with the length of the text, which is streamed in small parts."""
     rows = 20_000
     payloads = ChunkPayloads.virtual(
         np.zeros(rows, np.int32),
@@ -117,14 +117,14 @@ def test_large_manifests_are_streamed() -> None:
     assert peak < total / 3
 
 
-def test_what_json_cannot_say() -> None:
-    """Infinite numbers and bytes that are no JSON are spelled out, never invalid JSON."""
+def test_values_that_json_cannot_represent() -> None:
+    """Infinite numbers become strings, and bytes that are not JSON become base64."""
     text = "".join(stream_json({"a": [float("nan"), float("inf"), 1.5], "b": {}, "c": iter(())}))
     assert json.loads(text) == {"a": ["nan", "inf", 1.5], "b": {}, "c": []}
 
 
 @pytest.mark.parametrize("name", ["chunks/X", "README.md", "refs/branch.main/other.json"])
-def test_other_files_are_refused(name: str) -> None:
-    """A file that is no metadata file raises an error that says what one is."""
+def test_other_files_are_rejected(name: str) -> None:
+    """Files that are not metadata raise an error that describes metadata files."""
     with pytest.raises(FormatError, match="not a metadata file of a repository"):
         describe_file(b"some bytes", name)

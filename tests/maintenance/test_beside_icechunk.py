@@ -1,4 +1,4 @@
-"""icefloe and the real Icechunk look after copies of one repository, and leave the same behind."""
+"""Maintenance by icefloe and by Icechunk leaves copies of a repository in the same state."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_expiration_and_collection(
 
 @pytest.mark.parametrize("hours", [8, 10])
 def test_collection_by_age(tmp_path: Path, run_icechunk2: Icechunk, hours: int) -> None:
-    """Young files stay; whose parents are collected gets the nearest ancestor that is left."""
+    """Recent files are kept; collected parents are replaced by the nearest remaining ancestor."""
     repository, _ = make_history(tmp_path / "repo", 2)
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
@@ -128,8 +128,8 @@ def test_collection_by_age(tmp_path: Path, run_icechunk2: Icechunk, hours: int) 
     assert run_icechunk2(ours, ("read", {})) == [seen]
 
 
-def test_young_snapshots_of_version_1(tmp_path: Path, run_icechunk1: Icechunk) -> None:
-    """In version 1 we keep all that young snapshots need; Icechunk deletes the old part of it."""
+def test_recent_snapshots_of_version_1(tmp_path: Path, run_icechunk1: Icechunk) -> None:
+    """In version 1 icefloe keeps all files of recent snapshots; Icechunk deletes the old ones."""
     repository, ids = make_history(tmp_path / "repo", 1)
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
@@ -144,7 +144,7 @@ def test_young_snapshots_of_version_1(tmp_path: Path, run_icechunk1: Icechunk) -
 
 
 def test_goldens(tmp_path: Path, icechunk_and_version: tuple[Icechunk, int]) -> None:
-    """What Icechunk wrote is counted, expired and collected as Icechunk does it."""
+    """Golden repositories are counted, expired and collected as by Icechunk."""
     icechunk, spec_version = icechunk_and_version
     for golden in map(Golden, NAMES):
         if golden.expected["spec_version"] != spec_version:

@@ -1,4 +1,4 @@
-"""Garbage is collected again and again while another process commits, and nothing is lost."""
+"""Garbage collections run while another process commits, and no data is lost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from icefloe.storage import LocalStorage
 from support.histories import read_everything
 
 COMMITS = 25
-# The clock of a file system is a little behind.
+# The clock of a file system lags slightly.
 CLOCKS_DIFFER = timedelta(milliseconds=100)
 
 
 def test_nothing_is_lost(tmp_path: Path, spec_version: int) -> None:
-    """All commits are whole at the end; much garbage was collected between them, and all after."""
+    """All commits are complete, and no garbage remains after the last collection."""
     root = tmp_path / "repo"
     storage = LocalStorage(root, durable=False)
     repository = Repository.create(storage, spec_version=spec_version)
@@ -39,7 +39,7 @@ def test_nothing_is_lost(tmp_path: Path, spec_version: int) -> None:
     deleted = rounds = 0
     while committer.poll() is None:
         if started.exists():
-            # No session that is yet to be committed began before.
+            # Every session that may still commit started later.
             cutoff = datetime.fromisoformat(started.read_text()) - CLOCKS_DIFFER
             summary = Repository.open(storage).garbage_collect(cutoff)
             deleted += summary.chunks_deleted

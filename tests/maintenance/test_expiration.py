@@ -1,4 +1,4 @@
-"""Old snapshots leave history, and nothing else does."""
+"""Expiration removes old snapshots from the history, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _history(repository: Repository, ids: list[str], branch: str) -> list[int]:
     return [ids.index(info.id) for info in repository.ancestry(branch=branch)]
 
 
-def test_history_is_cut_off(tmp_path: Path, spec_version: int) -> None:
-    """Old snapshots are gone from history; the first, the young and the tips are in it."""
+def test_old_snapshots_expire(tmp_path: Path, spec_version: int) -> None:
+    """Old snapshots leave the history; the first, the recent ones and the tips remain."""
     repository, ids = make_history(tmp_path / "repo", spec_version)
     older_than = repository.lookup_snapshot(ids[4]).written_at
     data = read_everything(repository)
     released = repository.expire_snapshots(older_than)
-    # Tags hold on to 1 and 3 in version 2; version 1 counts them, and they stay all the same.
+    # Tags keep 1 and 3 in version 2; version 1 counts them as expired, but keeps them as well.
     assert set(map(ids.index, released)) == ({1, 2, 3} if spec_version == 1 else {2})
     line = [6, 5, 4, 0] if spec_version == 1 else [6, 5, 4, 3, 0]
     assert _history(repository, ids, "main") == line
@@ -44,8 +44,8 @@ def test_history_is_cut_off(tmp_path: Path, spec_version: int) -> None:
     assert repository.expire_snapshots(older_than) == set()
 
 
-def test_main_stays(tmp_path: Path, spec_version: int) -> None:
-    """With everything too old and to be deleted, main and the first snapshot are left."""
+def test_main_is_kept(tmp_path: Path, spec_version: int) -> None:
+    """If everything is expired and deleted, main and the first snapshot remain."""
     repository, ids = make_history(tmp_path / "repo", spec_version)
     tip = read_snapshot(repository, ids[6])
     repository.expire_snapshots(
@@ -63,7 +63,7 @@ def test_main_stays(tmp_path: Path, spec_version: int) -> None:
 
 
 def test_pruned_logs(tmp_path: Path) -> None:
-    """Who loses ancestors keeps their logs, oldest first, also those that they had kept."""
+    """A snapshot keeps the logs of expired ancestors, and the logs these had kept, oldest first."""
     repository, ids = make_history(tmp_path / "repo", 2)
     for tag in ("old", "three"):
         repository.delete_tag(tag)
@@ -86,7 +86,7 @@ def test_pruned_logs(tmp_path: Path) -> None:
 
 
 def test_times_without_a_zone(tmp_path: Path, spec_version: int) -> None:
-    """A time that may mean another one elsewhere is refused, and nothing is done."""
+    """A time without a time zone is rejected, and nothing changes."""
     repository = Repository.create(LocalStorage(tmp_path), spec_version=spec_version)
     for method in (repository.expire_snapshots, repository.garbage_collect):
         with pytest.raises(InvalidInputError, match="no time zone"):
@@ -94,7 +94,7 @@ def test_times_without_a_zone(tmp_path: Path, spec_version: int) -> None:
 
 
 def test_read_only_repository(tmp_path: Path) -> None:
-    """A repository that takes no changes is not expired or collected; counting is allowed."""
+    """A read-only repository is neither expired nor collected; a dry run is allowed."""
     repository, _ = make_history(tmp_path / "repo", 2)
     repository.set_status(RepoStatus(RepoAvailability.read_only))
     now = datetime.now(UTC)
@@ -132,7 +132,7 @@ def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
 
 
 def test_async_twins(tmp_path: Path, spec_version: int) -> None:
-    """Every operation has its twin for event loops."""
+    """Every operation has an ``_async`` twin."""
     repository, _ = make_history(tmp_path / "repo", spec_version)
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""What garbage collection deletes, no snapshot that is kept needs; what none needs, it deletes."""
+"""Garbage collection deletes the files that no live snapshot needs, and no others."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def test_only_what_is_reachable_is_left(tmp_path: Path, spec_version: int) -> None:
-    """All that branches and tags show is the same as before, and no other file is left."""
+def test_only_reachable_files_remain(tmp_path: Path, spec_version: int) -> None:
+    """The data of branches and tags is unchanged, and no unreachable file remains."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, spec_version)
     before = read_everything(repository)
@@ -69,14 +69,14 @@ def test_only_what_is_reachable_is_left(tmp_path: Path, spec_version: int) -> No
     assert {name for name in files(root) if name.startswith("snapshots/")} == in_use
 
 
-def test_young_files_stay(tmp_path: Path, spec_version: int) -> None:
-    """Files that are not older than the time stay, and all that young snapshots need with them."""
+def test_recent_files_are_kept(tmp_path: Path, spec_version: int) -> None:
+    """Files newer than the cutoff are kept, and so are all files that recent snapshots need."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, spec_version)
     for name in files(root):
         os.utime(root / name, (written_at(5).timestamp(),) * 2)
     assert repository.garbage_collect(written_at(5)) == GCSummary()
-    # Chunks are needed by young snapshots that nothing points at; one that none needs goes.
+    # Recent unreachable snapshots need their chunks; the unused chunk is deleted.
     for name in files(root):
         if name.startswith("chunks/"):
             os.utime(root / name, (written_at(4).timestamp(),) * 2)
@@ -85,8 +85,8 @@ def test_young_files_stay(tmp_path: Path, spec_version: int) -> None:
     assert all(read_snapshot(repository, snapshot_id) for snapshot_id in ids[1:])
 
 
-def test_foreign_files_stay(tmp_path: Path, spec_version: int) -> None:
-    """Names that are no ids are not ours, and backups of ``repo`` are needed by the ops log."""
+def test_foreign_files_are_kept(tmp_path: Path, spec_version: int) -> None:
+    """Files whose names are not ids are kept, and so are backups of ``repo``, for the ops log."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, spec_version)
     foreign = ["chunks/README", "chunks/sub/0123456789ABCDEFGHJK", "snapshots/0123456789abcdefghj0"]
@@ -102,7 +102,7 @@ def test_foreign_files_stay(tmp_path: Path, spec_version: int) -> None:
 
 
 def test_packs(tmp_path: Path, spec_version: int) -> None:
-    """An object with many chunks stays while any of them is needed, and goes with the last."""
+    """A pack is kept while any of its chunks is live, and deleted with the last."""
     root = tmp_path / "repo"
     packing = RepositoryConfig(packing=PackingConfig(max_chunk_bytes=10_000))
     packing.inline_chunk_threshold_bytes = 0
@@ -128,8 +128,8 @@ def test_packs(tmp_path: Path, spec_version: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "manifests"])
-def test_what_is_missing(tmp_path: Path, spec_version: int, kind: str) -> None:
-    """If something is missing that a branch needs, nothing is deleted: who knows what it needed."""
+def test_missing_files(tmp_path: Path, spec_version: int, kind: str) -> None:
+    """If a file that a branch needs is missing, nothing is deleted: its references are unknown."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, spec_version)
     name = ids[5] if kind == "snapshots" else repository.list_manifest_files(ids[6])[0].id
@@ -140,7 +140,7 @@ def test_what_is_missing(tmp_path: Path, spec_version: int, kind: str) -> None:
     assert files(root) == before
 
 
-def test_dying_half_way(tmp_path: Path, spec_version: int) -> None:
+def test_killed_collections(tmp_path: Path, spec_version: int) -> None:
     """A collection killed at any request keeps all live files, and the next one completes."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, spec_version)
@@ -167,8 +167,8 @@ def test_dying_half_way(tmp_path: Path, spec_version: int) -> None:
     assert reopened.garbage_collect(_now()) == GCSummary()
 
 
-def test_deletes_that_fail(tmp_path: Path, spec_version: int) -> None:
-    """After a failure nothing that others refer to is deleted; the summary says so."""
+def test_failing_deletes(tmp_path: Path, spec_version: int) -> None:
+    """After a failure no referenced file is deleted, and the summary reports it."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, spec_version)
     before = files(root)
@@ -189,8 +189,8 @@ def test_deletes_that_fail(tmp_path: Path, spec_version: int) -> None:
     assert repository.garbage_collect(_now()).skipped_phases == []
 
 
-def test_throttled_deletes_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storage that asks to slow down is no failure."""
+def test_throttled_deletes_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Throttling is not a failure."""
     monkeypatch.setattr("icefloe.maintenance.sweep._FIRST_PAUSE_S", 0.001)
     make_history(tmp_path / "repo", 2)
     asked: list[str] = []
@@ -223,8 +223,8 @@ def test_progress(tmp_path: Path, spec_version: int) -> None:
     assert all(step.done <= step.total for step in steps)
 
 
-def test_many_at_a_time(spec_version: int) -> None:
-    """Over a network the same happens with many requests under way, within the limits."""
+def test_concurrent_requests(spec_version: int) -> None:
+    """Remote storage gets concurrent requests, within the limits, with the same result."""
     storage, repository, _ = _garbage_and_session(spec_version)
     for number in range(6):
         repository.create_branch(f"branch-{number}", repository.lookup_branch("main"))
@@ -243,7 +243,7 @@ def test_many_at_a_time(spec_version: int) -> None:
 
 
 def test_read_only_storage(tmp_path: Path, spec_version: int) -> None:
-    """Where nothing can be deleted, counting works and collecting is refused at once."""
+    """On read-only storage a dry run works, and a collection fails immediately."""
     make_history(tmp_path / "repo", spec_version)
     storage = _ReadOnly(LocalStorage(tmp_path / "repo"))
     assert collect_garbage(storage, spec_version, older_than=_now(), dry_run=True).chunks_deleted
@@ -258,7 +258,7 @@ class _ReadOnly(ForwardingStorage):
 
 
 def test_requests(tmp_path: Path) -> None:
-    """Version 2: four listings, each kept snapshot and manifest once, ``repo`` once per phase."""
+    """Version 2: four listings, each live snapshot and manifest once, ``repo`` once per phase."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, 2)
     kept = read_everything(repository)
@@ -278,15 +278,15 @@ def _garbage_and_session(spec_version: int) -> tuple[MemoryStorage, Repository, 
     storage = MemoryStorage()
     repository = Repository.create(storage, UNPACKED, spec_version=spec_version)
     commit(repository, "a", 0, 1)
-    left_behind = commit(repository, "a", 1, 2)
-    repository.reset_branch("main", next(repository.ancestry(snapshot_id=left_behind)).parent_id)  # type: ignore[arg-type]
-    return storage, repository, left_behind
+    unreachable = commit(repository, "a", 1, 2)
+    repository.reset_branch("main", next(repository.ancestry(snapshot_id=unreachable)).parent_id)  # type: ignore[arg-type]
+    return storage, repository, unreachable
 
 
-def test_commits_until_the_last_look(spec_version: int) -> None:
-    """A session's old chunks are safe if it is committed at any request before the last look.
+def test_commits_during_a_collection(spec_version: int) -> None:
+    """Old chunks of a session are kept if it commits before the last check for new commits.
 
-    Its chunks are older than the time, which is more than is promised.
+    This is more than is documented: the chunks are older than the cutoff.
     """
     at = 0
     while (found := _commit_at(at, spec_version)) is not None:
@@ -296,9 +296,9 @@ def test_commits_until_the_last_look(spec_version: int) -> None:
 
 
 def _commit_at(at: int, spec_version: int) -> int | None:
-    """Commit before one request of a collection; tell how many snapshots are whole.
+    """Commit before one request of a collection; return the number of readable snapshots.
 
-    None if the request comes after the last look.
+    None if the request follows the last check for new commits.
     """
     storage, repository, _ = _garbage_and_session(spec_version)
     session = repository.writable_session("main")
@@ -313,36 +313,36 @@ def _commit_at(at: int, spec_version: int) -> int | None:
     collect_garbage(
         FaultyStorage(storage, commit_once), spec_version, older_than=_now() + timedelta(days=1)
     )
-    last_look = requests.index(("delete_many", _first_deleted_chunk(requests))) - 1
-    return len(read_everything(Repository.open(storage))) if at < last_look else None
+    last_check = requests.index(("delete_many", _first_deleted_chunk(requests))) - 1
+    return len(read_everything(Repository.open(storage))) if at < last_check else None
 
 
 def _first_deleted_chunk(requests: list[tuple[str, str]]) -> str:
     return next(key for name, key in requests if name == "delete_many" and key[:7] == "chunks/")
 
 
-def test_left_behind_and_found_again(spec_version: int) -> None:
-    """A branch for a snapshot that was about to be collected keeps it, and all that it needs."""
-    storage, repository, left_behind = _garbage_and_session(spec_version)
-    expected = read_snapshot(repository, left_behind)
+def test_new_branch_at_an_unreachable_snapshot(spec_version: int) -> None:
+    """A new branch at a snapshot that is being collected keeps it and its files."""
+    storage, repository, unreachable = _garbage_and_session(spec_version)
+    expected = read_snapshot(repository, unreachable)
 
     def create(number: int, name: str, key: str) -> None:
-        # All manifests are read: what is kept seems to be known.
+        # The collection has already marked the live files.
         if name == "get" and key.startswith("manifests/") and not created:
             created.append(key)
-            repository.create_branch("again", left_behind)
+            repository.create_branch("again", unreachable)
 
     created: list[str] = []
     summary = collect_garbage(FaultyStorage(storage, create), spec_version, older_than=_now())
     assert created
     assert summary.snapshots_deleted == 0
-    assert read_everything(Repository.open(storage))[left_behind] == expected
+    assert read_everything(Repository.open(storage))[unreachable] == expected
 
 
-def test_built_on_what_was_to_go() -> None:
-    """Version 2: a commit on a snapshot that is about to be dropped restarts the collection."""
-    storage, repository, left_behind = _garbage_and_session(2)
-    repository.create_branch("again", left_behind)
+def test_commit_on_a_snapshot_being_collected() -> None:
+    """Version 2: a commit on a snapshot that is being collected restarts the collection."""
+    storage, repository, unreachable = _garbage_and_session(2)
+    repository.create_branch("again", unreachable)
     session = repository.writable_session("again")
     write(session, "a", 2, 3)
     repository.delete_branch("again")
@@ -354,8 +354,8 @@ def test_built_on_what_was_to_go() -> None:
 
     collect_garbage(FaultyStorage(storage, flush), 2, older_than=_now())
     info = Repository.open(storage).lookup_snapshot(flushed[0])
-    # The snapshot that it was built on is old and gone, and its log is known.
-    assert info.parent_id != left_behind
+    # Its old parent is collected; the log of the parent is kept.
+    assert info.parent_id != unreachable
     assert read_snapshot(Repository.open(storage), flushed[0])["a"]
     log = Repository.open(storage).diff(
         from_snapshot_id=str(info.parent_id), to_snapshot_id=flushed[0]
@@ -363,8 +363,8 @@ def test_built_on_what_was_to_go() -> None:
     assert sorted(log.updated_chunks["/a"]) == [[row, part] for row in (1, 2) for part in range(3)]
 
 
-def test_uploads_of_dead_writers_are_deleted(tmp_path: Path) -> None:
-    """A killed writer's staged file is collected; that of a live writer stays, and is published."""
+def test_uploads_of_killed_writers_are_deleted(tmp_path: Path) -> None:
+    """The staged file of a killed writer is deleted, that of a running writer is kept."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, 2)
     repository.garbage_collect(_now())

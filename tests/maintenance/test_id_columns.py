@@ -1,4 +1,4 @@
-"""Columns of ids behave as the ids and the sets that they stand for."""
+"""Columns of ids behave like lists and sets of ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icefloe.format.ids import rows_of
 from icefloe.maintenance.id_columns import IdSet, find_unique_rows, format_names, parse_names
 from icefloe.model.ids import ChunkId
 
-# Few values for each byte, zeros among them: ids that are equal, or differ at the very end.
+# Few values per byte, including zero, give ids that are equal or differ in the last byte.
 ids = st.builds(
     ChunkId, st.lists(st.sampled_from([0, 1, 255]), min_size=12, max_size=12).map(bytes)
 ) | st.builds(ChunkId, st.binary(min_size=12, max_size=12))
@@ -19,8 +19,8 @@ names = ids.map(str) | st.text(max_size=21) | st.text("0AZaILOU_/é", min_size=2
 
 
 @given(st.lists(ids))
-def test_names_and_back(values: list[ChunkId]) -> None:
-    """Ids are spelled as `ChunkId` spells them, and read back."""
+def test_names_round_trip(values: list[ChunkId]) -> None:
+    """Ids are formatted like `ChunkId`, and parsed again."""
     rows = rows_of(values, ChunkId)
     spelled = format_names(rows)
     assert spelled == [str(value) for value in values]
@@ -30,8 +30,8 @@ def test_names_and_back(values: list[ChunkId]) -> None:
 
 
 @given(st.lists(names))
-def test_only_ids_are_read(listed: list[str]) -> None:
-    """A name is an id if it is the one spelling of an id; all else is left out."""
+def test_other_names_are_ignored(listed: list[str]) -> None:
+    """Only the canonical form of an id is parsed; other names are ignored."""
 
     def is_id(name: str) -> bool:
         try:
@@ -46,7 +46,7 @@ def test_only_ids_are_read(listed: list[str]) -> None:
 
 @given(st.lists(st.lists(ids)), st.lists(ids))
 def test_sets(parts: list[list[ChunkId]], candidates: list[ChunkId]) -> None:
-    """A set has what was added, once each."""
+    """A set contains each added id once."""
     found = IdSet()
     for part in parts:
         found.add(rows_of(part, ChunkId))

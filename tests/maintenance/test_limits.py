@@ -1,4 +1,4 @@
-"""Many calls at a time stay within their limits."""
+"""Concurrent calls stay within their limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from icefloe.maintenance.limits import Budget, ReadLimits, map_bounded
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_answers_come_in_order(workers: int) -> None:
-    """Results come in the order of the items, whichever is ready first."""
+def test_results_are_in_order(workers: int) -> None:
+    """Results are in the order of the items, regardless of completion order."""
 
     def slow(item: int) -> int:
         time.sleep(0.01 if item % 3 == 0 else 0)
@@ -24,7 +24,7 @@ def test_answers_come_in_order(workers: int) -> None:
 
 
 def test_budget() -> None:
-    """What is under way never takes more than the budget; what is larger alone goes alone."""
+    """Calls in flight stay within the budget; an item above the budget runs alone."""
     lock = threading.Lock()
     used = most = 0
 
@@ -46,8 +46,8 @@ def test_budget() -> None:
     assert 0 < most <= 10
 
 
-def test_error_ends_it() -> None:
-    """The first error is raised, and what had not begun is never called."""
+def test_an_error_cancels_pending_calls() -> None:
+    """The first error is raised, and calls that have not started are cancelled."""
     called = []
 
     def call(item: int) -> None:
@@ -61,7 +61,7 @@ def test_error_ends_it() -> None:
     assert len(called) < 100
 
 
-def test_limits_let_something_pass() -> None:
-    """A limit below one is the caller's mistake."""
+def test_limits_are_positive() -> None:
+    """A limit below 1 is rejected."""
     with pytest.raises(InvalidInputError, match="max_concurrent_manifest_fetches=0"):
         ReadLimits(max_concurrent_manifest_fetches=0)

@@ -1,4 +1,4 @@
-"""Bytes of chunks are counted once, wherever they are and however often they are referred to."""
+"""The bytes of a chunk are counted once, regardless of the number of references."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _virtual(session: Session, name: str, location: str, offset: int, length: in
         )
 
 
-def test_each_once(spec_version: int) -> None:
+def test_each_byte_range_counts_once(spec_version: int) -> None:
     """Native and virtual ranges count once in all snapshots; inline bytes once per manifest."""
     repository = Repository.create(MemoryStorage(), UNPACKED, spec_version=spec_version)
     commit(repository, "a", 0, 1)
@@ -58,7 +58,7 @@ def test_each_once(spec_version: int) -> None:
 
 
 def test_deprecated_total(spec_version: int) -> None:
-    """The old name counts chunk files alone, and says what to use instead."""
+    """The deprecated method counts chunk files only, and names its replacement."""
     repository = Repository.create(MemoryStorage(), UNPACKED, spec_version=spec_version)
     commit(repository, "a", 0, 1)
     with pytest.warns(DeprecationWarning, match="chunk_storage_stats"):

@@ -1,4 +1,4 @@
-"""A repository of version 1 becomes one of version 2, in one moment, and loses nothing."""
+"""The upgrade from version 1 to 2 is atomic and keeps everything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _all_files(root: Path) -> dict[str, bytes]:
 
 
 def _comparable(info: RepoInfo) -> RepoInfo:
-    """Leave the time of the upgrade itself out."""
+    """Return the repo info without the time of the upgrade itself."""
     migrated, *others = info.latest_updates
     assert isinstance(migrated.kind, RepoMigrated)
     assert datetime.now(UTC) - migrated.updated_at < timedelta(hours=1)
@@ -45,7 +45,7 @@ def _comparable(info: RepoInfo) -> RepoInfo:
 
 @pytest.mark.parametrize("name", ["made by icefloe", *(name for name in NAMES if "v1" in name)])
 def test_same_as_icechunk(tmp_path: Path, run_icechunk2: Icechunk, name: str) -> None:
-    """Both write the same branches, tags, history, configuration and log, and leave the same."""
+    """Both write the same refs, history, configuration and ops log, and keep the same files."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     if name in NAMES:
         shutil.copytree(Golden(name).repository, ours)
@@ -79,8 +79,8 @@ def test_dry_run(tmp_path: Path) -> None:
     assert _all_files(root) == before
 
 
-def test_everything_goes_on(tmp_path: Path) -> None:
-    """Data, branches, tags and deleted names are as before; version 2 works on from there."""
+def test_upgraded_repository(tmp_path: Path) -> None:
+    """Data, branches, tags and deleted names are unchanged, and new commits work."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, 1)
     repository.set_default_commit_metadata({"by": "me"})
@@ -106,7 +106,7 @@ def test_everything_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_old_object(tmp_path: Path) -> None:
-    """What was opened as version 1 says that it is of no use any more."""
+    """The object that was opened as version 1 raises an error that says how to reopen it."""
     repository, _ = make_history(tmp_path / "repo", 1)
     upgrade_icechunk_repository(repository, dry_run=False)
     for copy in (repository, pickle.loads(pickle.dumps(repository))):  # noqa: S301
@@ -114,8 +114,8 @@ def test_the_old_object(tmp_path: Path) -> None:
             copy.lookup_branch("main")
 
 
-def test_files_of_version_1_may_stay(tmp_path: Path) -> None:
-    """With leftovers, readers take version 2."""
+def test_files_of_version_1_may_remain(tmp_path: Path) -> None:
+    """Readers open version 2 if the files of version 1 remain."""
     root = tmp_path / "repo"
     repository, ids = make_history(root, 1)
     before = _all_files(root)
@@ -170,8 +170,8 @@ def _copy(storage: MemoryStorage) -> MemoryStorage:
     return copy
 
 
-def test_somebody_commits_meanwhile() -> None:
-    """A commit before the last look is in the upgraded repository, or the upgrade is taken back."""
+def test_concurrent_commit() -> None:
+    """A concurrent commit is in the upgraded repository, or the upgrade is rolled back."""
     outcomes: list[str] = []
     while (outcome := _commit_at(len(outcomes))) is not None:
         outcomes.append(outcome)
@@ -180,7 +180,7 @@ def test_somebody_commits_meanwhile() -> None:
 
 
 def _commit_at(at: int) -> str | None:
-    """Commit before one request of an upgrade; None if the request comes after the last look."""
+    """Commit before one request of an upgrade; None if the request follows the last check."""
     storage = MemoryStorage()
     repository = Repository.create(storage, UNPACKED, spec_version=1)
     commit(repository, "a", 0, 1)
