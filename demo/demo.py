@@ -82,8 +82,8 @@ def main(days: int = 365) -> None:
     report("Time travel", f"{before.count()} days at the tag, {now} now")
 
     # A selection reads only the chunks that it needs, here one of 180.
-    place = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
-    series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=place)
+    point = {"lat": {"nearest": 52.5}, "lon": {"nearest": 12.5}}
+    series = icefloe.spark.read(spark, repo, group="series", variables=["t2m"], sel=point)
     draw(repo, int(warmest.month), series.orderBy("time").toPandas())
     report("Plot", PICTURE.relative_to(OUTPUT.parent))
 
@@ -118,13 +118,13 @@ def draw(repo: icefloe.Repository, month: int, series: Any) -> None:
     store = repo.readonly_session("main").store
     maps = xr.open_zarr(store, group="maps", consolidated=False)
     mean = maps.t2m.sel(time=f"2024-{month:02}").mean("time") - 273.15
-    place = series.iloc[0]
+    point = series.iloc[0]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
     mean.plot(ax=left, cmap="coolwarm", center=False, cbar_kwargs={"label": "°C"})
-    left.plot(place.lon, place.lat, "ko", fillstyle="none")
+    left.plot(point.lon, point.lat, "ko", fillstyle="none")
     left.set_title(f"Mean temperature in {month_name[month]}; white is missing")
     right.plot(series.time, series.t2m - 273.15)
-    right.set_title(f"Day by day at {place.lat}° N, {place.lon}° E")
+    right.set_title(f"Day by day at {point.lat}° N, {point.lon}° E")
     right.set_ylabel("°C")
     figure.savefig(PICTURE, dpi=100)
 

@@ -85,22 +85,22 @@ def _fuzz(corpus: list[bytes], seed: int, seconds: float, save: Path) -> int:
             if time.monotonic() - start > _SLOW_SECONDS:
                 raise TimeoutError(f"took {time.monotonic() - start:.1f} s")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - any other error is a crash
-            _report(error, data, save, crashes)
+            _save_crash(error, data, save, crashes)
     num_crashes = sum(crashes.values())
     refused = inputs - accepted - num_crashes
     _print_line(f"{inputs} inputs, {refused} refused, {accepted} accepted, {num_crashes} crashes")
     return num_crashes
 
 
-def _report(error: Exception, data: bytes, save: Path, crashes: dict[str, int]) -> None:
+def _save_crash(error: Exception, data: bytes, save: Path, crashes: dict[str, int]) -> None:
     """Save the first input for each crashing line of code; count the others."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}"
-    crashes[place] = crashes.get(place, 0) + 1
-    if crashes[place] == 1:
+    crash_id = f"{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}"
+    crashes[crash_id] = crashes.get(crash_id, 0) + 1
+    if crashes[crash_id] == 1:
         save.mkdir(parents=True, exist_ok=True)
-        (save / place).write_bytes(data)
-        _print_line(f"CRASH {place}: {str(error)[:300]}\n  saved as {save / place}")
+        (save / crash_id).write_bytes(data)
+        _print_line(f"CRASH {crash_id}: {str(error)[:300]}\n  saved as {save / crash_id}")
 
 
 def _run_atheris() -> int:
