@@ -187,7 +187,7 @@ def test_configuration_shows_set_and_effective_values() -> None:
     assert "compression.level" not in on_top
     assert "compression.level" in fold
     assert "s3cret" not in html
-    assert "nothing is set" in RepositoryConfig()._repr_html_()
+    assert "no values are set" in RepositoryConfig()._repr_html_()
 
 
 def test_a_long_history_is_truncated(repository: Repository) -> None:
