@@ -1,7 +1,7 @@
 """icefloe: a transactional, versioned store for Zarr arrays, in the format of Icechunk.
 
-Every public name of Icechunk is here. Names are loaded together when the first of them is used:
-``import icefloe`` alone imports neither zarr nor numpy, so that the command line starts quickly.
+Exports every public name of Icechunk. The first use of a name imports all of them: ``import
+icefloe`` alone imports neither zarr nor numpy, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from icefloe._exports import *  # noqa: F403
 
-# Silent unless the application configures logging, or one of the variables does.
+# Silent unless the application or one of these variables configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 if os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"):
     from icefloe.compat.logs import initialize_logs
@@ -31,7 +31,12 @@ def __getattr__(name: str) -> Any:
     # Submodules come first: ``from icefloe import display`` inside the package calls this as well,
     # and loading the exports would import the calling module again.
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ImportError as error:
+            if name not in {"dask", "xarray"}:
+                raise
+            raise AttributeError(f"{error}: pip install 'icefloe[{name}]'") from error
     exports = vars(import_module("icefloe._exports"))
     if name == "__all__":
         return [*(name for name in exports if not name.startswith("_")), "__version__"]

@@ -1,8 +1,8 @@
-"""Writes of dask arrays through a fork, with any scheduler.
+"""Writes dask arrays through a fork, with any scheduler.
 
-Each task writes its block and returns its fork: threads share one, other workers return a copy with
-the chunks of the block. A tree of tasks merges them, and the caller merges the result into its
-session. Needs dask 2025.2 or later.
+Each task writes a block and returns its fork: threads share one fork, other workers return a copy
+with the chunks of the block. A tree reduction merges the forks, and the caller merges the result
+into its session. Requires dask 2025.2 or later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import dask.array as da
 import numpy as np
 from dask.base import compute
-from packaging.version import Version  # dask needs it too
+from packaging.version import Version  # a dependency of dask
 
 from icefloe.distributed import extract_session, merge_sessions
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -36,7 +36,7 @@ __all__ = [
 
 # Earlier versions of `dask.array.store` do not return the targets.
 if Version(version("dask")) < Version("2025.2"):
-    raise ImportError(f"icefloe.dask needs dask 2025.2 or later, not {version('dask')}: upgrade it")
+    raise ImportError(f"icefloe.dask needs dask 2025.2 or later, got {version('dask')}")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ def computing_meta(func: Callable[P, R]) -> Callable[P, Any]:
 
 def merge_sessions_array_kwargs(
     *sessions: Any,
-    axis: Any = None,  # noqa: ARG001 - reductions of dask pass it
+    axis: Any = None,  # noqa: ARG001 - dask reductions pass it
     keepdims: Any = None,  # noqa: ARG001
 ) -> ForkSession:
     """Like `merge_sessions`, as a step of a dask reduction."""
@@ -99,9 +99,9 @@ def store_dask(
         If two tasks wrote the same chunk with different bytes: a chunk of the target must not
         span blocks of the source.
     """
-    if refused := _RESERVED & store_kwargs.keys():
+    if reserved := _RESERVED & store_kwargs.keys():
         raise InvalidInputError(
-            f"store_dask writes at once, without locks: omit {', '.join(sorted(refused))}",
+            f"store_dask writes at once, without locks: omit {', '.join(sorted(reserved))}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     for target in targets:
@@ -113,7 +113,7 @@ def store_dask(
                 kind=ErrorKind.NOT_ALLOWED,
             )
     if not sources:
-        raise InvalidInputError("there is nothing to write", kind=ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("sources is empty: pass dask arrays", kind=ErrorKind.NOT_ALLOWED)
     stored = da.store(
         list(sources),
         cast("Any", list(targets)),
@@ -129,8 +129,8 @@ def store_dask(
 def session_merge_reduction(
     arrays: da.Array | Sequence[da.Array], *, split_every: int | None, **store_kwargs: Any
 ) -> ForkSession:
-    """Compute arrays whose blocks are written Zarr arrays, and merge the forks of those."""
-    merged = [
+    """Compute arrays whose blocks are the Zarr arrays that were written, and merge their forks."""
+    reductions = [
         da.reduction(  # type: ignore[no-untyped-call]
             array,
             name="icefloe-merge",
@@ -144,4 +144,4 @@ def session_merge_reduction(
         )
         for array in ([arrays] if isinstance(arrays, da.Array) else arrays)
     ]
-    return merge_sessions(*compute(*merged, **store_kwargs))  # type: ignore[no-untyped-call]
+    return merge_sessions(*compute(*reductions, **store_kwargs))  # type: ignore[no-untyped-call]

@@ -218,7 +218,7 @@ class TestWhatIsRefused:
             store_dask(sources=[], targets=[], **options)
 
     def test_nothing(self) -> None:
-        with pytest.raises(InvalidInputError, match="nothing to write"):
+        with pytest.raises(InvalidInputError, match="sources is empty"):
             store_dask(sources=[], targets=[])
 
     def test_a_writable_session_on_a_worker(self, repository: Repository) -> None:

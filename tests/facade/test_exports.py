@@ -54,6 +54,28 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         icefloe.Repositori  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["dask", "xarray"])
+def test_a_module_without_its_dependency_is_an_attribute_error(name: str) -> None:
+    """`hasattr` is False, the error names the extra, and the import statement raises as usual."""
+    code = f"""
+import sys, icefloe
+sys.modules[{name!r}] = None
+print(hasattr(icefloe, {name!r}))
+try:
+    icefloe.{name}
+except AttributeError as error:
+    print(error)
+try:
+    from icefloe import {name}
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    absent, message, module = done.stdout.splitlines()
+    assert (absent, module.split(".")[0]) == ("False", name)
+    assert message.endswith(f"pip install 'icefloe[{name}]'")
+
+
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
     """What the library says of itself."""
     assert icefloe.spec_version() is icefloe.SpecVersion.v2
