@@ -66,9 +66,9 @@ class Conflict:
         where = f"{self.conflict_type.name} at {self.path}"
         if not self.conflicted_chunks:
             return where
-        shown = ", ".join(str(chunk) for chunk in self.conflicted_chunks[:3])
-        more = len(self.conflicted_chunks) - 3
-        return f"{where}, chunks {shown}{f' and {more} more' if more > 0 else ''}"
+        chunks = ", ".join(str(chunk) for chunk in self.conflicted_chunks[:3])
+        num_more = len(self.conflicted_chunks) - 3
+        return f"{where}, chunks {chunks}{f' and {num_more} more' if num_more > 0 else ''}"
 
 
 class ConflictSolver:
@@ -86,13 +86,13 @@ class ConflictSolver:
 def require_solver(solver: object) -> None:
     """Raise if a value is not a solver with a `decide` method, before anything is written."""
     if not isinstance(solver, ConflictSolver):
-        problem = f"not {solver!r}"
+        problem = f"got {solver!r}"
     elif type(solver).decide is ConflictSolver.decide:
-        problem = f"and {type(solver).__name__} does not implement decide(conflict)"
+        problem = f"but {type(solver).__name__} does not implement decide(conflict)"
     else:
         return
     raise InvalidInputError(
-        f"a ConflictSolver is needed, {problem}: pass ConflictDetector() or "
+        f"expected a ConflictSolver, {problem}: pass ConflictDetector() or "
         "BasicConflictSolver(...)",
         kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
     )
@@ -102,7 +102,7 @@ class ConflictDetector(ConflictSolver):
     """Solves nothing: any conflict fails the rebase."""
 
     def decide(self, conflict: Conflict) -> VersionSelection:  # noqa: ARG002
-        """Fail."""
+        """Return ``Fail``."""
         return VersionSelection.Fail
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class BasicConflictSolver(ConflictSolver):
     on_chunk_conflict
         Which version of a chunk wins if both sides wrote it.
     fail_on_delete_of_updated_array, fail_on_delete_of_updated_group
-        Whether deleting a node that another commit updated fails; otherwise it is deleted.
+        Whether deleting a node that another commit updated is a conflict; otherwise it is deleted.
     """
 
     on_chunk_conflict: VersionSelection = VersionSelection.UseOurs

@@ -1,4 +1,4 @@
-"""Forks of a session in distributed engines: extraction from Zarr arrays, and merging."""
+"""Extracts forks of a session from Zarr arrays and merges them, for distributed engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["extract_session", "merge_sessions"]
 
 def extract_session(
     zarray: Array[Any],
-    axis: Any = None,  # noqa: ARG001 - reductions of dask pass it
+    axis: Any = None,  # noqa: ARG001 - dask reductions pass it
     keepdims: Any = None,  # noqa: ARG001
 ) -> Session:
     """Return the session that a Zarr array writes to."""
@@ -33,19 +33,19 @@ def extract_session(
 
 
 def merge_sessions(*sessions: Forks) -> ForkSession:
-    """Merge forks, also in nested lists, into a new one; the arguments do not change.
+    """Merge forks, which may be in nested lists, into a new fork; the arguments do not change.
 
-    They must be copies of one fork, or forks of a session without changes. They are merged
-    pairwise, so that a chunk is processed a logarithmic number of times. A fork that occurs more
-    than once, as with threads that share it, counts once.
+    All must be copies of one fork, or forks of a session without changes. Merging is pairwise, so
+    that each chunk is processed O(log n) times. A fork that occurs more than once, because threads
+    share it, is merged once.
 
     Raises
     ------
     TypeError
-        If there is no fork, or another object.
+        If there are no forks, or an argument is not a fork.
     SessionStateError
-        If two forks wrote the same chunk with different bytes, conflict otherwise, or started with
-        different changes: use ``session.merge(*forks)`` for those.
+        If two forks wrote the same chunk with different bytes, have other conflicts, or started
+        with different changes: use ``session.merge(*forks)`` for the latter.
     """
     forks: list[ForkSession] = list({id(fork): fork for fork in _flatten(sessions)}.values())
     if not forks:
@@ -64,8 +64,8 @@ def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
             yield session
         else:
             raise TypeError(
-                f"merge_sessions takes forks, not a {type(session).__name__}: merge forks into a "
-                "session with session.merge(*forks)"
+                f"merge_sessions expected forks, got a {type(session).__name__}: merge forks into "
+                "a session with session.merge(*forks)"
             )
 
 

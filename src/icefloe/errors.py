@@ -1,4 +1,4 @@
-"""The error tree: one class per *what a handler would do*, one kind per *what happened*.
+"""The error hierarchy: a class for each way to handle an error, an `ErrorKind` for each cause.
 
 ::
 
@@ -9,7 +9,7 @@
     │   ├── NodeNotFoundError       no group, array or chunk at this path
     │   ├── SnapshotNotFoundError   no snapshot with this id, or at this time
     │   ├── RefNotFoundError        no branch or tag with this name
-    │   └── RepositoryNotFoundError no repository at this place
+    │   └── RepositoryNotFoundError no repository at this location
     ├── AlreadyExistsError          the named thing already exists
     ├── ReadOnlyError               the storage or session is read-only
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
@@ -19,7 +19,7 @@
     │   ├── ObjectNotFoundError     no object at this key
     │   ├── PermissionDeniedError   the credentials do not allow the request
     │   ├── PreconditionFailedError the condition of a put did not hold
-    │   └── OutcomeUnknownError     a write may or may not have landed
+    │   └── OutcomeUnknownError     whether a write succeeded is unknown
     ├── FormatError                 a file is damaged or not in the format
     └── InternalError               a bug in icefloe
 
@@ -180,8 +180,8 @@ class IcefloeError(Exception):
         self.kind = self.default_kind if kind is None else kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exception.__reduce__ would call the class with the message alone, and some need more. The
-        # instance dictionary has all attributes, and the notes.
+        # Exception.__reduce__ would call the class with the message alone, but some classes require
+        # more arguments. The instance dictionary has all attributes and the notes.
         return _rebuild, (type(self), self.message), self.__dict__
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class ConflictError(IcefloeError, kind=ErrorKind.COMMIT_CONFLICT):
 
 
 class RebaseFailedError(ConflictError, kind=ErrorKind.REBASE_FAILED):
-    """Changes conflict with a new commit of the branch; nothing was changed.
+    """Changes conflict with a newer commit of the branch; nothing was changed.
 
     ``snapshot`` is the id of that commit, ``conflicts`` has all conflicts.
     """
@@ -313,7 +313,7 @@ class ObjectNotFoundError(StorageError, kind=ErrorKind.OBJECT_NOT_FOUND):
 class PermissionDeniedError(StorageError, kind=ErrorKind.PERMISSION_DENIED):
     """The credentials do not allow the request.
 
-    Without permission to list, S3 also answers this for an absent object.
+    S3 also denies permission for a missing object if the credentials do not allow listing.
     """
 
 
@@ -322,7 +322,7 @@ class PreconditionFailedError(StorageError, kind=ErrorKind.PRECONDITION_FAILED):
 
 
 class OutcomeUnknownError(StorageError, kind=ErrorKind.OUTCOME_UNKNOWN):
-    """A write may or may not have landed; do not clean up what it refers to."""
+    """Whether a write succeeded is unknown; do not delete files that it refers to."""
 
 
 class FormatError(IcefloeError, kind=ErrorKind.DESERIALIZATION):

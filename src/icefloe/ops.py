@@ -1,4 +1,4 @@
-"""Public values of the ops log, with Icechunk's names and fields, and ids as text.
+"""Public entries of the ops log, with Icechunk's names and fields, and ids as strings.
 
 The stored form is `icefloe.model.repo_info.OpsLogEntry`.
 """
@@ -24,8 +24,7 @@ __all__ = ["GCSummary", "Update", "UpdateType"]
 class Update:
     """An entry of the ops log.
 
-    ``backup_path`` is the backup of the state after it; the newest entry, the present state, has
-    none.
+    ``backup_path`` is the backup of the state after this entry; the newest entry has none.
     """
 
     kind: UpdateType
@@ -34,7 +33,7 @@ class Update:
 
     @classmethod
     def of(cls, update: OpsLogEntry) -> Update:
-        """Make the public value of a stored entry."""
+        """Convert a stored entry."""
         values = {field.name: getattr(update.kind, field.name) for field in fields(update.kind)}
         ids = {name: str(value) for name, value in values.items() if isinstance(value, SnapshotId)}
         return cls(replace(update.kind, **ids), update.updated_at, update.backup_path)

@@ -1,6 +1,6 @@
 """The repository façade: creating and opening, branches and tags, history, sessions, maintenance.
 
-Only delegates: to `refs`, `session`, `inspection` and `maintenance`.
+Delegates to `refs`, `session`, `inspection` and `maintenance`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Repository:
         AlreadyExistsError
             If the location contains a repository or, with ``check_clean_root``, other files.
         """
-        attributed_storage = _with_attribution(storage, attribution)
+        attributed_storage = _add_attribution(storage, attribution)
         _require_config(config)
         if check_clean_root:
             require_clean_root(attributed_storage)
@@ -189,7 +189,7 @@ class Repository:
             If the location contains no repository.
         """
         warn_about_untyped_access(authorize_virtual_chunk_access)
-        storage = _with_attribution(storage, attribution)
+        storage = _add_attribution(storage, attribution)
         _require_config(config)
         opened = open_refs(storage)
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
@@ -207,8 +207,8 @@ class Repository:
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
     ) -> Self:
-        """Open a repository, or create it; if another process creates it first, open that one."""
-        attributed_storage = _with_attribution(storage, attribution)
+        """Open a repository, or create it; safe if another process creates it concurrently."""
+        attributed_storage = _add_attribution(storage, attribution)
         if not cls.exists(attributed_storage):
             try:
                 return cls.create(
@@ -287,7 +287,7 @@ class Repository:
         return self._connection.virtual.authorized_prefixes
 
     def list_virtual_chunk_containers(self) -> list[ContainerAccess]:
-        """List the virtual chunk containers, and which of them may be read. No requests."""
+        """List the virtual chunk containers, and which of them may be read, without requests."""
         return self._connection.virtual.containers()
 
     def __repr__(self) -> str:
@@ -346,7 +346,7 @@ class Repository:
         self._connection.refs.save_metadata(metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Set some keys of the repository metadata, and return all of it (spec version 2)."""
+        """Set keys of the repository metadata, and return all metadata (spec version 2)."""
         return dict(self._connection.refs.update_metadata(metadata))
 
     def get_status(self) -> RepoStatus:
@@ -459,7 +459,7 @@ class Repository:
     ) -> AncestryGraph:
         """Return the history of all branches and tags, or of one snapshot, as a graph.
 
-        Prints as text and displays in notebooks; without colours if ``plain``.
+        Prints as text and displays in notebooks; without colors if ``plain``.
         """
         refs = self._connection.refs.pin()
         if branch is None and tag is None and snapshot_id is None:
@@ -593,7 +593,7 @@ class Repository:
         metadata: Mapping[str, Any] | None = None,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Rewrite all manifests by the current splitting configuration, and commit."""
+        """Rewrite all manifests with the current splitting configuration, and commit."""
         return self.writable_session(branch).rewrite_manifests(
             message, metadata, commit_method=commit_method
         )
@@ -791,7 +791,7 @@ class Repository:
 def _require_storage(storage: object) -> None:
     if not isinstance(storage, Storage):
         raise InvalidInputError(
-            f"expected a storage, not {storage!r:.200}: pass local_filesystem_storage(path), "
+            f"expected a storage, got {storage!r:.200}: pass local_filesystem_storage(path), "
             "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
         )
@@ -805,7 +805,7 @@ def _require_config(config: object) -> None:
         )
 
 
-def _with_attribution(storage: Storage, attribution: Attribution | None) -> Storage:
+def _add_attribution(storage: Storage, attribution: Attribution | None) -> Storage:
     _require_storage(storage)
     if attribution is None:
         return storage

@@ -1,4 +1,4 @@
-"""Public values of history: snapshots, diffs and the commit graph."""
+"""Public values of the history: snapshots, diffs and the commit graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SnapshotInfo:
 
     @classmethod
     def of(cls, info: model.SnapshotInfo) -> SnapshotInfo:
-        """Make the public value of a commit."""
+        """Convert a stored commit."""
         parent = None if info.parent_id is None else str(info.parent_id)
         return cls(str(info.id), parent, info.flushed_at, info.message, dict(info.metadata))
 
@@ -96,9 +96,9 @@ class Diff:
 
 
 class AncestryGraph:
-    """A graph of commits, given in any order: text if printed, SVG in notebooks.
+    """A graph of commits: prints as text, displays as SVG in notebooks.
 
-    ``plain`` omits colors.
+    ``commits`` may be in any order; ``plain`` omits colors.
     """
 
     def __init__(self, commits: Iterable[display.Commit] = (), *, plain: bool = False) -> None:

@@ -26,9 +26,10 @@ class SpecVersion(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Never:
         """Raise for an unknown version."""
-        known = " or ".join(str(int(version)) for version in cls)
+        versions = " or ".join(str(int(version)) for version in cls)
         raise InvalidInputError(
-            f"spec_version must be {known}, not {value!r}", kind=ErrorKind.UNSUPPORTED_SPEC_VERSION
+            f"spec_version must be {versions}, not {value!r}",
+            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
 
 

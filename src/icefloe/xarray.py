@@ -1,4 +1,4 @@
-"""Writes of Xarray objects to a session; dask arrays are written in parallel."""
+"""Writes Xarray objects to a session, dask arrays in parallel."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def to_icechunk(
     mode
         ``w``: replace the group; ``w-``: create it, it must not exist; ``a``: add and replace
         variables; ``a-``: add variables, and extend those with ``append_dim``; ``r+``: change
-        values alone. By default ``a`` with ``append_dim``, ``r+`` with ``region``, else ``w-``.
+        values only. By default ``a`` with ``append_dim``, ``r+`` with ``region``, else ``w-``.
     safe_chunks
         Whether to refuse dask chunks that share a Zarr chunk.
     align_chunks
@@ -92,7 +92,7 @@ def to_icechunk(
     dataset = _as_dataset(obj).copy()
     for variable in dataset.variables.values():
         if variable.size == 0:
-            variable.load()  # as xarray does: Zarr has no chunks of length 0, dask has
+            variable.load()  # as xarray does: dask has chunks of length 0, Zarr does not
     _validate_dataset_names(dataset)
     group_store = ZarrStore.open_group(
         session.store,
@@ -107,11 +107,11 @@ def to_icechunk(
         align_chunks=align_chunks,
     )
     dataset = group_store._validate_and_autodetect_region(dataset)  # noqa: SLF001
-    given_encoding = dict(encoding or {})
-    group_store._validate_encoding(given_encoding)  # noqa: SLF001
-    # The writer writes arrays in memory, and collects the others.
+    encodings = dict(encoding or {})
+    group_store._validate_encoding(encodings)  # noqa: SLF001
+    # The writer writes in-memory arrays, and collects lazy ones.
     writer = ArrayWriter()  # type: ignore[no-untyped-call]
-    dump_to_store(dataset, group_store, writer, encoding=given_encoding)  # type: ignore[no-untyped-call, unused-ignore]
+    dump_to_store(dataset, group_store, writer, encoding=encodings)  # type: ignore[no-untyped-call, unused-ignore]
     if writer.sources:
         _write_lazy(writer, session, split_every, dict(chunkmanager_store_kwargs or {}))
 
@@ -120,21 +120,21 @@ def _write_lazy(
     writer: ArrayWriter, session: Session, split_every: int | None, options: dict[str, Any]
 ) -> None:
     try:
-        import dask.array as da  # noqa: PLC0415 - datasets in memory do without
+        import dask.array as da  # noqa: PLC0415 - optional for in-memory data
 
         from icefloe.dask import store_dask  # noqa: PLC0415
     except ImportError:
-        lazy = writer.sources
+        unsupported = writer.sources
     else:
-        lazy = [source for source in writer.sources if not isinstance(source, da.Array)]
-    if lazy:
+        unsupported = [source for source in writer.sources if not isinstance(source, da.Array)]
+    if unsupported:
         raise InvalidInputError(
-            f"only dask arrays are written in parallel, not {type(lazy[0])}: compute them first, "
-            "or write them with their own library through session.fork()",
+            f"expected dask arrays or arrays in memory, got {type(unsupported[0])}: compute them "
+            "first, or write them with their own library through session.fork()",
             kind=ErrorKind.UNIMPLEMENTED,
         )
     fork = session.fork()
-    targets = [_through(fork.store, target) for target in writer.targets]
+    targets = [_rebind_array(target, fork.store) for target in writer.targets]
     session.merge(
         store_dask(
             sources=writer.sources,
@@ -146,8 +146,8 @@ def _write_lazy(
     )
 
 
-def _through(store: IcechunkStore, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array with the same runtime configuration in another store."""
+def _rebind_array(array: zarr.Array[Any], store: IcechunkStore) -> zarr.Array[Any]:
+    """Return the same array, with the same runtime configuration, in another store."""
     path = StorePath(store, array.path)
     return zarr.Array(zarr.AsyncArray(array.metadata, path, array.async_array.config))
 
@@ -158,7 +158,7 @@ def _as_dataset(obj: object) -> xr.Dataset:
         return obj
     if not isinstance(obj, xr.DataArray):
         raise InvalidInputError(
-            f"to_icechunk writes a Dataset or a DataArray, not a {type(obj).__name__}",
+            f"to_icechunk expected a Dataset or DataArray, got a {type(obj).__name__}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     if obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
@@ -173,7 +173,7 @@ def _require_writable(session: object) -> None:
     if not isinstance(session, Session):
         hint = ": pass store.session" if isinstance(session, IcechunkStore) else ""
         raise InvalidInputError(
-            f"to_icechunk writes to a session, not to a {type(session).__name__}{hint}",
+            f"to_icechunk expected a session, got a {type(session).__name__}{hint}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     session.require_editable()

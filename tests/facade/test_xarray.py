@@ -203,7 +203,7 @@ class TestWhatIsRefused:
 
     def test_what_is_not_of_xarray(self, repository: Repository) -> None:
         numbers: Any = np.zeros(3)
-        with pytest.raises(InvalidInputError, match="not a ndarray"):
+        with pytest.raises(InvalidInputError, match="got a ndarray"):
             to_icechunk(numbers, repository.writable_session("main"))
 
     def test_a_group_that_is_there(self, repository: Repository) -> None:

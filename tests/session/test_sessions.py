@@ -543,12 +543,15 @@ def test_zarr_end_to_end(repository: Repository) -> None:
         assert found.tolist() == list(range(1, expected + 1))
 
 
-def test_a_path_that_leads_nowhere_is_told_with_what_is_there() -> None:
+def test_error_for_a_missing_path_lists_its_siblings() -> None:
     repository = Repository.create(MemoryStorage())
     with repository.transaction("main", message="some") as store:
         for name in ("air", "rain/day", "rain/night"):
             zarr.create_array(store, name=name, shape=(1,), dtype="i4")
     session = repository.readonly_session("main")
-    for path, there in (("/ari", "/ has air, rain"), ("/rain/dusk", "/rain has day, night")):
+    for path, there in (
+        ("/ari", "/ contains air, rain"),
+        ("/rain/dusk", "/rain contains day, night"),
+    ):
         with pytest.raises(NodeNotFoundError, match=there):
             session.get_node_id(path)

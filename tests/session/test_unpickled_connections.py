@@ -34,7 +34,7 @@ def _recall(number: int) -> RecalledStorage:
 
 @pytest.fixture(autouse=True)
 def _start_empty() -> None:
-    _unpickled.forget()
+    _unpickled.clear()
 
 
 def copy_of(value: Any) -> Any:

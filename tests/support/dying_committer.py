@@ -92,7 +92,7 @@ def write(session: Session, content: Content) -> None:
 def read(session: Session) -> Content:
     """Read everything of a session."""
     found = {}
-    for key in session.store._keys(""):
+    for key in session.store._iter_keys(""):
         value = session.store.get_sync(key)
         assert value is not None, key
         found[key] = value.to_bytes().decode()

@@ -98,7 +98,7 @@ def found(repository: Repository, group: str | None = None) -> xr.Dataset:
 
 def chunk_ids(part: WrittenBlocks) -> set[bytes]:
     """Return the names of the files that a task wrote."""
-    columns = [changes.columns() for changes in part.changes.chunks.values()]
+    columns = [changes.to_columns() for changes in part.changes.chunks.values()]
     return {chunk_id.tobytes() for part in columns for chunk_id in part.payloads.chunk_id}
 
 

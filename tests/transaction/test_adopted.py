@@ -15,7 +15,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.session.commit_policy import CommitPolicy
-from icefloe.transaction.adopted import Adopted, AdoptedManifest, complete_log
+from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, complete_log
 from icefloe.transaction.array_manifests import compute_extents
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def test_forks_do_not_bring_them(repository: icefloe.Repository) -> None:
     session = repository.writable_session("main")
     fork = session.fork()
     adopt(fork, (0, 2))
-    with pytest.raises(SessionStateError, match="only the committing session"):
+    with pytest.raises(SessionStateError, match="in the session that commits"):
         session.merge(fork)
 
 
@@ -155,7 +155,7 @@ def test_the_log_can_be_written_by_somebody_else(repository: icefloe.Repository)
     adopt(session, (0, 3))
     seen: list[set[NodeId]] = []
 
-    def write(log: TransactionLog, adopted: Adopted) -> None:
+    def write(log: TransactionLog, adopted: AdoptedManifests) -> None:
         assert len(log.updated_chunks) == 0
         seen.append(set(adopted))
         assets = session.transaction.assets

@@ -192,8 +192,8 @@ def test_chunk_changes(data: st.DataObject, ndim: int) -> None:
                 changes.add(_columns(batch, ndim))
                 model |= batch
             case "columns":
-                assert _as_dict(changes.columns()) == model
-                assert changes.columns() is changes.columns() or not model
+                assert _as_dict(changes.to_columns()) == model
+                assert changes.to_columns() is changes.to_columns() or not model
             case "copy":
                 left_behind.append((changes, dict(model)))
                 changes = changes.copy()
@@ -203,6 +203,6 @@ def test_chunk_changes(data: st.DataObject, ndim: int) -> None:
     for copy, expected in [(changes, model), *left_behind]:
         for coords in [*expected, *data.draw(st.lists(_coords(ndim), max_size=3))]:
             assert copy.get(coords) == expected.get(coords, UNCHANGED)
-        assert _as_dict(copy.columns()) == expected
-        assert copy.columns().coords.shape[1] == ndim
-    assert _as_dict(ChunkChanges.of(changes.columns()).columns()) == model
+        assert _as_dict(copy.to_columns()) == expected
+        assert copy.to_columns().coords.shape[1] == ndim
+    assert _as_dict(ChunkChanges.of(changes.to_columns()).to_columns()) == model

@@ -19,8 +19,8 @@ from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
-from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
-from icefloe.session.parallel_write import ChangeSet, ForkPoint, scratch_fork, task_changes
+from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
+from icefloe.session.parallel_write import ChangeSet, ForkPoint, finish_task, make_scratch_fork
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import Outcome, format_error, parallelism, run_tasks
 from icefloe.store.open_array import open_array
@@ -149,7 +149,7 @@ class JobRun:
     @property
     def base_id(self) -> SnapshotId:
         """The snapshot that the job reads."""
-        return contents.base_id(self.session)
+        return contents.get_base_id(self.session)
 
     @property
     def dry_run(self) -> bool:
@@ -167,7 +167,7 @@ class JobRun:
 
     def fork_scratch(self) -> ForkSession:
         """Return a session for intermediate data, which is never committed."""
-        return scratch_fork(self.session)
+        return make_scratch_fork(self.session)
 
     # -- planning
 
@@ -175,7 +175,7 @@ class JobRun:
         """Return the result of an earlier run with the same transaction id, or None."""
         if self.identity is None:
             return None
-        found = find_committed(self.repository, self.options.commit.branch, self.identity)
+        found = find_commit(self.repository, self.options.commit.branch, self.identity)
         if found is None:
             return None
         if self.dry_run:
@@ -309,7 +309,7 @@ class JobRun:
         _LOGGER.info("%s: nothing to do", self.name)
         return Report(self.name, None, is_new=False, seconds=self.seconds)
 
-    def _report(self, committed: Committed) -> Report:
+    def _report(self, committed: CommitResult) -> Report:
         verb = "committed" if committed.is_new else "found the earlier commit"
         _LOGGER.info("%s: %s %s after %.1f s", self.name, verb, committed.snapshot_id, self.seconds)
         return Report(
@@ -372,7 +372,7 @@ def _write_through(
         failed = run_units(task, lambda value: work(writer, value))
         if failed is not None:
             return failed
-        return _TaskResult(task_changes(writer.fork), writer.left_out)
+        return _TaskResult(finish_task(writer.fork), writer.left_out)
 
     return write
 

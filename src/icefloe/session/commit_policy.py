@@ -1,4 +1,4 @@
-"""What a commit of a job does differently from other commits, as a value given to it."""
+"""Hooks with which a job changes how its commit is written."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
-    """What a commit does besides; the default is nothing.
+    """Hooks of a commit; the default has none.
 
     Parameters
     ----------
     merge_manifests
         Merges manifests before they are written.
     write_log
-        Writes the transaction log of a commit with adopted manifests, instead of this process.
+        Writes the transaction log of a commit with adopted manifests; default is this process.
     has_work
-        Whether there is something to commit although the session has no changes, given its base.
+        Called with the base; returns whether to commit even if the session has no changes.
     check_rebased
         Called with the new base after a rebase; raises if the changes must not be committed on it.
     """

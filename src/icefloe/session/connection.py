@@ -1,4 +1,4 @@
-"""An open repository: storage, references, files and configuration, shared by its sessions."""
+"""An open repository: storage, branches and tags, files and configuration."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Connection:
     """The state that sessions of an open repository share. Pickles without its caches.
 
-    Copies of a connection that are unpickled in one process share clients and caches, so that of
-    many tasks with the same session only the first fetches its snapshot.
+    Copies of a connection that are unpickled in one process share clients and caches, so that tasks
+    with the same session fetch its snapshot once per process.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ class Connection:
     spec_version
         Spec version of the repository.
     config
-        Effective configuration: defaults, persisted and given settings merged.
+        Effective configuration: default, persisted and given settings merged.
     credentials
-        Credentials of virtual chunk containers by URL prefix or name; with None only those of the
-        platform of the repository are read.
+        Credentials of virtual chunk containers by URL prefix or name; None allows only containers
+        on the repository's own platform.
     default_commit_metadata
         Metadata added to every commit.
     assets, virtual
@@ -77,10 +77,10 @@ class Connection:
         )
         refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
         self.refs = refs.with_assets(self.assets)
-        # Not configured is different from configured as none.
+        # None, not configured, differs from an empty list.
         containers = None if config.virtual_chunk_containers is None else config.usable_containers()
         self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
-        # A connection is immutable, so that copies with the same token have the same credentials.
+        # Credentials never change, so that copies with the same token have the same ones.
         self._token = token or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
@@ -109,7 +109,7 @@ class Connection:
         config: RepositoryConfig,
         credentials: Mapping[str, AnyCredential | None] | None = None,
     ) -> Connection:
-        """Return a connection with settings merged over these, which shares the caches."""
+        """Return a connection with settings merged over these; the two share caches."""
         merged = self.config.merge(config)
         return Connection(
             self.storage.with_settings(merged.effective_storage),
@@ -130,15 +130,17 @@ class Connection:
             default_commit_metadata=self.default_commit_metadata,
         )
 
-    def transaction(self, snapshot_id: SnapshotId, changes: ChangeSet | None = None) -> Transaction:
+    def begin_transaction(
+        self, snapshot_id: SnapshotId, changes: ChangeSet | None = None
+    ) -> Transaction:
         """Begin a transaction from a snapshot."""
         return Transaction(self.assets, snapshot_id, self.config, self.virtual, changes)
 
     def is_same_repository(self, other: Connection) -> bool:
-        """Whether two connections have the same location, as far as is known."""
+        """Whether two connections have the same location, judged by URL."""
         if self.storage is other.storage:
             return True
-        # All in-memory storages have the same URL, and each is a location by itself.
+        # All in-memory storages have the same URL, but each is a separate location.
         return self.storage.url == other.storage.url and self.storage.url != "memory://"
 
 
@@ -148,12 +150,12 @@ def connect(
     config: RepositoryConfig | None,
     credentials: Mapping[str, AnyCredential | None] | None,
 ) -> Connection:
-    """Connect to an opened repository: defaults, persisted and given settings are merged."""
+    """Connect to an opened repository, merging default, persisted and given settings."""
     merged = RepositoryConfig(storage=storage.default_settings())
     for settings in (opened.config, config):
         merged = merged.merge(settings or RepositoryConfig())
-    place = storage.with_settings(merged.effective_storage)
-    return Connection(place, opened.refs.spec_version, merged, credentials)
+    storage = storage.with_settings(merged.effective_storage)
+    return Connection(storage, opened.refs.spec_version, merged, credentials)
 
 
 class _UnpickledConnections:
@@ -171,19 +173,19 @@ class _UnpickledConnections:
                 self._connections.move_to_end(token)
             return self._connections.get(token)
 
-    def keep(self, token: str, connection: Connection) -> None:
+    def add(self, token: str, connection: Connection) -> None:
         with self._lock:
             self._connections[token] = connection
             if len(self._connections) > self._MAX_CONNECTIONS:
                 self._connections.popitem(last=False)
 
-    def forget(self) -> None:
-        # A forked child has no threads of its parent, and may have inherited a held lock.
+    def clear(self) -> None:
+        # A forked child lacks the threads of its parent, and may have inherited a held lock.
         self.__init__()  # type: ignore[misc]
 
 
 _unpickled: Final = _UnpickledConnections()
-os.register_at_fork(after_in_child=_unpickled.forget)
+os.register_at_fork(after_in_child=_unpickled.clear)
 
 
 def _unpickle(  # noqa: PLR0917 - pickle calls it
@@ -194,17 +196,17 @@ def _unpickle(  # noqa: PLR0917 - pickle calls it
     credentials: Mapping[str, AnyCredential | None] | None,
     default_commit_metadata: Mapping[str, Any],
 ) -> Connection:
-    first = _unpickled.get(token)
+    cached = _unpickled.get(token)
     copy = Connection(
-        storage if first is None else first.storage,
+        storage if cached is None else cached.storage,
         spec_version,
         config,
         credentials,
         default_commit_metadata=default_commit_metadata,
-        assets=None if first is None else first.assets,
-        virtual=None if first is None else first.virtual,
+        assets=None if cached is None else cached.assets,
+        virtual=None if cached is None else cached.virtual,
         token=token,
     )
-    if first is None:
-        _unpickled.keep(token, copy)
+    if cached is None:
+        _unpickled.add(token, copy)
     return copy

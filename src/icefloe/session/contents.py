@@ -1,6 +1,6 @@
-"""What a session holds, for jobs and Spark: its nodes, its chunk references, its base snapshot.
+"""The contents of a session, for jobs and Spark: nodes, chunk references and base snapshot.
 
-Together with `parallel_write`, the only way from `pipeline` and `spark` to `transaction`.
+`pipeline` and `spark` use `transaction` only through this module and `parallel_write`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from icefloe.session.session import Session
 
 
-def base_id(session: Session) -> SnapshotId:
-    """Return the id of the snapshot that a session reads and its changes are based on."""
+def get_base_id(session: Session) -> SnapshotId:
+    """Return the id of the snapshot that a session is based on."""
     return session.transaction.base_id
 
 
-def base_snapshot(session: Session) -> Snapshot:
+def get_base_snapshot(session: Session) -> Snapshot:
     """Return the snapshot that a session is based on, without its own changes."""
     return session.transaction.base.snapshot
 
@@ -51,7 +51,7 @@ def require_node(session: Session, path: Path) -> NodeSnapshot:
 
 
 def require_array(session: Session, path: Path) -> NodeSnapshot:
-    """Return the array at a path; raise if there is none, or a group."""
+    """Return the array at a path; raise if there is no node, or a group."""
     return session.transaction.require_array(path)
 
 
@@ -60,15 +60,15 @@ def iter_nodes_below(session: Session, path: Path) -> Iterator[NodeSnapshot]:
     return session.transaction.iter_nodes_below(path)
 
 
-def child_nodes(session: Session, path: Path) -> list[NodeSnapshot]:
+def list_child_nodes(session: Session, path: Path) -> list[NodeSnapshot]:
     """Return the nodes directly below a path, ordered by name."""
-    nodes = (get_node(session, path.child(name)) for name in _child_names(session, path))
+    nodes = (get_node(session, path.child(name)) for name in _list_child_names(session, path))
     return [node for node in nodes if node is not None]
 
 
 def has_children(session: Session, path: Path) -> bool:
     """Whether there is anything below a path."""
-    return bool(_child_names(session, path))
+    return bool(_list_child_names(session, path))
 
 
 def set_metadata(session: Session, path: Path, document: bytes) -> None:
@@ -118,7 +118,7 @@ def set_payloads(
 def iter_changed_chunks(session: Session) -> Iterator[ArrayManifest]:
     """Yield the chunks that a session changed, array by array."""
     for changes in session.transaction.changes.chunks.values():
-        yield changes.columns()
+        yield changes.to_columns()
 
 
 def take_changed_chunks(session: Session, node: NodeSnapshot) -> ArrayManifest | None:
@@ -126,21 +126,21 @@ def take_changed_chunks(session: Session, node: NodeSnapshot) -> ArrayManifest |
     changes = session.transaction.changes.chunks.get(node.id)
     if changes is None:
         return None
-    columns = changes.columns()
-    session.transaction.changes.forget_chunks(node.id)
+    columns = changes.to_columns()
+    session.transaction.changes.drop_chunks(node.id)
     return columns
 
 
-def refs_of_manifests(
+def fetch_manifest_refs(
     session: Session, manifest_ids: Iterable[ManifestId]
 ) -> Iterator[tuple[ManifestId, NodeSnapshot, ArrayManifest]]:
     """Yield the references of manifests of the base snapshot, array by array.
 
-    References that a snapshot hides, because an earlier manifest of the array has the same chunk
-    or the array shrank, are left out.
+    Skips references that are not visible, because an earlier manifest of the array has the same
+    chunk or the array shrank.
     """
     users: dict[ManifestId, list[NodeSnapshot]] = {}
-    for node in base_snapshot(session).nodes:
+    for node in get_base_snapshot(session).nodes:
         if isinstance(node.node_data, ArrayNodeData):
             for manifest_id in {ref.id for ref in node.node_data.manifests}:
                 users.setdefault(manifest_id, []).append(node)
@@ -152,11 +152,11 @@ def refs_of_manifests(
                 continue
             index = ManifestIndex(data.manifests, len(data.shape))
             grid = tuple(dimension.num_chunks for dimension in data.shape)
-            kept = overlay.is_inside(refs.coords, grid)
-            kept &= index.is_found_in(manifest_id, refs.coords)
-            refs = refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
+            is_visible = overlay.is_inside(refs.coords, grid)
+            is_visible &= index.is_held_by(manifest_id, refs.coords)
+            refs = refs if is_visible.all() else overlay.select(refs, np.flatnonzero(is_visible))
             yield manifest_id, node, refs
 
 
-def _child_names(session: Session, path: Path) -> list[str]:
+def _list_child_names(session: Session, path: Path) -> list[str]:
     return sorted(session.transaction.list_children(path))

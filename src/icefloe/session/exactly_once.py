@@ -2,16 +2,16 @@
 
 A job or a stream has an *application* name and numbers its commits by *version*: the micro-batch,
 or 0 for a job with a transaction id. Every commit of the pipeline records its own application and
-version, and carries forward the last version of each application before it, so that the most recent
-one answers for all, also after older ones expired. `commit_once` looks there before it commits, and
-again after each conflict: the conflict may be with its own commit, whose response was lost.
+version, and copies the last version of every other application from the previous record, so that
+the most recent record is complete even if older commits expired. `commit_once` reads it before it
+commits, and again after each conflict, which may be with its own commit whose response was lost.
 
-Expiration: the tip of a branch never expires, so its record stays while it is a commit of the
-pipeline. Other commits carry nothing forward. Once the last commit of the pipeline lies below such
-commits and expires, its record is gone, and an application counts as one that never committed:
-expire only what is older than any job or stream that may still be retried.
+Expiration: the tip of a branch never expires, so its record remains while it is a commit of the
+pipeline. Other commits do not copy the record. Once the last commit of the pipeline is no longer
+the tip and expires, the record is lost, and an application counts as one that never committed:
+expire only snapshots older than any job or stream that may still be retried.
 
-Commit metadata is untrusted: a record that does not have the form written here counts as none.
+Commit metadata is untrusted: a malformed record is ignored.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ METADATA_KEY: Final = "icefloe"
 """Key of the pipeline's record in the metadata of a commit."""
 
 _MAX_APPLICATIONS: Final = 1000
-"""Number of applications carried forward. Those that committed longest ago are dropped, and then
-searched for in the history."""
+"""Number of applications in a record; the least recent are dropped and found in the history."""
 
 _MAX_ATTEMPTS: Final = 1000
 
@@ -52,36 +51,36 @@ class JobId:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """A commit in the history: made now (``is_new``) or found.
+class CommitResult:
+    """The commit of a job: made now (``is_new``) or by an earlier attempt.
 
-    ``snapshot_id`` is None if the commit is known to have been made and has expired since.
+    ``snapshot_id`` is None if an earlier attempt committed and its snapshot has expired.
     """
 
     snapshot_id: str | None
     is_new: bool
 
 
-def find_committed(repository: Repository, branch: str, job: JobId) -> Committed | None:
+def find_commit(repository: Repository, branch: str, job: JobId) -> CommitResult | None:
     """Return the commit of a job, or of a later version, if the branch has one.
 
-    Stops at the first record that decides it. Walks the whole history only if many applications
-    committed since this one did.
+    Stops at the first record that is conclusive. Reads the whole history only if many applications
+    committed after this one.
     """
-    is_known = False
+    is_committed = False
     for info in repository.ancestry(branch=branch):
-        record = _record(info.metadata)
+        record = _get_record(info.metadata)
         if record.get("application") == job.application and record.get("version") == job.version:
-            return Committed(info.id, is_new=False)
-        applications = _applications(record)
-        if is_known or applications is None:
+            return CommitResult(info.id, is_new=False)
+        applications = _get_applications(record)
+        if is_committed or applications is None:
             continue
         last = applications.get(job.application)
         if last is not None and last >= job.version:
-            is_known = True  # walk on to find its id
+            is_committed = True  # continue, to find its id
         elif last is not None or len(applications) < _MAX_APPLICATIONS:
             return None  # the record is complete
-    return Committed(None, is_new=False) if is_known else None
+    return CommitResult(None, is_new=False) if is_committed else None
 
 
 def commit_once(
@@ -94,17 +93,17 @@ def commit_once(
     metadata: Mapping[str, Any] | None = None,
     solver: ConflictSolver | None = None,
     policy: CommitPolicy = NO_POLICY,
-) -> Committed:
-    """Commit a session, unless the job's commit is on the branch already.
+) -> CommitResult:
+    """Commit a session, unless the branch already has the commit of the job.
 
     Parameters
     ----------
     job
-        Identity of the commit. Without one, a commit whose response is lost is not recognised.
+        Identity of the commit. Without one, a commit whose response is lost is not recognized.
     about
-        Record of the pipeline: the kind of job, its sources, what was left out.
+        Further entries of the record: the kind of job, its sources, what it skipped.
     solver
-        Resolves conflicts with commits made since; every conflict fails if None.
+        Resolves conflicts with newer commits; without one, any conflict raises.
 
     Raises
     ------
@@ -114,58 +113,58 @@ def commit_once(
     branch = session.branch
     if branch is None:
         raise SessionStateError(
-            "only a writable session commits: take repository.writable_session(branch)",
+            "only a writable session can commit: use repository.writable_session(branch)",
             kind=ErrorKind.READ_ONLY_SESSION,
         )
     for attempt in range(_MAX_ATTEMPTS):
         if job is not None:
-            found = find_committed(repository, branch, job)
-            if found is not None:
-                return found
+            earlier = find_commit(repository, branch, job)
+            if earlier is not None:
+                return earlier
         record = {**(about or {}), **_build_record(repository, session.snapshot_id, job)}
         try:
-            recorded = {**(metadata or {}), METADATA_KEY: record}
-            made = session.commit(message, recorded, policy=policy)
+            commit_metadata = {**(metadata or {}), METADATA_KEY: record}
+            snapshot_id = session.commit(message, commit_metadata, policy=policy)
         except RebaseFailedError:
             raise
         except ConflictError:
             if attempt + 1 == _MAX_ATTEMPTS:
                 raise
         else:
-            return Committed(made, is_new=True)
+            return CommitResult(snapshot_id, is_new=True)
         if attempt:
             time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
             session.rebase(solver or ConflictDetector(), policy=policy)
         except ConflictError:
-            # The conflict may be with this very commit, made by another attempt.
-            found = None if job is None else find_committed(repository, branch, job)
-            if found is None:
+            # The conflict may be with the commit of another attempt of this job.
+            earlier = None if job is None else find_commit(repository, branch, job)
+            if earlier is None:
                 raise
-            return found
+            return earlier
     raise AssertionError("the last attempt raises or returns")
 
 
 def _build_record(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
-    """Return the versions that a commit records: its own, and those carried forward."""
+    """Return the record of a commit: its own version, and the last of other applications."""
     history = repository.ancestry(snapshot_id=base)
-    records = (_applications(_record(info.metadata)) for info in history)
+    records = (_get_applications(_get_record(info.metadata)) for info in history)
     applications = dict(next((record for record in records if record is not None), {}))
     own: dict[str, Any] = {}
     if job is not None:
         own = {"application": job.application, "version": job.version}
         applications.pop(job.application, None)  # the most recent comes last
         applications[job.application] = job.version
-    kept = list(applications.items())[-_MAX_APPLICATIONS:]
-    return {**own, "applications": dict(kept)}
+    recent = list(applications.items())[-_MAX_APPLICATIONS:]
+    return {**own, "applications": dict(recent)}
 
 
-def _record(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _get_record(metadata: Mapping[str, Any]) -> dict[str, Any]:
     record = metadata.get(METADATA_KEY)
     return record if isinstance(record, dict) else {}
 
 
-def _applications(record: Mapping[str, Any]) -> dict[str, int] | None:
+def _get_applications(record: Mapping[str, Any]) -> dict[str, int] | None:
     """Return the last version of each application in a record; None if it has none."""
     applications = record.get("applications")
     if not isinstance(applications, dict):

@@ -1,9 +1,9 @@
-"""Merges the many small manifests that appends and small commits leave.
+"""Merges the many small manifests that appends and small commits leave behind.
 
 Neighbouring manifests of an array are merged up to the size that `virtualize` writes, within the
 cells of the splitting configuration. Small arrays with the same number of dimensions share a file,
-as after any commit, so that coordinates are read without the rest. Pure except for fetching
-manifests.
+as after any commit, so that reading coordinates does not fetch the references of large arrays.
+Pure except for fetching manifests.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _SHARED_BYTES: Final = 256 * 1024
 _BYTES_PER_REF: Final = 64
-_FEW: Final = _SHARED_BYTES // _BYTES_PER_REF
+_SHARED_REFS: Final = _SHARED_BYTES // _BYTES_PER_REF
 """Arrays with fewer references than this share a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedManifest:
-    """Manifests of an array that become one, in the array's order.
+    """Manifests of an array to merge into one, in the order of the array.
 
     ``number`` is its position among those of the array, ``count`` and ``size_bytes`` are the number
     and the approximate size of its references.
@@ -58,7 +58,7 @@ class MergedManifest:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The content of each new file, and by how many files the repository shrinks."""
+    """The content of each new file, and the number of files saved."""
 
     files: tuple[tuple[MergedManifest, ...], ...] = ()
     num_saved: int = 0
@@ -82,9 +82,9 @@ class MergeManifests:
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
     ) -> NewManifests:
         """Return the manifests of all arrays after merging."""
-        gone: dict[NodeId, set[ManifestRef]] = {}
+        replaced: dict[NodeId, set[ManifestRef]] = {}
         new_refs: dict[NodeId, list[ManifestRef]] = {}
-        made = []
+        new_manifests = []
         for parts in self.plan(nodes, manifests, num_refs, fetch).files:
             ids = {ref.id for part in parts for ref in part.refs}
             fetched = {manifest.id: manifest for manifest in fetch(ids)}
@@ -92,18 +92,18 @@ class MergeManifests:
             new = Manifest.of(
                 ManifestId.random(), {node: refs for node, refs in arrays.items() if len(refs)}
             )
-            made.append(Manifest(new.id, new.indices, overlay.compact(new.payloads)))
+            new_manifests.append(Manifest(new.id, new.indices, overlay.compact(new.payloads)))
             for part in parts:
                 coords = arrays[part.node.id].coords
-                gone.setdefault(part.node.id, set()).update(part.refs)
+                replaced.setdefault(part.node.id, set()).update(part.refs)
                 if len(coords):
                     ref = ManifestRef(new.id, compute_extents(coords))
                     new_refs.setdefault(part.node.id, []).append(ref)
         refs = dict(manifests)
-        for node_id, left in gone.items():
-            stay = (ref for ref in manifests[node_id] if ref not in left)
-            refs[node_id] = (*stay, *new_refs.get(node_id, ()))
-        return NewManifests(refs, made)
+        for node_id, old_refs in replaced.items():
+            kept = (ref for ref in manifests[node_id] if ref not in old_refs)
+            refs[node_id] = (*kept, *new_refs.get(node_id, ()))
+        return NewManifests(refs, new_manifests)
 
     def plan(
         self,
@@ -112,33 +112,33 @@ class MergeManifests:
         num_refs: Mapping[ManifestId, int],
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
     ) -> MergePlan:
-        """Return which manifests to merge; an empty plan if that would not save files."""
+        """Choose manifests to merge; the plan is empty if merging would not save files."""
         arrays = sorted((node for node in nodes if node.is_array), key=lambda node: node.path)
         users = Counter(id_ for node in arrays for id_ in {ref.id for ref in manifests[node.id]})
         # Large manifests of a single array need not be fetched: the snapshot has their counts.
-        small = [id_ for id_, count in users.items() if count > 1 or num_refs[id_] < _FEW]
+        small = [id_ for id_, count in users.items() if count > 1 or num_refs[id_] < _SHARED_REFS]
         sizes = {}
         for manifest in fetch(small):
             for node_id in manifest.indices.nodes():
-                own = manifest.array(node_id)
-                if own is not None:
-                    sizes[manifest.id, node_id] = len(own), _size_bytes(own)
+                refs = manifest.array(node_id)
+                if refs is not None:
+                    sizes[manifest.id, node_id] = len(refs), _estimate_size(refs)
         merged = []
         for node in arrays:
-            refs = manifests[node.id]
-            of_node = [
+            manifest_refs = manifests[node.id]
+            counts_and_sizes = [
                 sizes.get((ref.id, node.id), (0, 0))
-                if users[ref.id] > 1 or num_refs[ref.id] < _FEW
+                if users[ref.id] > 1 or num_refs[ref.id] < _SHARED_REFS
                 else (num_refs[ref.id], num_refs[ref.id] * _BYTES_PER_REF)
-                for ref in refs
+                for ref in manifest_refs
             ]
-            groups = self._group_neighbours(node, refs, [count for count, _ in of_node])
-            for number, rows in enumerate(groups):
-                count, size = (sum(of_node[row][which] for row in rows) for which in (0, 1))
-                merged.append(
-                    MergedManifest(node, tuple(refs[row] for row in rows), number, count, size)
-                )
-        files = [parts for parts in _assign_files(merged) if _has_several(parts)]
+            counts = [count for count, _ in counts_and_sizes]
+            for number, rows in enumerate(self._group_neighbours(node, manifest_refs, counts)):
+                count = sum(counts[row] for row in rows)
+                size = sum(counts_and_sizes[row][1] for row in rows)
+                old_refs = tuple(manifest_refs[row] for row in rows)
+                merged.append(MergedManifest(node, old_refs, number, count, size))
+        files = [parts for parts in _assign_files(merged) if _spans_several_files(parts)]
         used = Counter(ref.id for parts in files for part in parts for ref in part.refs)
         all_used = Counter(ref.id for node in arrays for ref in manifests[node.id])
         num_saved = sum(all_used[id_] == count for id_, count in used.items()) - len(files)
@@ -147,7 +147,7 @@ class MergeManifests:
     def _group_neighbours(
         self, node: NodeSnapshot, refs: Sequence[ManifestRef], counts: Sequence[int]
     ) -> list[list[int]]:
-        """Group the manifests of an array that become one: neighbours in one cell, up to a size."""
+        """Group rows of ``refs`` to merge: neighbours in one cell, up to `max_refs` references."""
         singles = [[number] for number in range(len(refs))]
         data = node.node_data
         if not isinstance(data, ArrayNodeData) or len(refs) < 2:
@@ -167,27 +167,27 @@ class MergeManifests:
         total = 0
         for row in np.lexsort([*lows.T[::-1], *cells.T[::-1]]).tolist():
             last = runs[-1][-1] if runs else row
-            is_near = in_one_cell[row] and in_one_cell[last] and np.array_equal(*cells[[row, last]])
-            if runs and is_near and total + counts[row] <= self.max_refs:
+            is_same_cell = in_one_cell[[row, last]].all() and np.array_equal(*cells[[row, last]])
+            if runs and is_same_cell and total + counts[row] <= self.max_refs:
                 runs[-1].append(row)
                 total += counts[row]
             else:
                 runs.append([row])
                 total = counts[row]
-        found = []
+        groups = []
         for run in runs:
             if len(run) == 1:
-                found.append(run)
+                groups.append(run)
                 continue
             low, high = lows[run].min(axis=0), highs[run].max(axis=0)
             # Readers use the first manifest whose extents fit: no other may overlap the merged box.
-            is_apart = int(np.all((lows < high) & (highs > low), axis=1).sum()) == len(run)
-            found += [sorted(run)] if is_apart else [[row] for row in run]
-        return found
+            is_isolated = int(np.all((lows < high) & (highs > low), axis=1).sum()) == len(run)
+            groups += [sorted(run)] if is_isolated else [[row] for row in run]
+        return groups
 
 
 def _assign_files(parts: Iterable[MergedManifest]) -> Iterator[tuple[MergedManifest, ...]]:
-    """Yield the content of each file: a large part, or small parts of equal dimensionality.
+    """Yield the content of each file: a large part, or small parts with equal ``ndim``.
 
     The first parts of arrays share files, then the second ones, and so on.
     """
@@ -206,18 +206,18 @@ def _assign_files(parts: Iterable[MergedManifest]) -> Iterator[tuple[MergedManif
     yield from map(tuple, shared.values())
 
 
-def _has_several(parts: Sequence[MergedManifest]) -> bool:
+def _spans_several_files(parts: Sequence[MergedManifest]) -> bool:
     return len({ref.id for part in parts for ref in part.refs}) > 1
 
 
-def _size_bytes(refs: ArrayManifest) -> int:
+def _estimate_size(refs: ArrayManifest) -> int:
     inline = refs.payloads.length[refs.payloads.kind == ChunkKind.INLINE]
     return len(refs) * _BYTES_PER_REF + int(inline.sum())
 
 
 def _merge_refs(part: MergedManifest, manifests: Mapping[ManifestId, Manifest]) -> ArrayManifest:
-    """Join references; of two to the same chunk, that of the first manifest counts."""
-    own = []
+    """Join the references of manifests; if several have a chunk, the first one wins."""
+    matching = []
     for ref in part.refs:
         refs = manifests[ref.id].array(part.node.id)
         if refs is None:
@@ -226,7 +226,7 @@ def _merge_refs(part: MergedManifest, manifests: Mapping[ManifestId, Manifest]) 
             low, high = np.array(ref.extents.ranges, np.int64).T
             fits = np.all((refs.coords >= low) & (refs.coords < high), axis=1)
             refs = refs if fits.all() else overlay.select(refs, np.flatnonzero(fits))
-        own.append(refs)
-    if not own:
+        matching.append(refs)
+    if not matching:
         return overlay.mark_deleted(np.zeros((0, part.ndim), np.uint32))
-    return overlay.stack(own[::-1])
+    return overlay.stack(matching[::-1])

@@ -1,9 +1,9 @@
-"""One write by many tasks: each writes through a fork, and one session merges and commits.
+"""Parallel writes: each task writes through a fork, and one session merges and commits.
 
-A task answers with a change set: references to what it wrote, never bytes, never a connection. An
-attempt that fails or runs twice leaves objects under random names that no snapshot refers to;
-garbage collection deletes them. Nothing deletes them earlier, because another attempt, or a commit
-whose response was lost, may need them. `exactly_once.commit_once` makes the commit idempotent.
+A task returns a change set: references to the chunks that it wrote, without their bytes and without
+a connection. An attempt that fails or runs twice leaves objects under random names that no snapshot
+refers to. Only garbage collection deletes them, because another attempt, or a commit whose response
+was lost, may need them. `exactly_once.commit_once` makes the commit idempotent.
 
 Tasks that produce very many references write whole manifests (`write_manifest`), which the session
 adopts: its time and memory then grow with the number of manifests, not of references.
@@ -21,7 +21,7 @@ from icefloe.model.manifest import ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.session.session import ForkSession, Session
 from icefloe.transaction import overlay
-from icefloe.transaction.adopted import Adopted, AdoptedManifest, complete_log
+from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, complete_log
 from icefloe.transaction.array_manifests import compute_extents
 from icefloe.transaction.change_set import ChangeSet
 from icefloe.transaction.chunk_changes import ChunkChanges
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from icefloe.session.connection import Connection
 
 __all__ = [
-    "Adopted",
     "AdoptedManifest",
+    "AdoptedManifests",
     "ChangeSet",
     "ForkPoint",
     "adopt_manifests",
     "copy_changes",
-    "scratch_fork",
-    "session_at",
-    "task_changes",
+    "finish_task",
+    "make_scratch_fork",
+    "open_session_at",
     "write_manifest",
     "write_transaction_log",
 ]
@@ -53,14 +53,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkPoint:
-    """Where the tasks of a write fork from; pickles, with the credentials of the repository inside.
+    """The state that tasks fork from. Pickles, including the credentials of the repository.
 
     Parameters
     ----------
     base_id
         Snapshot that the commit is based on.
     fork_id
-        The same snapshot with the changes that the session made before; no branch refers to it.
+        Snapshot of the session with its changes at the fork; no branch refers to it.
     """
 
     connection: Connection
@@ -78,12 +78,12 @@ class ForkPoint:
         return ForkSession(self.connection, self.fork_id, origin=self.base_id, changes=changes)
 
     def merge(self, session: Session, parts: Iterable[ChangeSet]) -> None:
-        """Merge what tasks wrote into the session that they were forked from."""
+        """Merge the changes of tasks into the session that they were forked from."""
         session.merge(self.fork(_join_changes(parts)))
 
 
-def task_changes(fork: ForkSession) -> ChangeSet:
-    """Finish the writes of a task and return its answer."""
+def finish_task(fork: ForkSession) -> ChangeSet:
+    """Finish the writes of a task and return its changes."""
     fork.transaction.finish_chunks()
     return fork.transaction.changes
 
@@ -93,19 +93,19 @@ def copy_changes(session: Session) -> ChangeSet:
     return session.transaction.copy_changes()
 
 
-def scratch_fork(session: Session) -> ForkSession:
-    """Return a fork at the session's base for data that is never committed."""
+def make_scratch_fork(session: Session) -> ForkSession:
+    """Make a fork at the base of a session, for data that is never committed."""
     base_id = session.transaction.base_id
     return ForkSession(session.connection, base_id, origin=base_id)
 
 
-def session_at(
+def open_session_at(
     connection: Connection,
     base_id: SnapshotId,
     branch: str | None,
     changes: ChangeSet | None = None,
 ) -> Session:
-    """Return a writable session on a branch as if its tip were ``base_id``."""
+    """Open a writable session on a branch as if its tip were ``base_id``."""
     writable = SessionMode.writable
     return Session(connection, base_id, mode=writable, branch=branch, changes=changes)
 
@@ -116,7 +116,7 @@ def session_at(
 def write_manifest(
     connection: Connection, arrays: Mapping[NodeId, ArrayManifest]
 ) -> dict[NodeId, AdoptedManifest]:
-    """Write one manifest with the references of some arrays; a session adopts it for each."""
+    """Write one manifest with the references of several arrays, for a session to adopt."""
     node_ids = sorted(arrays)
     manifest = Manifest(
         ManifestId.random(),
@@ -135,7 +135,9 @@ def adopt_manifests(session: Session, path: Path, manifests: Iterable[AdoptedMan
     session.transaction.adopt_manifests(path, tuple(manifests))
 
 
-def write_transaction_log(connection: Connection, log: TransactionLog, adopted: Adopted) -> None:
+def write_transaction_log(
+    connection: Connection, log: TransactionLog, adopted: AdoptedManifests
+) -> None:
     """Write the log of a commit, completed by the chunks of adopted manifests."""
     assets = connection.assets
     assets.write_transaction_log(complete_log(log, adopted, assets))
@@ -146,11 +148,11 @@ def _join_changes(parts: Iterable[ChangeSet]) -> ChangeSet:
     by_array: dict[NodeId, list[ArrayManifest]] = {}
     for part in parts:
         for node_id, changes in part.chunks.items():
-            by_array.setdefault(node_id, []).append(changes.columns())
-    whole = ChangeSet()
+            by_array.setdefault(node_id, []).append(changes.to_columns())
+    joined = ChangeSet()
     for node_id, columns in by_array.items():
         stacked = overlay.stack(columns)
         if len(stacked) != sum(map(len, columns)):
             raise InternalError("two tasks of one write wrote the same chunk")
-        whole.chunks[node_id] = ChunkChanges.of(stacked)
-    return whole
+        joined.chunks[node_id] = ChunkChanges.of(stacked)
+    return joined

@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from icefloe.session.connection import Connection
     from icefloe.snapshots import Diff
     from icefloe.transaction.change_set import ChangeSet
-    from icefloe.transaction.flush import Flushed
+    from icefloe.transaction.flush import FlushResult
     from icefloe.types import CommitMethod
 
 __all__ = ["ForkSession", "Session"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# Backoff between rebases, so that competing writers do not meet again.
+# Backoff between rebases, so that competing writers do not collide again.
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 1.0
 
@@ -97,8 +97,8 @@ _LONGEST_PAUSE_S = 1.0
 class Session:
     """Reads one snapshot and, if it is writable, changes it.
 
-    A session sees its snapshot and its own writes, and nothing else. A commit makes all of them
-    visible at once, or none. After it the session is read-only and reads the new snapshot.
+    A session sees its snapshot and its own writes, and nothing else. A commit is atomic; after it
+    the session is read-only and reads the new snapshot.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Session:
         changes: ChangeSet | None = None,
     ) -> None:
         self.connection = connection
-        self.transaction = connection.transaction(snapshot_id, changes)
+        self.transaction = connection.begin_transaction(snapshot_id, changes)
         self._mode = mode
         self._branch = branch
 
@@ -186,19 +186,19 @@ class Session:
 
     def __reduce__(self) -> Any:
         if not self.read_only:
-            instead = "pickle session.fork() and merge the forks that come back"
+            hint = "pickle session.fork() and merge the forks that come back"
             if self._mode is SessionMode.rearrange:
-                instead = "move nodes in this process, or pickle the repository"
+                hint = "move nodes in this process, or pickle the repository"
             raise InvalidInputError(
                 f"a {self._mode.name} session cannot be pickled, because only one copy could be "
-                f"committed: {instead}",
+                f"committed: {hint}",
                 kind=ErrorKind.PICKLE,
             )
         return _unpickle_reader, (self.connection, self.transaction.base_id)
 
     def status(self) -> Diff:
         """Return the uncommitted changes."""
-        log = self._log()
+        log = self._build_log()
         after = {node.id: node for node in self.transaction.changes.edits.values() if node}
         return diff_along_history([log], self.transaction.base.by_id, after)
 
@@ -222,7 +222,7 @@ class Session:
         return str(self.transaction.require_node(self.path(path)).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
-        """Return the kind of a chunk: where its bytes are."""
+        """Return where the bytes of a chunk are stored."""
         path = self.path(array_path)
         self.transaction.require_array(path)
         indices = parse_coordinates(chunk_coordinates, "chunk_coordinates")
@@ -239,18 +239,18 @@ class Session:
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
     ) -> AsyncIterator[tuple[int, ...]]:
-        """Yield the coordinates of the chunks of an array that are stored."""
+        """Yield the coordinates of the stored chunks of an array."""
         async for coords, *_ in self.store.array_chunk_iterator(array_path, batch_size):
             for row in coords.tolist():
                 yield tuple(row)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the location of every virtual chunk."""
-        found: list[str] = []
+        locations: list[str] = []
         for part in self._list_refs(RefsQuery(), with_containers=False):
             table = part.refs.payloads.locations.tolist()
-            found += map(table.__getitem__, part.refs.payloads.location.tolist())
-        return found
+            locations += map(table.__getitem__, part.refs.payloads.location.tolist())
+        return locations
 
     def virtual_refs(
         self,
@@ -358,7 +358,7 @@ class Session:
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Shift all chunks of an array by a number of chunks along each dimension.
 
-        Chunks shifted out of the array are dropped; chunks that nothing is shifted to become empty.
+        Chunks shifted out of the array are dropped; places that none moves to become empty.
         Only references change: no chunk is read or written.
         """
         offset = parse_coordinates(chunk_offset, "chunk_offset")
@@ -377,8 +377,8 @@ class Session:
         forward
             Maps coordinates of a chunk to new ones, or to None to keep them.
         backward
-            Inverse of ``forward``. With it, a chunk that no chunk is moved to is deleted; without
-            it, it stays.
+            Inverse of ``forward``. If given, chunks that no chunk moves to are deleted; otherwise
+            they stay.
         """
         self._relabel(array_path, lambda refs, grid: reindex_refs(refs, grid, forward, backward))
 
@@ -413,7 +413,7 @@ class Session:
         with rollback if len(others) > 1 else nullcontext():
             for fork, changed in zip(others, changes, strict=True):
                 self._require_fork_point(fork)
-                fork_point = fork.connection.transaction(fork.transaction.base_id)
+                fork_point = fork.connection.begin_transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
 
     # -- commits
@@ -435,14 +435,14 @@ class Session:
         message, metadata
             Recorded in history.
         rebase_with
-            Solver of conflicts with commits that were made since the session began; without it
-            any of those is a conflict.
+            Solver of conflicts with newer commits of the branch; without it, any newer commit
+            raises `ConflictError`.
         rebase_tries
             Maximum number of rebases.
         allow_empty
             Whether to commit without changes.
         policy
-            What a commit of a job does differently.
+            Hooks for commits of jobs.
 
         Raises
         ------
@@ -459,24 +459,25 @@ class Session:
         self._require_changes(allow_empty=allow_empty)
         if rebase_with is not None:
             require_solver(rebase_with)
-        given = _require_entries(metadata)
+        entries = _require_entries(metadata)
         start = time.monotonic()
         with self.transaction.seal():
             attempts = 0
             while True:
-                own = given if rebase_with is None else _with_rebase_attempts(given, attempts)
+                if rebase_with is not None:
+                    entries = _add_rebase_attempts(entries, attempts)
                 base_id = self.transaction.base_id
                 refs = self.connection.refs
-                # Without a solver, a conflict is raised before anything is written. With one, the
-                # files are needed in any case, and the branch is read as late as possible.
-                finish = (
+                # Without a solver, check for conflicts before anything is written. With one, the
+                # files are needed in any case: read the branch as late as possible.
+                publish = (
                     refs.begin_commit(branch, base_id)
                     if rebase_with is None
                     else partial(refs.commit, branch, base_id)
                 )
-                flushed = self._flush(message, own, parent_id=base_id, policy=policy)
+                flushed = self._flush(message, entries, parent_id=base_id, policy=policy)
                 try:
-                    finish(_info(flushed, base_id))
+                    publish(_make_info(flushed, base_id))
                 except ConflictError:
                     if rebase_with is None or attempts >= rebase_tries:
                         raise
@@ -498,7 +499,7 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Replace the last commit of the branch, which leaves history (version 2)."""
+        """Replace the last commit of the branch in the history (spec version 2)."""
         branch = self._require_branch()
         self._require_changes(allow_empty=allow_empty)
         with self.transaction.seal():
@@ -509,21 +510,21 @@ class Session:
         self.require_writable()
         base_id = self.transaction.base_id
         with self.transaction.seal():
-            own = _require_entries(metadata)
-            flushed = self._flush(message, own, parent_id=base_id, durable=True)
-            self.connection.refs.add_snapshot(_info(flushed, base_id))
+            entries = _require_entries(metadata)
+            flushed = self._flush(message, entries, parent_id=base_id, durable=True)
+            self.connection.refs.add_snapshot(_make_info(flushed, base_id))
             return self._become_reader(flushed)
 
     def rebase(self, solver: ConflictSolver, *, policy: CommitPolicy = NO_POLICY) -> None:
         """Move the changes onto the current tip of the branch.
 
-        Goes through the new commits one by one, oldest first. After a failure the session is based
+        Replays the changes on each newer commit, oldest first. After a failure the session is based
         on the last commit without conflicts, and keeps its changes.
 
         Raises
         ------
         RebaseFailedError
-            With the commit and all its conflicts.
+            If changes conflict with a commit; the error lists all conflicts with it.
         """
         branch = self._require_branch()
         require_solver(solver)
@@ -552,13 +553,13 @@ class Session:
         )
         for info in newer:
             tree = self.connection.assets.fetch_tree(info.id)
-            get_payload = self.connection.transaction(info.id).get_payload
+            get_payload = self.connection.begin_transaction(info.id).get_payload
             changes = self.transaction.changes
             for log_id in (*info.pruned_ancestor_tx_logs, info.id):
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
                 changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
                 if conflicts:
-                    raise _rebase_failed(info, conflicts)
+                    raise _rebase_error(info, conflicts)
             self.transaction.replace_base(info.id, changes)
         if policy.check_rebased is not None:
             policy.check_rebased(self.transaction.base)
@@ -570,7 +571,7 @@ class Session:
         *,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Rewrite all manifests by the current splitting configuration, and commit."""
+        """Rewrite all manifests with the current splitting configuration, and commit."""
         branch = self._require_branch()
         if commit_method not in {"new_commit", "amend"}:
             raise InvalidInputError(
@@ -582,14 +583,14 @@ class Session:
                 "commit or discard the changes of this session before manifests are rewritten",
                 kind=ErrorKind.UNCOMMITTED_CHANGES,
             )
-        own = _require_entries(metadata)
-        own["__icechunk"] = {"splitting_config": self._dump_splitting_config()}
+        entries = _require_entries(metadata)
+        entries["__icechunk"] = {"splitting_config": self._dump_splitting_config()}
         base_id = self.transaction.base_id
         with self.transaction.seal():
             if commit_method == "amend":
-                return self._amend(branch, message, own, rewrite=True)
-            flushed = self._flush(message, own, parent_id=base_id, rewrite=True)
-            self.connection.refs.commit(branch, base_id, _info(flushed, base_id))
+                return self._amend(branch, message, entries, rewrite=True)
+            flushed = self._flush(message, entries, parent_id=base_id, rewrite=True)
+            self.connection.refs.commit(branch, base_id, _make_info(flushed, base_id))
             return self._become_reader(flushed)
 
     def fork(self) -> ForkSession:
@@ -644,11 +645,11 @@ class Session:
         with_log: bool = True,
         durable: bool = False,
         policy: CommitPolicy = NO_POLICY,
-    ) -> Flushed:
+    ) -> FlushResult:
         _require_message(message)
-        own = {**self.connection.default_commit_metadata, **metadata}
-        encoded = encode_metadata(own, self.connection.spec_version)
-        # All arguments are validated by now: nothing is written before.
+        entries = {**self.connection.default_commit_metadata, **metadata}
+        encoded = encode_metadata(entries, self.connection.spec_version)
+        # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
         return self._flusher.flush(
             self.transaction.base,
@@ -678,8 +679,8 @@ class Session:
                 "the first snapshot of a repository cannot be amended: commit instead",
                 kind=ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
             )
-        replaced = self.connection.assets.fetch_transaction_log(previous.id)
-        if replaced.moved_nodes and self._mode is not SessionMode.rearrange:
+        amended_log = self.connection.assets.fetch_transaction_log(previous.id)
+        if amended_log.moved_nodes and self._mode is not SessionMode.rearrange:
             raise SessionStateError(
                 f"commit {previous.id} moved nodes: amend it with a rearrange session",
                 kind=ErrorKind.REARRANGE_SESSION_ONLY,
@@ -688,19 +689,19 @@ class Session:
             message,
             metadata,
             parent_id=previous.parent_id,
-            amended=replaced,
+            amended=amended_log,
             rewrite=rewrite,
         )
-        self.connection.refs.amend(branch, previous.id, _info(flushed, previous.parent_id))
+        self.connection.refs.amend(branch, previous.id, _make_info(flushed, previous.parent_id))
         return self._become_reader(flushed)
 
-    def _become_reader(self, flushed: Flushed) -> str:
+    def _become_reader(self, flushed: FlushResult) -> str:
         self.transaction.finish(flushed.tree.snapshot.id)
         self._mode = SessionMode.readonly
         self._branch = None
         return self.snapshot_id
 
-    def _log(self) -> TransactionLog:
+    def _build_log(self) -> TransactionLog:
         transaction = self.transaction
         with transaction.lock:
             chunks = gather_changes(transaction.changes.chunks)
@@ -743,7 +744,7 @@ class Session:
             )
 
     def require_editable(self) -> None:
-        """Raise if nodes and chunks cannot be written: read-only and rearrange sessions."""
+        """Raise if the session is read-only or a rearrange session."""
         self.require_writable()
         if self._mode is SessionMode.rearrange:
             raise SessionStateError(
@@ -770,7 +771,7 @@ class Session:
     def _require_mergeable(self, fork: object) -> None:
         if not isinstance(fork, ForkSession):
             raise SessionStateError(
-                f"only forks can be merged, not a {type(fork).__name__}: make one with "
+                f"only forks can be merged, got a {type(fork).__name__}: create one with "
                 "session.fork()",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
@@ -779,10 +780,10 @@ class Session:
                 "a rearrange session cannot merge forks", kind=ErrorKind.NON_REARRANGE_SESSION
             )
         if not self.connection.is_same_repository(fork.connection):
-            theirs, ours = fork.connection.storage.url, self.connection.storage.url
-            where = f"at {theirs} instead of {ours}"
-            if theirs == ours:
-                where = f"also at {ours}: each in-memory storage is a separate location"
+            fork_url, url = fork.connection.storage.url, self.connection.storage.url
+            where = f"at {fork_url} instead of {url}"
+            if fork_url == url:
+                where = f"also at {url}: each in-memory storage is a separate location"
             raise SessionStateError(
                 f"the fork belongs to another repository, {where}; merge it into the session that "
                 "created it",
@@ -799,19 +800,19 @@ class Session:
 
     def _require_fork_point(self, fork: ForkSession) -> None:
         """Raise if a fork started with changes that this session does not have."""
-        began, here = fork.transaction.base_id, self.transaction.base_id
-        if began != here and began not in self.transaction.changes.fork_points:
+        start_id, base_id = fork.transaction.base_id, self.transaction.base_id
+        if start_id != base_id and start_id not in self.transaction.changes.fork_points:
             raise SessionStateError(
-                f"the fork started at {began} and this session is at {here}: uncommitted changes "
-                "that only one of them has would be lost. Merge all forks into the session that "
-                "created them, session.merge(*forks), a fork of a fork after that fork; nothing "
-                "was merged",
+                f"the fork started at {start_id} and this session is at {base_id}: uncommitted "
+                "changes that only one of them has would be lost; nothing was merged. Merge all "
+                "forks into the session that created them with session.merge(*forks), and a fork "
+                "of a fork after the fork that it came from",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
 
 
 class ForkSession(Session):
-    """A session for another process: it can be pickled, written to and merged, not committed."""
+    """A session for other processes: can be pickled, written to and merged, but not committed."""
 
     def __init__(
         self,
@@ -866,26 +867,26 @@ def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(metadata or {})
 
 
-def _with_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[str, Any]:
-    present = metadata.get("__icechunk", {})
-    if not isinstance(present, Mapping):
+def _add_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[str, Any]:
+    entry = metadata.get("__icechunk", {})
+    if not isinstance(entry, Mapping):
         raise InvalidInputError(
-            f"the metadata entry '__icechunk' is {present!r:.80}, but a commit with rebase_with "
+            f"the metadata entry '__icechunk' is {entry!r:.80}, but a commit with rebase_with "
             "records its attempts there: use another name, or a mapping",
             kind=ErrorKind.BAD_METADATA,
         )
-    return {**metadata, "__icechunk": {**present, "rebase_attempts": attempts}}
+    return {**metadata, "__icechunk": {**entry, "rebase_attempts": attempts}}
 
 
-def _info(flushed: Flushed, parent_id: SnapshotId | None) -> SnapshotInfo:
+def _make_info(flushed: FlushResult, parent_id: SnapshotId | None) -> SnapshotInfo:
     return replace(flushed.tree.snapshot.info(), parent_id=parent_id)
 
 
-def _rebase_failed(info: SnapshotInfo, conflicts: list[Any]) -> RebaseFailedError:
-    shown = "; ".join(str(conflict) for conflict in conflicts[:5])
+def _rebase_error(info: SnapshotInfo, conflicts: list[Any]) -> RebaseFailedError:
+    listed = "; ".join(str(conflict) for conflict in conflicts[:5])
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     return RebaseFailedError(
-        f"commit {info.id} ({info.message!r}) conflicts with this session: {shown}{more}. The "
+        f"commit {info.id} ({info.message!r}) conflicts with this session: {listed}{more}. The "
         "session keeps its changes; use another solver, or start a new session",
         snapshot=str(info.id),
         conflicts=conflicts,

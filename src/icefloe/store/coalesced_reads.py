@@ -1,8 +1,7 @@
-"""Coalesced reads of chunks that lie in one object.
+"""Coalesces reads of chunks in the same object, a packed chunk file or a virtual file.
 
-Slices that are requested within one turn of the event loop and lie in the same object, a packed
-chunk file or a virtual file, are fetched together: neighbouring ranges share a request. If one
-virtual chunk cannot be read, only its read fails.
+Slices of an object that are requested in the same iteration of the event loop are fetched together:
+neighbouring ranges share a request. If a virtual chunk cannot be read, only its read fails.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 class _Request(NamedTuple):
     part: ChunkSlice
-    answer: asyncio.Future[bytes | memoryview]
+    future: asyncio.Future[bytes | memoryview]
 
 
 class CoalescedReads:
@@ -38,44 +37,44 @@ class CoalescedReads:
         """Fetch bytes of a chunk, together with other pending slices of the same object."""
         payload = part.payload
         if isinstance(payload, VirtualChunkRef):
-            # A checksum is a condition of the request: chunks with different ones go apart.
+            # The checksum is a condition of the request: chunks that share one must agree on it.
             return await self._enqueue((payload.location, payload.checksum), part)
         cached = self._native.find_cached(payload, part.length)
         return await self._enqueue(payload.id, part) if cached is None else cached
 
-    async def _enqueue(self, where: Hashable, part: ChunkSlice) -> bytes | memoryview:
+    async def _enqueue(self, object_key: Hashable, part: ChunkSlice) -> bytes | memoryview:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[bytes | memoryview] = loop.create_future()
-        batch = self._pending.setdefault(where, [])
-        batch.append(_Request(part, answer))
+        future: asyncio.Future[bytes | memoryview] = loop.create_future()
+        batch = self._pending.setdefault(object_key, [])
+        batch.append(_Request(part, future))
         if len(batch) == 1:
-            loop.call_soon(self._send, where)
-        return await answer
+            loop.call_soon(self._send, object_key)
+        return await future
 
-    def _send(self, where: Hashable) -> None:
-        batch = self._pending.pop(where)
-        task = asyncio.get_running_loop().create_task(self._answer(batch))
+    def _send(self, object_key: Hashable) -> None:
+        batch = self._pending.pop(object_key)
+        task = asyncio.get_running_loop().create_task(self._fulfill(batch))
         self._tasks.add(task)  # the loop keeps only a weak reference
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, batch: list[_Request]) -> None:
+    async def _fulfill(self, batch: list[_Request]) -> None:
         results: Sequence[bytes | memoryview | BaseException]
         try:
             results = await self._fetch([request.part for request in batch])
         except BaseException as error:  # noqa: BLE001 - raised in the callers of `fetch`
             results = [error] * len(batch)
-        for (_, answer), result in zip(batch, results, strict=True):
-            if answer.done():
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
                 continue
             if isinstance(result, BaseException):
-                answer.set_exception(result)
+                future.set_exception(result)
             else:
-                answer.set_result(result)
+                future.set_result(result)
 
     async def _fetch(
         self, parts: Sequence[ChunkSlice]
     ) -> Sequence[bytes | memoryview | BaseException]:
-        """Fetch slices that lie in one object: all native, or all virtual."""
+        """Fetch slices of one object: all native, or all virtual."""
         native = [
             (part.payload, part.start, part.length)
             for part in parts

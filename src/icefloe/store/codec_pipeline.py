@@ -1,10 +1,10 @@
 """A codec pipeline that encodes and decodes small chunks of low-latency stores synchronously.
 
-Zarr's pipeline spreads chunks over an event loop and threads. For a chunk of some kilobytes on a
-local disk that hand-over takes longer than reading and decoding it. `SmallChunkPipeline` handles
-such chunks in the calling thread, and leaves all others to Zarr's `BatchedCodecPipeline`.
+Zarr's pipeline distributes chunks over an event loop and threads. For a chunk of some kilobytes on
+a local disk this takes longer than reading and decoding it. `SmallChunkPipeline` processes small
+chunks in the calling thread, and passes all others to Zarr's `BatchedCodecPipeline`.
 
-Zarr's own `FusedCodecPipeline` (zarr 3.3 and later, not its default) is slower for such chunks.
+Zarr's own `FusedCodecPipeline` (zarr 3.3 and later, not the default) is slower for small chunks.
 CPU seconds to write and read 10,000 chunks of 16 KB on a local disk, zarr 3.4:
 
 ==================  ===========  ==============  ==============
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SmallChunkPipeline", "install_codec_pipeline"]
 
-# Sizes in bytes up to which coding a chunk is faster than handing it to a thread, with and without
+# Sizes in bytes up to which coding a chunk is faster than passing it to a thread, with and without
 # compression.
 SMALL = 32 * 1024
 SMALL_UNCOMPRESSED = 1024 * 1024
@@ -48,7 +48,7 @@ _ZARR_DEFAULT = f"{BatchedCodecPipeline.__module__}.{BatchedCodecPipeline.__qual
 
 @runtime_checkable
 class DirectStore(Protocol):
-    """A store that reads and writes synchronously, and without network latency if it says so."""
+    """A store with synchronous reads and writes; `is_direct` if they never use a network."""
 
     @property
     def is_direct(self) -> bool:
@@ -80,21 +80,21 @@ class SmallChunkPipeline(BatchedCodecPipeline):
     ) -> Any:
         """Read chunks into a buffer; returns the status of each, which newer Zarr uses."""
         batch: list[Any] = list(batch_info)
-        store = self._direct_store(batch)
+        store = self._find_direct_store(batch)
         if store is None:
             return await super().read(batch, out, drop_axes)
-        found = []
+        statuses = []
         for number, (getter, spec, chunk_selection, out_selection, _) in enumerate(batch, 1):
             encoded = store.get_sync(getter.path, prototype=spec.prototype)
             if encoded is None:
-                out[out_selection] = _fill_value(spec)
+                out[out_selection] = _get_fill_value(spec)
             else:
                 part = self._decode_chunk(encoded, spec)[chunk_selection]
                 out[out_selection] = part.squeeze(axis=drop_axes) if drop_axes else part
-            found.append({"status": "missing" if encoded is None else "present"})
+            statuses.append({"status": "missing" if encoded is None else "present"})
             if number % _CHUNKS_BETWEEN_YIELDS == 0:
                 await asyncio.sleep(0)
-        return tuple(found)
+        return tuple(statuses)
 
     async def write(
         self,
@@ -104,14 +104,14 @@ class SmallChunkPipeline(BatchedCodecPipeline):
     ) -> None:
         """Write parts of a buffer as chunks."""
         batch: list[Any] = list(batch_info)
-        store = None if drop_axes or not value.shape else self._direct_store(batch)
+        store = None if drop_axes or not value.shape else self._find_direct_store(batch)
         if store is None:
             return await super().write(batch, value, drop_axes)
         others = []
         for number, item in enumerate(batch, 1):
             setter, spec, _, out_selection, is_complete = item
             part = value[out_selection] if is_complete else None
-            # Partial writes and chunks at the edge need a read or padding: Zarr's pipeline does it.
+            # Partial writes and edge chunks need a read or padding, which Zarr's pipeline does.
             if part is None or part.shape != spec.shape:
                 others.append(item)
                 continue
@@ -126,12 +126,12 @@ class SmallChunkPipeline(BatchedCodecPipeline):
             await super().write(others, value, drop_axes)
         return None
 
-    def _direct_store(self, batch: list[tuple[Any, ...]]) -> DirectStore | None:
-        """Return the store of some chunks if they can be coded synchronously, else None."""
+    def _find_direct_store(self, batch: list[tuple[Any, ...]]) -> DirectStore | None:
+        """Return the store of a batch if its chunks can be coded synchronously, else None."""
         if not batch or self.supports_partial_decode:
             return None
-        place, spec, *_ = batch[0]
-        store: Any = place.store if isinstance(place, StorePath) else None
+        store_path, spec, *_ = batch[0]
+        store: Any = store_path.store if isinstance(store_path, StorePath) else None
         if not (isinstance(store, DirectStore) and store.is_direct):
             return None
         dtype = spec.dtype.to_native_dtype()
@@ -169,7 +169,7 @@ def _is_synchronous(codec: Any) -> bool:
     return has_both and getattr(codec, "_sync_capable", True)
 
 
-def _fill_value(spec: ArraySpec) -> Any:
+def _get_fill_value(spec: ArraySpec) -> Any:
     """Return the fill value of an array, or the default of its data type."""
     return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
 
@@ -178,10 +178,10 @@ def _is_omitted(part: NDBuffer, spec: ArraySpec) -> bool:
     """Whether a chunk is not written because it contains only the fill value."""
     if spec.config.write_empty_chunks:
         return False
-    fill = _fill_value(spec)
+    fill = _get_fill_value(spec)
     array: Any = part.as_ndarray_like()
     first = array[(0,) * array.ndim]
-    # The first item decides for nearly every chunk. NaN differs from itself: compare all.
+    # The first item is conclusive for nearly every chunk. NaN differs from itself: compare all.
     is_other = first == first and first != fill  # noqa: PLR0124
     return not is_other and part.all_equal(fill)
 
@@ -192,9 +192,9 @@ _is_installed = False
 def install_codec_pipeline() -> None:
     """Select the pipeline in Zarr's configuration, once, unless the user selected another one.
 
-    Zarr takes the pipeline of an array from process-wide configuration when it opens the array; a
-    store cannot bring its own. So the first `IcechunkStore` of the process calls this. Arrays of
-    other stores are coded as before.
+    Zarr reads the pipeline of an array from process-wide configuration when it opens the array; a
+    store cannot select its own. Therefore the first `IcechunkStore` of the process calls this.
+    Arrays of other stores are not affected.
     """
     global _is_installed  # noqa: PLW0603 - as process-wide as Zarr's configuration
     if not _is_installed and zarr.config.get(_SETTING) == _ZARR_DEFAULT:

@@ -1,4 +1,4 @@
-"""Opening the Zarr arrays of a store by the path of their node."""
+"""Opens the Zarr arrays of a store by node path."""
 
 from __future__ import annotations
 

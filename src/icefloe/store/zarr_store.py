@@ -1,7 +1,7 @@
 """The Zarr store of a session: maps keys of a Zarr hierarchy to a transaction.
 
-With `coalesced_reads` the only asynchronous code, because Zarr's interface is. Storages with low
-latency (memory, local disks) are called in the event loop, or through Zarr's synchronous path;
+Only this module and `coalesced_reads` are asynchronous, because Zarr's interface is. Low-latency
+storages (memory, local disks) are called in the event loop, or through Zarr's synchronous path;
 remote storages are awaited.
 """
 
@@ -45,8 +45,7 @@ from icefloe.model.zarr_keys import (
 from icefloe.store.coalesced_reads import CoalescedReads
 from icefloe.store.codec_pipeline import install_codec_pipeline
 from icefloe.transaction import overlay
-from icefloe.transaction.chunk_slice import ChunkSlice
-from icefloe.transaction.transaction import Transaction
+from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -79,8 +78,12 @@ T = TypeVar("T")
 # Inside the class `list` is a method.
 Names: TypeAlias = list[str]
 Nodes: TypeAlias = "list[NodeSnapshot]"
-Refused: TypeAlias = list[tuple[int, ...]]
+ChunkIndices: TypeAlias = list[tuple[int, ...]]
 Buffers: TypeAlias = "list[Buffer | None]"
+ChunkBatch: TypeAlias = (
+    "tuple[NDArray[np.uint32], NDArray[np.uint8], Names, NDArray[np.uint64], NDArray[np.uint64], "
+    "dict[int, bytes]]"
+)
 
 
 class _ChunkKeys(NamedTuple):
@@ -126,7 +129,7 @@ class IcechunkStore(Store):
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused, as they are after the session was committed."""
+        """Whether writes are refused, which is also the case after a commit of the session."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:  # noqa: FBT001, FBT002
@@ -157,27 +160,27 @@ class IcechunkStore(Store):
 
     @property
     def supports_writes(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def supports_deletes(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def supports_listing(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def supports_partial_writes(self) -> Literal[False]:
-        """False."""
+        """Always False."""
         return False
 
     @property
     def supports_consolidated_metadata(self) -> bool:
-        """False: a snapshot has all metadata in one file already."""
+        """Always False: a snapshot already has all metadata in one file."""
         return False
 
     @property
@@ -197,12 +200,12 @@ class IcechunkStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, or None."""
         parsed = parse_key(key)
-        wanted = None if byte_range is None else _byte_range(byte_range)
+        bounds = _parse_byte_range(byte_range)
         if not self._may_wait:
-            data = self._read(parsed, wanted)
+            data = self._read(parsed, bounds)
         else:
-            found = await self._locate_async(parsed, wanted)
-            data = await self._fetch_async(found) if isinstance(found, ChunkSlice) else found
+            value = await self._locate_async(parsed, bounds)
+            data = await self._fetch_async(value) if isinstance(value, ChunkSlice) else value
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def get_sync(
@@ -213,7 +216,7 @@ class IcechunkStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Like `get`, without an event loop."""
-        data = self._read(parse_key(key), _byte_range(byte_range))
+        data = self._read(parse_key(key), _parse_byte_range(byte_range))
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -240,18 +243,18 @@ class IcechunkStore(Store):
 
     async def getsize(self, key: str) -> int:
         """Return the size of the value of a key, without fetching it."""
-        size = await self._run(self._size, key)
+        size = await self._run(self._get_size, key)
         if size is None:
             raise FileNotFoundError(key)
         return size
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return the size of all values below a prefix, without fetching them."""
-        return await self._run(self._size_below, prefix)
+        return await self._run(self._sum_sizes_below, prefix)
 
     async def is_empty(self, prefix: str) -> bool:
         """Whether there is nothing below a prefix."""
-        return await self._run(lambda: next(self._keys_below(prefix), None) is None)
+        return await self._run(lambda: next(self._iter_keys_below(prefix), None) is None)
 
     def list(self) -> AsyncIterator[str]:
         """List all keys."""
@@ -259,12 +262,12 @@ class IcechunkStore(Store):
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """List the keys below a prefix, which matches whole path segments."""
-        for key in await self._run(lambda: list(self._keys(prefix))):
+        for key in await self._run(lambda: list(self._iter_keys(prefix))):
             yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """List the names directly below a prefix."""
-        for name in await self._run(self._names, prefix):
+        for name in await self._run(self._list_names, prefix):
             yield name
 
     # -- writing
@@ -277,8 +280,8 @@ class IcechunkStore(Store):
         if self._is_low_latency:
             self._set(parsed, value)
         elif isinstance(parsed, ChunkKey):
-            await self._prepare(parsed.path)
-            data = _bytes(value)
+            await self._load_array(parsed.path)
+            data = _view_bytes(value)
             await self._transaction.set_chunk_async(parsed.path, parsed.indices, data)
         else:
             await asyncio.to_thread(self._set, parsed, value)
@@ -329,9 +332,9 @@ class IcechunkStore(Store):
         self,
         key_start_values: Iterable[tuple[str, int, BytesLike]],  # noqa: ARG002 - refused
     ) -> None:
-        """Refuse: chunks are written whole."""
+        """Raise: chunks cannot be written partially."""
         raise SessionStateError(
-            "chunks are written whole: set_partial_values is not supported",
+            "set_partial_values is not supported: write whole chunks with set",
             kind=ErrorKind.UNIMPLEMENTED,
         )
 
@@ -382,7 +385,7 @@ class IcechunkStore(Store):
         chunks: Sequence[VirtualChunkSpec],
         *,
         validate_containers: bool = True,
-    ) -> Refused | None:
+    ) -> ChunkIndices | None:
         """Set chunks of an array to byte ranges of files.
 
         Returns
@@ -406,7 +409,7 @@ class IcechunkStore(Store):
         validate_containers: bool = True,
         arr_offset: tuple[int, ...] | None = None,
         checksum: ChecksumColumn = None,
-    ) -> Refused | None:
+    ) -> ChunkIndices | None:
         """Set a box of chunks of an array to byte ranges of files, given as columns in C order.
 
         Parameters
@@ -452,7 +455,7 @@ class IcechunkStore(Store):
 
     def set_virtual_refs_table(
         self, array_path: str, table: Any, *, validate_containers: bool = True
-    ) -> Refused | None:
+    ) -> ChunkIndices | None:
         """Set chunks of an array to byte ranges of files, given as an Arrow table.
 
         Returns and raises like `set_virtual_refs_arr`.
@@ -488,19 +491,10 @@ class IcechunkStore(Store):
 
     async def array_chunk_iterator(
         self, array_path: str, batch_size: int = 100_000
-    ) -> AsyncIterator[
-        tuple[
-            NDArray[np.uint32],
-            NDArray[np.uint8],
-            Names,
-            NDArray[np.uint64],
-            NDArray[np.uint64],
-            dict[int, bytes],
-        ]
-    ]:
+    ) -> AsyncIterator[ChunkBatch]:
         """Yield the chunk references of an array in columnar batches.
 
-        A batch is: coordinates, kinds (`ChunkType`), locations (empty except for virtual chunks),
+        A batch has coordinates, kinds (`ChunkType`), locations (empty except for virtual chunks),
         offsets, lengths, and the bytes of inline chunks by row.
         """
         if batch_size < 1:
@@ -509,7 +503,7 @@ class IcechunkStore(Store):
         parts = await self._run(lambda: list(self._transaction.fetch_chunk_refs(path)))
         for part in parts:
             for start in range(0, len(part), batch_size):
-                yield _batch(overlay.select(part, slice(start, start + batch_size)))
+                yield _build_batch(overlay.select(part, slice(start, start + batch_size)))
 
     # -- implementation
 
@@ -528,8 +522,8 @@ class IcechunkStore(Store):
     ) -> bytes | memoryview | None:
         if isinstance(key, ChunkKey):
             return self._session.transaction.read(key.path, key.indices, byte_range)
-        found = self._locate(key, byte_range)
-        return self._transaction.fetch(found) if isinstance(found, ChunkSlice) else found
+        value = self._locate(key, byte_range)
+        return self._transaction.fetch(value) if isinstance(value, ChunkSlice) else value
 
     def _locate(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
@@ -539,7 +533,10 @@ class IcechunkStore(Store):
                 return self._transaction.locate(path, indices, byte_range)
             case MetadataKey(path):
                 node = self._transaction.get_node(path)
-                return None if node is None else _slice(node.user_data, byte_range)
+                if node is None:
+                    return None
+                start, stop = clip_byte_range(byte_range, len(node.user_data))
+                return node.user_data[start:stop]
             case _:
                 return None
 
@@ -564,7 +561,7 @@ class IcechunkStore(Store):
             )
         return await reads.fetch(part)
 
-    async def _prepare(self, path: Path) -> None:
+    async def _load_array(self, path: Path) -> None:
         """Load the array that a chunk is written to."""
         if not self._transaction.is_array_loaded(path):
             await asyncio.to_thread(self._transaction.get_node, path)
@@ -578,7 +575,7 @@ class IcechunkStore(Store):
             case _:
                 return False
 
-    def _size(self, key: str) -> int | None:
+    def _get_size(self, key: str) -> int | None:
         match parse_key(key):
             case MetadataKey(path):
                 node = self._transaction.get_node(path)
@@ -588,36 +585,36 @@ class IcechunkStore(Store):
             case _:
                 return None
 
-    def _size_below(self, prefix: str) -> int:
+    def _sum_sizes_below(self, prefix: str) -> int:
         path = parse_node_prefix(prefix)
         if path is None:
             return 0
-        nodes = self._nodes_from(path)
+        nodes = self._list_nodes_from(path)
         total = sum(len(node.user_data) for node in nodes)
-        for part in self._chunks_of(nodes) if nodes else self._chunks_at(path):
+        for part in self._iter_chunks_of(nodes) if nodes else self._iter_chunks_below(path):
             total += int(part.refs.payloads.length.sum())
         return total
 
-    def _keys_below(self, prefix: str) -> Iterator[str]:
+    def _iter_keys_below(self, prefix: str) -> Iterator[str]:
         """Yield the keys below a prefix: metadata first, then chunks."""
         path = parse_node_prefix(prefix)
         if path is None:
             return
-        nodes = self._nodes_from(path)
+        nodes = self._list_nodes_from(path)
         yield from (metadata_key(node.path) for node in nodes)
-        for part in self._chunks_of(nodes) if nodes else self._chunks_at(path):
+        for part in self._iter_chunks_of(nodes) if nodes else self._iter_chunks_below(path):
             yield from part.keys()
 
-    def _keys(self, prefix: str) -> Iterator[str]:
+    def _iter_keys(self, prefix: str) -> Iterator[str]:
         """Yield the keys below a prefix, and the prefix itself if it is a key."""
-        yield from self._keys_below(prefix)
+        yield from self._iter_keys_below(prefix)
         try:
             if self._exists(prefix):
                 yield prefix
         except InvalidInputError:
             pass
 
-    def _nodes_from(self, path: Path) -> Nodes:
+    def _list_nodes_from(self, path: Path) -> Nodes:
         """Return the node at a path and its descendants, sorted by path."""
         nodes = list(self._transaction.iter_nodes_below(path))
         node = self._transaction.get_node(path)
@@ -625,14 +622,14 @@ class IcechunkStore(Store):
             nodes.append(node)
         return sorted(nodes, key=lambda node: node.path)
 
-    def _chunks_of(self, nodes: Iterable[NodeSnapshot]) -> Iterator[_ChunkKeys]:
+    def _iter_chunks_of(self, nodes: Iterable[NodeSnapshot]) -> Iterator[_ChunkKeys]:
         for node in nodes:
             if node.is_array:
                 for refs in self._transaction.fetch_chunk_refs(node.path):
                     yield _ChunkKeys(node.path, refs)
 
-    def _chunks_at(self, path: Path) -> Iterator[_ChunkKeys]:
-        """Yield the chunks of an array whose keys lie below a path such as ``/array/c/1``."""
+    def _iter_chunks_below(self, path: Path) -> Iterator[_ChunkKeys]:
+        """Yield the chunks of an array whose keys are below a path such as ``/array/c/1``."""
         for above in path.ancestors():
             node = self._transaction.get_node(above)
             if node is None or not node.is_array:
@@ -646,7 +643,7 @@ class IcechunkStore(Store):
                     yield _ChunkKeys(above, overlay.select(refs, np.flatnonzero(rows)))
             return
 
-    def _names(self, prefix: str) -> Names:
+    def _list_names(self, prefix: str) -> Names:
         path = parse_node_prefix(prefix)
         if path is None:
             return []
@@ -658,16 +655,16 @@ class IcechunkStore(Store):
             names = {*names, "zarr.json"}
         if names:
             return sorted(names)
-        found = set()
-        for part in self._chunks_at(path):
+        indices: set[int] = set()
+        for part in self._iter_chunks_below(path):
             depth = len(path.segments) - len(part.path.segments) - 1
-            found |= set(np.unique(part.refs.coords[:, depth]).tolist())
-        return [str(index) for index in sorted(found)]
+            indices |= set(np.unique(part.refs.coords[:, depth]).tolist())
+        return [str(index) for index in sorted(indices)]
 
     def _set(self, key: MetadataKey | ChunkKey | V2Key, value: Buffer) -> None:
         match key:
             case ChunkKey(path, indices):
-                self._transaction.set_chunk(path, indices, _bytes(value))
+                self._transaction.set_chunk(path, indices, _view_bytes(value))
             case MetadataKey(path):
                 self._transaction.set_metadata(path, value.to_bytes())
             case V2Key(name):
@@ -691,12 +688,12 @@ class IcechunkStore(Store):
         if self._transaction.get_node(path) is not None or self._transaction.list_children(path):
             self._transaction.delete_node(path)
         else:
-            for part in list(self._chunks_at(path)):
+            for part in list(self._iter_chunks_below(path)):
                 self._transaction.delete_chunks(part.path, part.refs.coords)
 
     def _set_virtual(
         self, path: Path, refs: References, *, validate_containers: bool
-    ) -> Refused | None:
+    ) -> ChunkIndices | None:
         coords, payloads = refs
         virtual = self._session.connection.virtual
         is_used = np.zeros(len(payloads.locations), bool)
@@ -710,20 +707,23 @@ class IcechunkStore(Store):
                 parse_location(payloads.locations[payloads.location.item(row)])
             except InvalidInputError as error:
                 raise InvalidInputError(where + error.message, kind=error.kind) from None
-        refused: Refused = []
+        skipped: ChunkIndices = []
         if validate_containers:
             is_valid = virtual.validate_many(payloads.locations)[payloads.location]
             if not is_valid.all():
-                refused = [tuple(row) for row in coords[~is_valid].tolist()]
+                skipped = [tuple(row) for row in coords[~is_valid].tolist()]
                 rows = np.flatnonzero(is_valid)
                 coords, payloads = coords[rows], payloads.rows(rows)
         self._transaction.set_payloads(path, coords, payloads)
-        return refused or None
+        return skipped or None
 
     def _require_writable(self) -> None:
         self._session.require_editable()
         if self._read_only:
-            raise ReadOnlyError("this store is read-only", kind=ErrorKind.READ_ONLY_STORE)
+            raise ReadOnlyError(
+                "this store is read-only: write to session.store, or use with_read_only(False)",
+                kind=ErrorKind.READ_ONLY_STORE,
+            )
 
     @staticmethod
     def _require_buffer(value: object) -> None:
@@ -731,7 +731,7 @@ class IcechunkStore(Store):
             raise TypeError(f"expected a zarr Buffer, got {type(value).__name__}")
 
 
-def _byte_range(request: ByteRequest | None) -> ByteRange | None:
+def _parse_byte_range(request: ByteRequest | None) -> ByteRange | None:
     match request:
         case None:
             return None
@@ -747,37 +747,14 @@ def _byte_range(request: ByteRequest | None) -> ByteRange | None:
             )
 
 
-def _bytes(value: Buffer) -> memoryview:
+def _view_bytes(value: Buffer) -> memoryview:
     """Return the bytes of a buffer, without a copy if it is in main memory."""
     return memoryview(value.as_buffer_like()).cast("B")
 
 
-def _slice(data: bytes, byte_range: ByteRange | None) -> bytes:
-    match byte_range:
-        case None:
-            return data
-        case Bounded(start, end):
-            return data[start:end]
-        case From(start):
-            return data[start:]
-        case Last(length):
-            return data[max(0, len(data) - length) :]
-        case _:
-            return data
-
-
-def _batch(
-    refs: ArrayManifest,
-) -> tuple[
-    NDArray[np.uint32],
-    NDArray[np.uint8],
-    list[str],
-    NDArray[np.uint64],
-    NDArray[np.uint64],
-    dict[int, bytes],
-]:
+def _build_batch(refs: ArrayManifest) -> ChunkBatch:
     payloads = refs.payloads
-    table = [*payloads.locations, ""]  # NO_CODE is the last
+    table = [*payloads.locations, ""]  # NO_CODE is -1: the last entry
     inline = {}
     for row in np.flatnonzero(payloads.kind == ChunkKind.INLINE).tolist():
         start, size = int(payloads.offset[row]), int(payloads.length[row])

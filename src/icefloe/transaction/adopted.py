@@ -1,6 +1,6 @@
-"""Manifests that workers wrote and a transaction adopts unread.
+"""Manifests that workers wrote and a transaction adopts without reading them.
 
-The transaction knows only their ids, sizes and extents, so its time and memory grow with the number
+The transaction holds only their ids, sizes and extents, so its time and memory grow with the number
 of manifests, not of references. All chunks in them count as written by the transaction.
 """
 
@@ -33,16 +33,16 @@ class AdoptedManifest:
     info: ManifestFileInfo
 
 
-Adopted: TypeAlias = "Mapping[NodeId, tuple[AdoptedManifest, ...]]"
+AdoptedManifests: TypeAlias = "Mapping[NodeId, tuple[AdoptedManifest, ...]]"
 
-LogWriter: TypeAlias = "Callable[[TransactionLog, Adopted], None]"
+LogWriter: TypeAlias = "Callable[[TransactionLog, AdoptedManifests], None]"
 """Writes the transaction log of a commit, completed by the chunks of adopted manifests."""
 
 
-def complete_log(log: TransactionLog, adopted: Adopted, assets: Assets) -> TransactionLog:
+def complete_log(log: TransactionLog, adopted: AdoptedManifests, assets: Assets) -> TransactionLog:
     """Fetch adopted manifests and add their chunks to a transaction log."""
     updated = log.updated_chunks
-    chunks = {node_id: updated.matrix(place) for place, node_id in enumerate(updated.nodes())}
+    chunks = {node_id: updated.matrix(position) for position, node_id in enumerate(updated.nodes())}
     for node_id, manifests in adopted.items():
         parts = [chunks[node_id]] if node_id in chunks else []
         parts += [_fetch_coords(assets, manifest.ref, node_id) for manifest in manifests]

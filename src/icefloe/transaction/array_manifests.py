@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Iterable[ManifestId]], list[Manifest]]
 
-# Target size of a manifest file that small arrays share; a reader of one array fetches it all.
+# Target size of a manifest file that small arrays share; readers of one array fetch all of it.
 _SHARED_BYTES = 256 * 1024
 _BYTES_PER_REF = 64
 
@@ -44,7 +44,7 @@ class ChangedArray:
     """An array that needs new manifests, with its grid after the changes.
 
     ``sizes`` are the numbers of chunks that a manifest spans along each dimension. With ``rewrite``
-    all present manifests are replaced.
+    all existing manifests are replaced.
     """
 
     node_id: NodeId
@@ -61,13 +61,13 @@ class ChangedArray:
 
 @dataclass(slots=True)
 class NewManifests:
-    """The manifests of arrays: all refs, and the new manifests that they refer to.
+    """The manifests of arrays: all refs, and the new manifests among them.
 
-    ``edited`` are new manifests that exist as encoded files only.
+    ``edited`` has new manifests that exist only as encoded files.
     """
 
     refs: dict[NodeId, tuple[ManifestRef, ...]]
-    made: list[Manifest]
+    manifests: list[Manifest]
     edited: list[tuple[ManifestFileInfo, EncodedFile]] = field(default_factory=list)
 
 
@@ -79,9 +79,9 @@ MergeManifests: TypeAlias = (
 
 
 def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
-    """Return the one manifest whose extents contain all changed chunks, if it can be edited.
+    """Return the only manifest whose extents contain all changed chunks, or None.
 
-    If it holds all of them, its file can be edited, and the other manifests are kept.
+    If it has references to all of these chunks, its file can be edited.
     """
     if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
         return None
@@ -91,16 +91,17 @@ def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> Manif
     corners = [
         tuple(edge.tolist()) for edge in (changes.coords.min(axis=0), changes.coords.max(axis=0))
     ]
-    around = [ref for ref in refs if all(map(ref.extents.contains, corners))]
-    if len(around) != 1 or not _fits(around[0].extents, grid):
+    candidates = [ref for ref in refs if all(map(ref.extents.contains, corners))]
+    if len(candidates) != 1 or not _is_inside(candidates[0].extents, grid):
         return None
-    (found,) = around
-    # Under the present splitting rules it is the only manifest of exactly one cell.
-    low, high = splitting.find_cell_boxes([found.extents], array.sizes, grid)
+    (candidate,) = candidates
+    # With the current splitting rules it must be the only manifest of exactly one cell.
+    low, high = splitting.find_cell_boxes([candidate.extents], array.sizes, grid)
     is_stale = _find_stale(array, refs, splitting.find_cells(changes.coords, array.sizes))
     is_alone = is_stale.sum() == 1 and (high - low == 1).all()
-    # Two refs may name one file, with different extents.
-    return found if is_alone and sum(ref.id == found.id for ref in refs) == 1 else None
+    # Two refs may have the same file and different extents.
+    num_refs = sum(ref.id == candidate.id for ref in refs)
+    return candidate if is_alone and num_refs == 1 else None
 
 
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
@@ -115,7 +116,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     is_stale = _find_stale(array, old, changed_cells)
     kept = tuple(ref for ref, stale in zip(old, is_stale, strict=True) if not stale)
     parts = []
-    # Two refs may name one file, with different extents.
+    # Two refs may have the same file and different extents.
     replaced = dict.fromkeys(ref.id for ref, stale in zip(old, is_stale, strict=True) if stale)
     for manifest in fetch(replaced):
         refs = manifest.array(array.node_id)
@@ -124,33 +125,34 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
             parts.append(refs if fits.all() else overlay.select(refs, np.flatnonzero(fits)))
     # Icechunk 1 leaves overlapping references behind: the first manifest wins.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
-    made = [
+    manifests = [
         Manifest.of_one(ManifestId.random(), array.node_id, part)
         for part in _split_by_cell(overlay.apply(before, changes), array)
     ]
     new = [
-        ManifestRef(manifest.id, compute_extents(manifest.indices.matrix(0))) for manifest in made
+        ManifestRef(manifest.id, compute_extents(manifest.indices.matrix(0)))
+        for manifest in manifests
     ]
-    return NewManifests({array.node_id: (*kept, *new)}, made)
+    return NewManifests({array.node_id: (*kept, *new)}, manifests)
 
 
 def replace_small_manifests(
     arrays: Sequence[ChangedArray], changes: ChangeColumns, fetch: Fetch
 ) -> NewManifests:
-    """Build the manifests of many arrays of one cell each, several arrays to a file.
+    """Build the manifests of many arrays of one cell each, several arrays per file.
 
     ``arrays`` are those of ``changes``, in the same order, with at most one manifest each.
     """
     ndim = len(arrays[0].num_chunks)
     grids = np.array([array.num_chunks for array in arrays], np.uint64).reshape(len(arrays), ndim)
     changed = _drop_outside(changes.refs, grids)
-    before = _fetch_present(arrays, grids, fetch)
+    before = _fetch_refs(arrays, grids, fetch)
     refs = overlay.apply(before or overlay.select(changed, slice(0, 0)), changed)
     owners = refs.coords[:, 0].astype(np.int64)
     present, starts = np.unique(owners, return_index=True)
     splits = np.append(starts, len(owners))
     result: dict[NodeId, tuple[ManifestRef, ...]] = {array.node_id: () for array in arrays}
-    made = []
+    manifests = []
     for first, last in _plan_files(refs, splits):
         rows = slice(int(splits[first]), int(splits[last]))
         ids = [arrays[number].node_id for number in present[first:last].tolist()]
@@ -164,10 +166,10 @@ def replace_small_manifests(
         )
         payloads = overlay.compact(refs.payloads.rows(rows))
         manifest = Manifest(ManifestId.random(), indices, payloads)
-        made.append(manifest)
+        manifests.append(manifest)
         for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
             result[node_id] = (ManifestRef(manifest.id, extents),)
-    return NewManifests(result, made)
+    return NewManifests(result, manifests)
 
 
 def compute_extents(coords: NDArray[np.uint32]) -> ManifestExtents:
@@ -181,41 +183,41 @@ def _find_stale(
 ) -> NDArray[np.bool_]:
     """Return a mask of the manifests to replace.
 
-    Replacing a manifest with references in a dirty cell makes all its cells dirty: extents of
-    manifests must not overlap, because readers use the first manifest that contains a chunk.
+    A manifest is stale if it is in a changed cell, or shares a cell with a stale manifest: extents
+    must not overlap, because readers use the first manifest that contains a chunk.
     """
     grid = array.num_chunks
-    is_stale = np.array([array.rewrite or not _fits(ref.extents, grid) for ref in old], bool)
+    is_stale = np.array([array.rewrite or not _is_inside(ref.extents, grid) for ref in old], bool)
     lows, highs = splitting.find_cell_boxes([ref.extents for ref in old], array.sizes, grid)
     keys, changed_keys = compute_row_keys([lows.astype(np.uint32), changed_cells])
     # Nearly every manifest is in one cell; those from other splitting rules are checked one by one.
     is_narrow = np.all(highs - lows == 1, axis=1)
     is_wide = ~is_narrow & np.all(highs > lows, axis=1)
-    found = is_narrow & np.isin(keys, changed_keys)
+    is_hit = is_narrow & np.isin(keys, changed_keys)
     for number in np.flatnonzero(is_wide & ~is_stale).tolist():
         low, high = lows[number], highs[number]
-        found[number] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
-    new = is_stale | found
-    while new.any():
-        is_stale |= new
-        found = is_narrow & np.isin(keys, keys[new & is_narrow])
-        for number in np.flatnonzero(is_wide & new).tolist():
-            found |= np.all((lows < highs[number]) & (highs > lows[number]), axis=1)
-        for number in np.flatnonzero(is_wide & ~is_stale & ~found).tolist():
-            low, high = lows[new & is_narrow], highs[new & is_narrow]
-            found[number] = np.all((low < highs[number]) & (high > lows[number]), axis=1).any()
-        new = found & ~is_stale
+        is_hit[number] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
+    is_new = is_stale | is_hit
+    while is_new.any():
+        is_stale |= is_new
+        is_hit = is_narrow & np.isin(keys, keys[is_new & is_narrow])
+        for number in np.flatnonzero(is_wide & is_new).tolist():
+            is_hit |= np.all((lows < highs[number]) & (highs > lows[number]), axis=1)
+        for number in np.flatnonzero(is_wide & ~is_stale & ~is_hit).tolist():
+            low, high = lows[is_new & is_narrow], highs[is_new & is_narrow]
+            is_hit[number] = np.all((low < highs[number]) & (high > lows[number]), axis=1).any()
+        is_new = is_hit & ~is_stale
     return is_stale
 
 
-def _fits(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
+def _is_inside(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
     if len(extents.ranges) != len(num_chunks):
         return not num_chunks
     return all(box.stop <= count for box, count in zip(extents.ranges, num_chunks, strict=True))
 
 
 def _split_by_cell(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
-    """Yield the sorted references of each cell that has any."""
+    """Yield the sorted references of each cell, except empty cells."""
     if not len(refs):
         return
     if array.has_one_cell:
@@ -229,36 +231,36 @@ def _split_by_cell(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayMa
         yield ArrayManifest(part.coords, overlay.compact(part.payloads))
 
 
-def _fetch_present(
+def _fetch_refs(
     arrays: Sequence[ChangedArray], grids: NDArray[np.uint64], fetch: Fetch
 ) -> ArrayManifest | None:
-    """Fetch the present references of arrays, with the number of the array as first coordinate."""
-    wanted = _read_node_ids(b"".join(array.node_id.raw for array in arrays))
+    """Fetch the references of arrays, with the position of the array as first coordinate."""
+    array_ids = _read_node_ids(b"".join(array.node_id.raw for array in arrays))
     parts = []
     ids = dict.fromkeys(ref.id for array in arrays for ref in array.manifests)
-    owning = {array.node_id: array.manifests[0].id for array in arrays if array.manifests}
+    current_ids = {array.node_id: array.manifests[0].id for array in arrays if array.manifests}
     for manifest in fetch(ids):
         indices = manifest.indices
-        found = _read_node_ids(indices.node_ids.tobytes())
-        places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
+        node_ids = _read_node_ids(indices.node_ids.tobytes())
+        positions = np.minimum(np.searchsorted(array_ids, node_ids), len(array_ids) - 1)
         # A shared manifest may still hold old references of an array that has a new manifest.
-        owners_here = (owning.get(node_id) == manifest.id for node_id in indices.nodes())
-        current = np.fromiter(owners_here, bool, len(indices.node_ids))
-        is_wanted = (wanted[places] == found) & current & (indices.ndims == grids.shape[1])
+        currents = (current_ids.get(node_id) == manifest.id for node_id in indices.nodes())
+        is_current = np.fromiter(currents, bool, len(indices.node_ids))
+        is_current &= (array_ids[positions] == node_ids) & (indices.ndims == grids.shape[1])
         counts = np.diff(indices.splits)
-        is_row = np.repeat(is_wanted, counts)
+        is_row = np.repeat(is_current, counts)
         if not is_row.any():
             continue
-        is_coord = np.repeat(is_wanted, counts * indices.ndims)
+        is_coord = np.repeat(is_current, counts * indices.ndims)
         coords = indices.coords[is_coord].reshape(int(is_row.sum()), grids.shape[1])
-        owners = np.repeat(places.astype(np.uint32), counts)[is_row]
+        owners = np.repeat(positions.astype(np.uint32), counts)[is_row]
         rows = manifest.payloads.rows(np.flatnonzero(is_row))
         parts.append(ArrayManifest(np.hstack([owners[:, None], coords]), rows))
     return _drop_outside(overlay.stack(parts), grids) if parts else None
 
 
 def _read_node_ids(raw: bytes) -> NDArray[np.uint64]:
-    """Return node ids, of eight bytes each, as integers that compare alike."""
+    """Return node ids, of eight bytes each, as integers with the same order."""
     return np.frombuffer(raw, ">u8").astype(np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""An array prepared for access to its chunks: its grid, its manifests and their index."""
+"""An array prepared for access to its chunks: grid, manifests and their index."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from icefloe.transaction.change_set import ChangeSet
 
 
-class OpenArray:
+class ArrayView:
     """An array as a transaction sees it, with the change set that its manifests belong to.
 
-    A commit replaces both at once, while other threads still read from the previous ones.
+    A commit replaces both at once, while other threads still read from the previous view.
     """
 
     __slots__ = ("changes", "index", "manifests", "node", "num_chunks")
@@ -38,7 +38,7 @@ class OpenArray:
         self.manifests += tuple(manifest.ref for manifest in changes.adopted.get(node.id, ()))
         self.index = ManifestIndex(self.manifests, len(data.shape))
 
-    def has(self, indices: tuple[int, ...]) -> bool:
+    def has_chunk(self, indices: tuple[int, ...]) -> bool:
         """Whether a chunk is inside the grid."""
         if len(indices) != len(self.num_chunks):
             return False
@@ -55,12 +55,12 @@ class OpenArray:
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         )
 
-    def require_room(self, extents: ManifestExtents, present: Iterable[ManifestExtents]) -> None:
-        """Raise if a manifest to adopt is outside the grid or overlaps ``present`` manifests."""
+    def require_room(self, extents: ManifestExtents, others: Iterable[ManifestExtents]) -> None:
+        """Raise if a manifest to adopt is outside the grid or overlaps one of ``others``."""
         fits = len(extents.ranges) == len(self.num_chunks) and all(
             box.stop <= count for box, count in zip(extents.ranges, self.num_chunks, strict=True)
         )
-        if not fits or any(map(extents.overlaps, present)):
+        if not fits or any(map(extents.overlaps, others)):
             raise InvalidInputError(
                 f"a manifest for chunks {extents} of {self.node.path} cannot be adopted: "
                 f"{'it overlaps another manifest' if fits else 'it is outside the grid'}",

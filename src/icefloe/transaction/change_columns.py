@@ -1,7 +1,7 @@
 """Chunk changes of many arrays in one set of columns.
 
-A commit may change a few chunks in each of thousands of arrays: one numpy pass over all of them
-takes as long as one pass over three rows.
+A commit may change a few chunks in each of thousands of arrays: numpy calls for all of them at once
+are much faster than calls for each.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from icefloe.model.ids import NodeId
     from icefloe.transaction.chunk_changes import ChunkChanges
 
-# An array with more changes gets its own columns, without a copy.
-_MANY = 4096
+# An array with more changes gets its own columns, which are not copied.
+_MAX_SHARED_CHANGES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ChangeColumns:
     node_ids: tuple[NodeId, ...]
     refs: ArrayManifest
 
-    def splits(self) -> NDArray[np.int64]:
+    def compute_splits(self) -> NDArray[np.int64]:
         """Return the first row of each array, and the number of rows as last entry."""
         return np.searchsorted(self.refs.coords[:, 0], np.arange(len(self.node_ids) + 1))
 
@@ -49,7 +49,7 @@ def gather_changes(chunks: Mapping[NodeId, ChunkChanges]) -> list[ChangeColumns]
     groups: dict[tuple[int, NodeId | None], list[NodeId]] = {}
     for node_id, changes in chunks.items():
         if changes:
-            alone = node_id if len(changes) > _MANY else None
+            alone = node_id if len(changes) > _MAX_SHARED_CHANGES else None
             groups.setdefault((changes.ndim, alone), []).append(node_id)
     return [_gather_group(ndim, sorted(node_ids), chunks) for (ndim, _), node_ids in groups.items()]
 
@@ -58,7 +58,7 @@ def collect_chunk_indices(columns: Iterable[ChangeColumns]) -> ChunkIndexColumns
     """Return the changed chunks of all arrays, as transaction logs record them."""
     parts: list[tuple[NodeId, NDArray[np.uint32]]] = []
     for group in columns:
-        coords, splits = group.refs.coords[:, 1:], group.splits().tolist()
+        coords, splits = group.refs.coords[:, 1:], group.compute_splits().tolist()
         parts += [
             (node_id, coords[start:end])
             for node_id, start, end in zip(group.node_ids, splits[:-1], splits[1:], strict=True)
@@ -78,7 +78,7 @@ def _gather_group(
         changes = chunks[node_id]
         recent = changes.recent
         if recent is None:
-            part = changes.columns()
+            part = changes.to_columns()
             owner = np.full((len(part), 1), number, np.uint32)
             parts.append(ArrayManifest(np.hstack([owner, part.coords]), part.payloads))
             continue
@@ -92,6 +92,6 @@ def _gather_group(
         parts.append(ArrayManifest(to_matrix(written, ndim + 1), ChunkPayloads.of(payloads)))
     if deleted:
         parts.append(mark_deleted(to_matrix(deleted, ndim + 1)))
-    coords = parts[0].coords if len(parts) == 1 else np.concatenate([p.coords for p in parts])
+    coords = parts[0].coords if len(parts) == 1 else np.concatenate([part.coords for part in parts])
     merged = ChunkPayloads.concatenate([part.payloads for part in parts])
     return ChangeColumns(tuple(node_ids), deduplicate(coords, merged))

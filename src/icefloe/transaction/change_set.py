@@ -1,7 +1,7 @@
 """The change set of a transaction: node edits by path, chunk changes by array id.
 
-A node edit is the present node at a path, or None. Created, deleted, updated and moved nodes are
-not recorded but found by comparing the edited paths with the base, by node id. So a node that is
+A node edit is the current node at a path, or None. Created, deleted, updated and moved nodes are
+not recorded but found by comparing the edited paths with the base, by node id: a node that is
 created and deleted in one transaction leaves no trace, and only the net effect of moves remains.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class ChangeSet:
     """The changes of one transaction: nodes by path, chunks and adopted manifests by array.
 
-    An edit is None for a deleted node. The manifests in edited nodes are ignored; those of the base
-    count. ``fork_points`` are snapshots of these changes, or parts of them, where forks started.
+    An edit is None for a deleted node. The manifests of edited nodes are ignored; those of the base
+    are used. ``fork_points`` are snapshots of these changes, or parts of them, where forks started.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ChangeSet:
     adopted: dict[NodeId, tuple[AdoptedManifest, ...]] = field(default_factory=dict)
     fork_points: set[SnapshotId] = field(default_factory=set)
 
-    def forget_chunks(self, node_id: NodeId) -> None:
+    def drop_chunks(self, node_id: NodeId) -> None:
         """Drop the chunk changes of an array."""
         self.chunks.pop(node_id, None)
         self.adopted.pop(node_id, None)
@@ -111,8 +111,8 @@ def build_transaction_log(
     """Build the transaction log of a change set with these node and chunk changes."""
     changed = {"new": nodes.new, "deleted": nodes.deleted, "updated": nodes.updated}
     sets = {
-        f"{name}_{kind.name.lower()}s": frozenset(node.id for node in found if node.kind is kind)
-        for name, found in changed.items()
+        f"{name}_{kind.name.lower()}s": frozenset(node.id for node in group if node.kind is kind)
+        for name, group in changed.items()
         for kind in NodeKind
     }
     updated, moves = collect_chunk_indices(chunks), tuple(nodes.moved)
@@ -120,17 +120,17 @@ def build_transaction_log(
 
 
 def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
-    """Merge the logs of two consecutive commits, under the id of the newer."""
+    """Merge the logs of two consecutive commits, with the id of the newer one."""
     chunks: dict[NodeId, NDArray[np.uint32]] = {}
     for log in (older, newer):
         for position, node_id in enumerate(log.updated_chunks.nodes()):
             rows = log.updated_chunks.matrix(position)
-            known = chunks.get(node_id)
+            old = chunks.get(node_id)
             # An array whose number of dimensions changed has lost its older chunks.
-            if known is not None and len(known) and len(rows) and known.shape[1] == rows.shape[1]:
-                rows = np.unique(np.concatenate([known, rows]), axis=0)
+            if old is not None and len(old) and len(rows) and old.shape[1] == rows.shape[1]:
+                rows = np.unique(np.concatenate([old, rows]), axis=0)
             # A log may list an array without chunks, whose matrix has no columns.
-            chunks[node_id] = rows if known is None or len(rows) else known
+            chunks[node_id] = rows if old is None or len(rows) else old
     moves = {move.node_id: move for move in older.moved_nodes}
     for move in newer.moved_nodes:
         first = moves.get(move.node_id, move)

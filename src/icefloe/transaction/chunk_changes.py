@@ -1,7 +1,7 @@
 """Chunk changes of one array; the last change of each chunk wins.
 
-Single writes collect in a dictionary and batches stay columnar; `columns` merges both into one
-sorted `ArrayManifest`. The caller has checked that chunks are inside the grid.
+Single writes are collected in a dictionary and batches stay columnar; `to_columns` merges both into
+one sorted `ArrayManifest`. Callers check that chunks are inside the grid.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ class ChunkChanges:
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | Unchanged | None:
         """Return the change of a chunk: a payload, None if deleted, or `UNCHANGED`."""
-        found = self._recent.get(indices, UNCHANGED)
-        if found is not UNCHANGED or not self._batches:
-            return found
+        change = self._recent.get(indices, UNCHANGED)
+        if change is not UNCHANGED or not self._batches:
+            return change
         for batch in reversed(self._batches):
             row = find_row(batch.coords, indices)
             if row is not None:
                 return None if batch.payloads.kind[row] == DELETED else batch.payloads[row]
         return UNCHANGED
 
-    def columns(self) -> ArrayManifest:
+    def to_columns(self) -> ArrayManifest:
         """Return all changes as sorted columns, each chunk once."""
         self._batch_recent()
         if len(self._batches) > 1:
@@ -91,7 +91,7 @@ class ChunkChanges:
 
     @property
     def recent(self) -> Mapping[tuple[int, ...], ChunkPayload | None] | None:
-        """All changes by indices, None for a deletion; None if some came in batches."""
+        """All changes by indices, None for a deletion; or None if there are batches."""
         return None if self._batches else self._recent
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class ChunkChanges:
         return bool(self._recent or self._batches)
 
     def __getstate__(self) -> Any:
-        return self.ndim, self.columns()
+        return self.ndim, self.to_columns()
 
     def __setstate__(self, state: Any) -> None:
         self.ndim, columns = state

@@ -28,7 +28,7 @@ def get_chunk_length(payload: ChunkPayload) -> int:
 
 
 def clip_byte_range(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """Return start and stop of a byte range in ``size`` bytes, clipped as a slice would be."""
+    """Return start and stop of a byte range in ``size`` bytes, clipped like a Python slice."""
     match byte_range:
         case None:
             return 0, size

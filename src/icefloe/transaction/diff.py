@@ -1,9 +1,8 @@
 """Differences between two snapshots, from the transaction logs between them.
 
 From a snapshot to a descendant, the diff is the union of the logs, with paths from both
-hierarchies; nodes that were created and deleted in between are in neither and left out. Between
-other snapshots, by way of their common ancestor, the hierarchies decide what is new, deleted or
-updated, and the logs only limit what is compared.
+hierarchies; nodes that were created and deleted in between are omitted. Other snapshots are
+compared by their hierarchies, at the nodes in the logs since their common ancestor.
 """
 
 from __future__ import annotations
@@ -89,12 +88,12 @@ def _add_chunks(
             continue
         # The number of dimensions may have changed, and a log may list an array without chunks,
         # whose matrix has no columns.
-        by_rank: dict[int, list[NDArray[np.uint32]]] = {}
+        by_ndim: dict[int, list[NDArray[np.uint32]]] = {}
         for matrix in matrices:
             if len(matrix):
-                by_rank.setdefault(matrix.shape[1], []).append(matrix)
+                by_ndim.setdefault(matrix.shape[1], []).append(matrix)
         rows: list[list[int]] = []
-        for filled in by_rank.values():
-            merged = filled[0] if len(filled) == 1 else np.unique(np.concatenate(filled), axis=0)
+        for parts in by_ndim.values():
+            merged = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts), axis=0)
             rows += merged.tolist()
-        diff.updated_chunks[str(nodes[node_id].path)] = rows if len(by_rank) < 2 else sorted(rows)
+        diff.updated_chunks[str(nodes[node_id].path)] = rows if len(by_ndim) < 2 else sorted(rows)

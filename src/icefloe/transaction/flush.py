@@ -1,8 +1,8 @@
 """Flush: writes the manifests, the transaction log and the snapshot of a change set.
 
-Nothing becomes visible: files get fresh random ids, and only a commit refers to them. Only what
-changed is rewritten (`array_manifests`), and files of an earlier attempt of the same session are
-reused if their inputs did not change.
+Nothing becomes visible: files have new random ids, and only a commit refers to them. Only manifests
+with changes are rewritten (`array_manifests`), and files of an earlier attempt of the same session
+are reused if their inputs did not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MIN_REFS_PER_CHANGE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushResult:
     """The snapshot and the transaction log that a flush wrote."""
 
     tree: Tree
@@ -93,15 +93,14 @@ class Flusher:
         durable: bool = False,
         merge_manifests: MergeManifests | None = None,
         write_log: LogWriter | None = None,
-    ) -> Flushed:
-        """Write all files of a commit; only the ref that makes it visible is left.
+    ) -> FlushResult:
+        """Write all files of a commit, except the ref that makes it visible.
 
         ``amended`` is the log of the commit that this one replaces; its changes are included.
-        ``rewrite`` rewrites the manifests of all arrays, by the present splitting rules. A snapshot
-        outside history needs no log. ``durable`` syncs everything to disk, because no commit
-        follows that would. ``merge_manifests`` merges the manifests of all arrays before they are
-        written. ``write_log`` writes the log of a commit with adopted manifests, in place of this
-        process.
+        ``rewrite`` rewrites the manifests of all arrays with the current splitting rules. Snapshots
+        outside the history need no log. ``durable`` syncs all files to disk, which otherwise the
+        commit does. ``merge_manifests`` merges the manifests of all arrays before they are written.
+        ``write_log`` writes the log of a commit with adopted manifests, instead of this process.
         """
         nodes = {node.path: node for node in base.snapshot.nodes}
         for path, node in changes.edits.items():
@@ -116,18 +115,20 @@ class Flusher:
             base, nodes.values(), changes, rewrite=rewrite
         )
         files: list[EncodedFile] = []
-        made: list[Manifest] = []
+        new_manifests: list[Manifest] = []
         small, large = _split_by_size(changed, changes, infos)
         columns = gather_changes(small)
         can_edit = merge_manifests is None
         for new in self._replace_manifests(columns, large, changed, infos, can_edit=can_edit):
             manifests |= new.refs
-            made += new.made
+            new_manifests += new.manifests
             infos |= {info.id: info for info, _ in new.edited}
             files += [file for _, file in new.edited]
         if merge_manifests is not None:
-            made = self._merge(merge_manifests, nodes.values(), manifests, infos, made)
-        for manifest in made:
+            new_manifests = self._merge(
+                merge_manifests, nodes.values(), manifests, infos, new_manifests
+            )
+        for manifest in new_manifests:
             info, file = self.assets.encode_manifest(manifest, self.location_compression)
             self._infos[info.id] = infos[info.id] = info
             files.append(file)
@@ -153,20 +154,20 @@ class Flusher:
             self.assets.publish(snapshot_file)
         else:
             self.assets.run_concurrently(self.assets.write, [*files, snapshot_file])
-        # Only after the writes: the next attempt must repeat those that failed.
+        # Only after the writes: the next attempt must repeat failed ones.
         self._written |= {
             node_id: (inputs, manifests[node_id]) for node_id, inputs in planned.items()
         }
         tree = Tree(snapshot)
-        self.assets.cache(tree, made)
-        return Flushed(tree, log)
+        self.assets.cache(tree, new_manifests)
+        return FlushResult(tree, log)
 
     def _plan_arrays(
         self, base: Tree, nodes: Iterable[NodeSnapshot], changes: ChangeSet, *, rewrite: bool
     ) -> tuple[
         dict[NodeId, tuple[ManifestRef, ...]], dict[NodeId, _Inputs], dict[NodeId, ChangedArray]
     ]:
-        """Return the known manifests of arrays, and the inputs and plans of those to build."""
+        """Return the manifests of unchanged arrays, and the inputs and plans of changed ones."""
         rules = self.config.effective_manifest.effective_splitting
         manifests: dict[NodeId, tuple[ManifestRef, ...]] = {}
         planned: dict[NodeId, _Inputs] = {}
@@ -176,23 +177,23 @@ class Flusher:
             if not isinstance(data, ArrayNodeData):
                 continue
             before = base.by_id.get(node.id)
-            was = None if before is None else before.node_data
-            old = was.manifests if isinstance(was, ArrayNodeData) else ()
+            old_data = None if before is None else before.node_data
+            old = old_data.manifests if isinstance(old_data, ArrayNodeData) else ()
             old += tuple([manifest.ref for manifest in changes.adopted.get(node.id, ())])
             chunk_changes = changes.chunks.get(node.id)
             grid = tuple([dimension.num_chunks for dimension in data.shape])
-            is_same_grid = was is data or (
-                isinstance(was, ArrayNodeData)
-                and grid == tuple([dimension.num_chunks for dimension in was.shape])
+            is_same_grid = old_data is data or (
+                isinstance(old_data, ArrayNodeData)
+                and grid == tuple([dimension.num_chunks for dimension in old_data.shape])
             )
             if not rewrite and not chunk_changes and (is_same_grid or not old):
                 manifests[node.id] = old
                 continue
             revision = chunk_changes.revision if chunk_changes else 0
             inputs = _Inputs(old, data.shape, chunk_changes, revision)
-            known = self._written.get(node.id)
-            if known is not None and known[0] == inputs and not rewrite:
-                manifests[node.id] = known[1]
+            earlier = self._written.get(node.id)
+            if earlier is not None and earlier[0] == inputs and not rewrite:
+                manifests[node.id] = earlier[1]
                 continue
             planned[node.id] = inputs
             sizes = compute_split_sizes(rules, node.path, data)
@@ -210,9 +211,9 @@ class Flusher:
     ) -> Iterable[NewManifests]:
         for group in small:
             arrays = [changed[node_id] for node_id in group.node_ids]
-            yield replace_small_manifests(arrays, group, self._fetch)
+            yield replace_small_manifests(arrays, group, self._fetch_manifests)
         for node_id, chunk_changes in large.items():
-            columns = chunk_changes.columns()
+            columns = chunk_changes.to_columns()
             yield self._replace_large(changed[node_id], columns, infos, can_edit=can_edit)
 
     def _replace_large(
@@ -231,7 +232,7 @@ class Flusher:
             or self.assets.has_manifest(ref.id)
             or len(changes) * _MIN_REFS_PER_CHANGE > infos[ref.id].num_chunk_refs
         ):
-            return replace_manifests(array, changes, self._fetch)
+            return replace_manifests(array, changes, self._fetch_manifests)
         compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
         new = Manifest.of_one(ManifestId.random(), array.node_id, compact)
         edited = self.assets.edit_manifest(infos[ref.id], new)
@@ -239,8 +240,8 @@ class Flusher:
             return replace_manifests(array, changes, lambda _: [edited])
         self._infos[new.id] = edited[0]
         refs = [
-            ManifestRef(new.id, ref.extents) if present is ref else present
-            for present in array.manifests
+            ManifestRef(new.id, ref.extents) if old_ref is ref else old_ref
+            for old_ref in array.manifests
         ]
         return NewManifests({array.node_id: tuple(refs)}, [], [edited])
 
@@ -250,24 +251,24 @@ class Flusher:
         nodes: Iterable[NodeSnapshot],
         manifests: dict[NodeId, tuple[ManifestRef, ...]],
         infos: Mapping[ManifestId, ManifestFileInfo],
-        made: list[Manifest],
+        new_manifests: list[Manifest],
     ) -> list[Manifest]:
         """Merge manifests, including those just built; return the manifests to write."""
-        own = {manifest.id: manifest for manifest in made}
+        unwritten = {manifest.id: manifest for manifest in new_manifests}
 
         def fetch(ids: Iterable[ManifestId]) -> list[Manifest]:
             manifest_ids = list(ids)
-            stored = self._fetch([id_ for id_ in manifest_ids if id_ not in own])
-            return [*stored, *(own[id_] for id_ in manifest_ids if id_ in own)]
+            stored = self._fetch_manifests([id_ for id_ in manifest_ids if id_ not in unwritten])
+            return [*stored, *(unwritten[id_] for id_ in manifest_ids if id_ in unwritten)]
 
         num_refs = {info.id: info.num_chunk_refs for info in infos.values()}
-        num_refs |= {manifest.id: len(manifest) for manifest in made}
-        new = merge_manifests(nodes, manifests, num_refs, fetch)
-        manifests |= new.refs
+        num_refs |= {manifest.id: len(manifest) for manifest in new_manifests}
+        merged = merge_manifests(nodes, manifests, num_refs, fetch)
+        manifests |= merged.refs
         used = {ref.id for refs in manifests.values() for ref in refs}
-        return [manifest for manifest in [*made, *new.made] if manifest.id in used]
+        return [manifest for manifest in [*new_manifests, *merged.manifests] if manifest.id in used]
 
-    def _fetch(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
+    def _fetch_manifests(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
         return self.assets.run_concurrently(self.assets.fetch_manifest, manifest_ids)
 
 
@@ -308,7 +309,7 @@ def _attach_manifests(
             refs = manifests[node.id]
             used.update([ref.id for ref in refs])
             if refs is not data.manifests:
-                now = ArrayNodeData(data.shape, data.dimension_names, refs)
-                node = NodeSnapshot(node.id, node.path, node.user_data, now)  # noqa: PLW2901
+                new_data = ArrayNodeData(data.shape, data.dimension_names, refs)
+                node = NodeSnapshot(node.id, node.path, node.user_data, new_data)  # noqa: PLW2901
         written.append(node)
     return tuple([infos[manifest_id] for manifest_id in sorted(used)]), tuple(written)

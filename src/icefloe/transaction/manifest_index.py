@@ -34,28 +34,28 @@ class ManifestIndex:
             return self._only.id
         if not self._refs:
             return None
-        place = np.array(indices, np.int64)
-        inside = np.all((self._starts <= place) & (place < self._stops), axis=1)
+        point = np.array(indices, np.int64)
+        inside = np.all((self._starts <= point) & (point < self._stops), axis=1)
         first = int(inside.argmax())
         return self._refs[first].id if inside[first] else None
 
-    def is_found_in(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def is_held_by(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return a mask of the chunks for which `find` returns this manifest.
 
-        Extents may overlap: Icechunk 1 writes that when the splitting rules change.
+        Icechunk 1 writes manifests with overlapping extents when the splitting rules change.
         """
         if not len(coords):
             return np.zeros(0, bool)
         low, high = coords.min(axis=0), coords.max(axis=0)
         touching = np.flatnonzero(np.all((self._starts <= high) & (low < self._stops), axis=1))
-        found, open_ = np.zeros(len(coords), bool), np.ones(len(coords), bool)
+        is_match, is_unassigned = np.zeros(len(coords), bool), np.ones(len(coords), bool)
         for number in touching.tolist():
             start, stop = self._starts[number], self._stops[number]
             if (start <= low).all() and (high < stop).all():
-                inside = open_
+                inside = is_unassigned
             else:
-                inside = open_ & np.all((start <= coords) & (coords < stop), axis=1)
+                inside = is_unassigned & np.all((start <= coords) & (coords < stop), axis=1)
             if self._refs[number].id == manifest_id:
-                found |= inside
-            open_ = open_ & ~inside
-        return found
+                is_match |= inside
+            is_unassigned = is_unassigned & ~inside
+        return is_match

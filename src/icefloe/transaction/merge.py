@@ -1,6 +1,6 @@
 """Three-way merge of the changes of a fork into the transaction that it was forked from.
 
-A change on one side is taken over; the same change on both sides counts once; different changes of
+A change on one side is applied; the same change on both sides is applied once; different changes of
 one node or chunk are a conflict, which `VersionSelection` may resolve for chunks.
 """
 
@@ -38,16 +38,16 @@ def merge_changes(
 ) -> None:
     """Merge the changes of a fork into a transaction; on a conflict nothing is changed.
 
-    ``fork_point`` is the common base: what the fork saw when it started. ``on_chunk_conflict``
+    ``fork_point`` is the common base: the state in which the fork started. ``on_chunk_conflict``
     decides which version of a chunk wins if both sides wrote it differently: ``Fail`` raises
     `SessionStateError`, ``UseOurs`` is that of ``into``, ``UseTheirs`` the fork's.
     """
     if changes.adopted:
-        raise _merge_error("the fork adopted manifests, which only the committing session can")
+        raise _merge_error("the fork adopted manifests: adopt them in the session that commits")
     with into.lock:
         into.require_unsealed()
         edits, our_ids = _plan_nodes(into, fork_point, changes)
-        _require_places(into, fork_point, edits)
+        _require_parents(into, fork_point, edits)
         columns = {}
         for node_id, changed in changes.chunks.items():
             if not changed:
@@ -56,17 +56,18 @@ def merge_changes(
             node = _find_node(into, edits, target)
             if node is None:
                 raise _merge_error(
-                    f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, deleted here"
+                    f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, "
+                    "which was deleted here"
                 )
-            theirs = changed.columns()
-            seen = _find_node(fork_point, changes.edits, node_id)
-            if seen is not None and len(_find_misfits(theirs, seen, node)):
+            theirs = changed.to_columns()
+            before = _find_node(fork_point, changes.edits, node_id)
+            if before is not None and len(_find_misfits(theirs, before, node)):
                 raise _merge_error(
                     f"the fork wrote chunks of {node.path}, whose grid was changed here"
                 )
             planned = _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict)
             columns[target] = node, planned
-        # All checks are done: nothing fails from here on.
+        # All checks passed: nothing fails from here on.
         for path, edited in edits.items():
             if edited is None:
                 into.drop_node(path)
@@ -98,7 +99,7 @@ def _plan_nodes(
     return edits, our_ids
 
 
-def _require_places(
+def _require_parents(
     into: Transaction, fork_point: Transaction, edits: dict[Path, NodeSnapshot | None]
 ) -> None:
     """Raise if a node would be inside an array, or in a group that the other side deleted."""
@@ -123,14 +124,14 @@ def _require_places(
 
 
 def _find_misfits(
-    written: ArrayManifest, seen: NodeSnapshot, node: NodeSnapshot
+    written: ArrayManifest, before: NodeSnapshot, node: NodeSnapshot
 ) -> NDArray[np.int64]:
-    """Return the rows of chunks written for the grid of ``seen`` that the new grid lacks."""
-    has_place = overlay.is_inside(written.coords, _get_grid(node)) & (
-        not has_different_chunk_grid(seen, node)
+    """Return the rows of written chunks in the grid of ``before`` but not in that of ``node``."""
+    is_inside = overlay.is_inside(written.coords, _get_grid(node)) & (
+        not has_different_chunk_grid(before, node)
     )
-    was_seen = overlay.is_inside(written.coords, _get_grid(seen))
-    return np.flatnonzero(was_seen & ~has_place & (written.payloads.kind != overlay.DELETED))
+    was_inside = overlay.is_inside(written.coords, _get_grid(before))
+    return np.flatnonzero(was_inside & ~is_inside & (written.payloads.kind != overlay.DELETED))
 
 
 def _get_grid(node: NodeSnapshot) -> list[int]:
@@ -141,11 +142,11 @@ def _get_grid(node: NodeSnapshot) -> list[int]:
 def _require_unwritten(
     into: Transaction, fork_point: Transaction, before: NodeSnapshot, theirs: NodeSnapshot | None
 ) -> None:
-    """Raise if the fork deletes or regrids an array that was written here since it started."""
+    """Raise if the fork deleted or regridded an array that was written here since it started."""
     changed = into.changes.chunks.get(before.id)
     if not changed:
         return
-    ours = changed.columns()
+    ours = changed.to_columns()
     is_gone = theirs is None or theirs.id != before.id
     rows = (
         np.arange(len(ours)) if theirs is None or is_gone else _find_misfits(ours, before, theirs)
@@ -168,10 +169,10 @@ def _plan_chunks(
     changed = into.changes.chunks.get(node.id)
     if not changed:
         return theirs
-    ours = changed.columns()
-    mine, other = find_common_rows(ours.coords, theirs.coords)
-    refused = []
-    for row, their_row in zip(mine.tolist(), other.tolist(), strict=True):
+    ours = changed.to_columns()
+    our_rows, their_rows = find_common_rows(ours.coords, theirs.coords)
+    dropped = []
+    for row, their_row in zip(our_rows.tolist(), their_rows.tolist(), strict=True):
         indices = tuple(ours.coords[row].tolist())
         our_payload = _get_payload(ours, row)
         if our_payload == fork_point.get_payload(node.path, indices):
@@ -185,12 +186,12 @@ def _plan_chunks(
                 "on_chunk_conflict=VersionSelection.UseOurs or UseTheirs"
             )
         if on_conflict is VersionSelection.UseOurs:
-            refused.append(their_row)
-    if not refused:
+            dropped.append(their_row)
+    if not dropped:
         return theirs
-    kept = np.ones(len(theirs), bool)
-    kept[refused] = False
-    return overlay.select(theirs, np.flatnonzero(kept))
+    is_kept = np.ones(len(theirs), bool)
+    is_kept[dropped] = False
+    return overlay.select(theirs, np.flatnonzero(is_kept))
 
 
 def _get_payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
@@ -200,7 +201,7 @@ def _get_payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
 def _has_same_bytes(
     into: Transaction, ours: ChunkPayload | None, theirs: ChunkPayload | None
 ) -> bool:
-    """Whether two references lead to equal bytes, as those of a task that ran twice."""
+    """Whether two references point to equal bytes, as after a task that ran twice."""
     if ours == theirs:
         return True
     if isinstance(ours, ChunkRef) and isinstance(theirs, ChunkRef) and ours.length == theirs.length:

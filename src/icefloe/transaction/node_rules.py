@@ -1,4 +1,4 @@
-"""Rules for the paths of nodes: what a new or moved node may be called, and where it may be."""
+"""Rules for the paths of new and moved nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Hierarchy(Protocol):
         """Return the names directly below a path."""
 
 
-def require_place(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
-    """Raise if a new node would be inside an array, an array around nodes, or named as a key."""
+def require_valid_path(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
+    """Raise if a new node is inside an array, is an array above nodes, or has a reserved name."""
     _require_name(path)
     for above in path.ancestors():
         node = nodes.get_node(above)
@@ -40,12 +40,13 @@ def require_place(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
         )
 
 
-def require_move(nodes: Hierarchy, source: Path, target: Path) -> None:
+def require_valid_move(nodes: Hierarchy, source: Path, target: Path) -> None:
     """Raise if the node at ``source`` cannot move to ``target``."""
     problem = f"{source} cannot move to {target}"
     if target == source or target.is_below(source):
         raise SessionStateError(
-            f"{problem}, which is itself or below it", kind=ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT
+            f"{problem}, which is the node itself or below it",
+            kind=ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
         )
     if nodes.get_node(target) is not None or nodes.list_children(target):
         raise AlreadyExistsError(
@@ -66,15 +67,15 @@ def require_move(nodes: Hierarchy, source: Path, target: Path) -> None:
 
 
 def describe_nearest(nodes: Hierarchy, path: Path) -> str:
-    """Describe the content of the nearest existing group above a path, for an error."""
+    """Describe the contents of the nearest existing group above a path, for an error."""
     above = next((path for path in path.ancestors() if nodes.get_node(path) is not None), None)
     names = sorted(nodes.list_children(above)) if above is not None else []
     more = ", …" if len(names) > _MAX_NAMES else ""
-    return f"{above or 'it'} has {', '.join(names[:_MAX_NAMES]) or 'nothing in it'}{more}"
+    return f"{above or 'it'} contains {', '.join(names[:_MAX_NAMES]) or 'nothing'}{more}"
 
 
 def _require_name(path: Path) -> None:
-    """Raise if a path contains the key of a group's metadata: listings would be ambiguous."""
+    """Raise if a path contains the metadata key of a group: listings would be ambiguous."""
     if METADATA_NAME in path.segments:
         raise InvalidInputError(
             f"{path} cannot be the path of a node: {METADATA_NAME} is the metadata of the group "

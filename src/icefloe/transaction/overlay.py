@@ -1,4 +1,4 @@
-"""Columnar changes of chunk references: stacking them, and applying them to a manifest.
+"""Columnar changes of chunk references: stacks them, and applies them to a manifest.
 
 Changes are an `ArrayManifest` in which the kind `DELETED` marks deleted chunks.
 """
@@ -39,7 +39,7 @@ def mark_deleted(coords: NDArray[np.uint32]) -> ArrayManifest:
 
 
 def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
-    """Merge changes, the last ones winning; deletions remain as rows."""
+    """Merge changes; the last change of a chunk wins, and deletions remain as rows."""
     if len(parts) == 1:
         return parts[0]
     coords = np.concatenate([part.coords for part in parts])
@@ -60,8 +60,7 @@ def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayMan
 def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
     """Apply sorted changes to sorted references; the result is sorted.
 
-    It costs a copy of the columns of ``base``, no sort: one changed chunk among millions is the
-    usual case.
+    Copies the columns of ``base`` without sorting: usually few chunks of millions change.
     """
     if not len(changes):
         return base
@@ -69,26 +68,26 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
         is_kept = changes.payloads.kind != DELETED
         return changes if is_kept.all() else select(changes, np.flatnonzero(is_kept))
     keys, changed_keys = compute_row_keys([base.coords, changes.coords])
-    places = np.searchsorted(keys, changed_keys)
-    is_there = places < len(keys)
-    is_there[is_there] = keys[places[is_there]] == changed_keys[is_there]
+    positions = np.searchsorted(keys, changed_keys)
+    is_present = positions < len(keys)
+    is_present[is_present] = keys[positions[is_present]] == changed_keys[is_present]
     is_deletion = changes.payloads.kind == DELETED
     payloads, added = _share_tables(base.payloads, changes.payloads)
     coords = base.coords
 
-    replaced = np.flatnonzero(is_there & ~is_deletion)
+    replaced = np.flatnonzero(is_present & ~is_deletion)
     if len(replaced):
-        payloads = _replace_rows(payloads, places[replaced], added.rows(replaced))
-    inserted = np.flatnonzero(~is_there & ~is_deletion)
-    gone = places[is_there & is_deletion]
-    if len(gone) or len(inserted):
-        kept = np.ones(len(keys), bool)
-        kept[gone] = False
-        before = np.cumsum(np.append(0, kept))[places[inserted]]
-        coords = np.insert(coords[kept], before, changes.coords[inserted], axis=0)
+        payloads = _replace_rows(payloads, positions[replaced], added.rows(replaced))
+    inserted = np.flatnonzero(~is_present & ~is_deletion)
+    deleted = positions[is_present & is_deletion]
+    if len(deleted) or len(inserted):
+        is_kept = np.ones(len(keys), bool)
+        is_kept[deleted] = False
+        targets = np.cumsum(np.append(0, is_kept))[positions[inserted]]
+        coords = np.insert(coords[is_kept], targets, changes.coords[inserted], axis=0)
         new = added.rows(inserted)
         columns = {
-            name: np.insert(getattr(payloads, name)[kept], before, getattr(new, name), axis=0)
+            name: np.insert(getattr(payloads, name)[is_kept], targets, getattr(new, name), axis=0)
             for name in ROW_COLUMNS
         }
         payloads = replace(payloads, **columns)
@@ -108,7 +107,7 @@ def is_inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[
 
 
 def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return a mask of the rows that another matrix has too."""
+    """Return a mask of the rows that are also in another matrix."""
     if coords.shape[1] != others.shape[1]:
         return np.zeros(len(coords), bool)
     keys, other_keys = compute_row_keys([coords, others])
@@ -125,8 +124,8 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
         starts, sizes = offset[rows].astype(np.int64), payloads.length[rows].astype(np.int64)
         if int(sizes.sum()) < len(inline):
             ends = np.cumsum(sizes)
-            places = np.arange(int(sizes.sum())) + np.repeat(starts - (ends - sizes), sizes)
-            inline = inline[places]
+            source = np.arange(int(sizes.sum())) + np.repeat(starts - (ends - sizes), sizes)
+            inline = inline[source]
             offset = offset.copy()
             offset[rows] = ends - sizes
     payloads = replace(payloads, location=location, locations=locations, etag=etag, etags=etags)
@@ -137,11 +136,11 @@ def _drop_unused(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.i
     if not len(table):
         return codes, table
     if len(codes) < len(table) // 8:
-        # The cost must not depend on the size of the table: a large array is split into many parts.
-        found, back = np.unique(codes, return_inverse=True)
-        is_code = found != NO_CODE
+        # The cost must not depend on the size of the table: parts of a large array share it.
+        used, inverse = np.unique(codes, return_inverse=True)
+        is_code = used != NO_CODE
         renumber = np.where(is_code, np.cumsum(is_code) - 1, NO_CODE).astype(np.int32)
-        return renumber[back], table.take(found[is_code].astype(np.int64))
+        return renumber[inverse], table.take(used[is_code].astype(np.int64))
     is_used = np.zeros(len(table) + 1, bool)
     is_used[codes] = True  # NO_CODE marks the spare last entry
     is_used[-1] = False
@@ -156,7 +155,7 @@ def _drop_unused(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.i
 def _share_tables(
     base: ChunkPayloads, changes: ChunkPayloads
 ) -> tuple[ChunkPayloads, ChunkPayloads]:
-    """Make both use the same strings and inline bytes, so that their rows can be mixed."""
+    """Give both the same strings and inline bytes, so that their rows can be mixed."""
     if not len(changes.locations) and not len(changes.etags) and not len(changes.inline):
         shared = {name: getattr(base, name) for name in ("locations", "etags", "inline")}
         return base, replace(changes, **shared)
@@ -174,12 +173,12 @@ def _share_tables(
 
 
 def _replace_rows(
-    payloads: ChunkPayloads, places: NDArray[np.int64], rows: ChunkPayloads
+    payloads: ChunkPayloads, positions: NDArray[np.int64], rows: ChunkPayloads
 ) -> ChunkPayloads:
     columns = {}
     for name in ROW_COLUMNS:
         column, new = getattr(payloads, name), getattr(rows, name)
-        if not np.array_equal(column[places], new):
+        if not np.array_equal(column[positions], new):
             columns[name] = column = column.copy()
-            column[places] = new
+            column[positions] = new
     return replace(payloads, **columns)

@@ -1,7 +1,7 @@
-"""Packing of small chunks into shared objects, for fewer requests and files.
+"""Packs small chunks into shared objects, for fewer requests and files.
 
-A packed chunk has its reference at once and is readable from memory. Its bytes are written when the
-pack is full, at the latest before anything that refers to it is written.
+A packed chunk gets its reference immediately and is readable from memory. Its bytes are written
+when the pack is full, or before anything that refers to it is written.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Packer:
         self._target_bytes = config.effective_target_object_bytes
         self._assets = assets
         self._open: _Pack | None = None
-        # A pack stays here until its write has succeeded; a failed write is repeated.
+        # A pack stays here until its write succeeds; `finish` repeats failed writes.
         self._unwritten: dict[ChunkId, _Pack] = {}
         # The buffer of the last pack, for the next one: writing to mapped pages is several times
-        # faster than to fresh ones.
+        # faster than to new ones.
         self._spare: memoryview | None = None
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class Packer:
         with self._lock:
             pack = self._open
             if pack is None:
-                pack = self._open = _Pack(self._buffer())
+                pack = self._open = _Pack(self._take_buffer())
                 self._unwritten[pack.id] = pack
             ref = pack.add(data)
             is_full = pack.size >= self._target_bytes
@@ -94,7 +94,7 @@ class Packer:
                 self._unwritten.pop(pack.id, None)
                 self._spare = pack.buffer
 
-    def _buffer(self) -> memoryview:
+    def _take_buffer(self) -> memoryview:
         spare, self._spare = self._spare, None
         # The last chunk of a pack may exceed the target.
         return spare or memoryview(bytearray(self._target_bytes + self.max_chunk_bytes))

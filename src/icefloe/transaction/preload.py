@@ -1,4 +1,4 @@
-"""Preloading of manifests, by default those of small coordinate arrays."""
+"""Preloads manifests, by default those of small coordinate arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
     """Choose the manifests to load, within the limits of the configuration."""
     condition = config.effective_preload_if
-    room = config.effective_max_total_refs
+    remaining = config.effective_max_total_refs
     sizes = {info.id: info.num_chunk_refs for info in tree.snapshot.manifest_files}
     chosen: dict[ManifestId, None] = {}
     scanned = 0
@@ -34,10 +34,10 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
         scanned += 1
         ids = dict.fromkeys(ref.id for ref in node.node_data.manifests)
         refs = sum(sizes.get(manifest_id, 0) for manifest_id in ids)
-        # A file may hold other arrays too; the grid bounds the references of this one.
-        own = min(refs, prod(dimension.num_chunks for dimension in node.node_data.shape))
-        if refs <= room and ids and matches(condition, node.path, own):
-            room -= sum(
+        # A file may contain other arrays too; the grid limits the references of this one.
+        num_refs = min(refs, prod(dimension.num_chunks for dimension in node.node_data.shape))
+        if refs <= remaining and ids and matches(condition, node.path, num_refs):
+            remaining -= sum(
                 sizes.get(manifest_id, 0) for manifest_id in ids if manifest_id not in chosen
             )
             chosen |= ids
@@ -66,17 +66,17 @@ def matches(condition: ManifestPreloadCondition, path: Path, num_refs: int) -> b
 
 
 def start_preload(assets: Assets, tree: Tree, config: ManifestPreloadConfig) -> None:
-    """Load manifests in the background; a reader of one of them waits for that one only."""
-    chosen = plan_preload(tree, config)
-    if not chosen:
+    """Load manifests in the background; a reader waits only for the manifest that it needs."""
+    manifest_ids = plan_preload(tree, config)
+    if not manifest_ids:
         return
 
     def load() -> None:
-        for manifest_id in chosen:
+        for manifest_id in manifest_ids:
             try:
                 assets.load_manifest(manifest_id)
             except IcefloeError:
-                # A reader of this manifest gets the error, in its context.
+                # A reader of this manifest gets the error.
                 return
 
     threading.Thread(target=load, name="icefloe-preload", daemon=True).start()

@@ -1,8 +1,8 @@
 """Rebase: replays changes on top of a commit of another writer.
 
 `rebase` compares a change set with the transaction log and the hierarchy of one commit, and returns
-the change set with the same effect on top of it. Pure except for one lookup that logs cannot
-answer: whether a chunk was written or deleted.
+the change set with the same effect on top of it. Pure except for one lookup, because logs
+do not record whether a chunk was written or deleted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def rebase(
 ) -> tuple[ChangeSet, list[Conflict]]:
     """Replay changes on top of one commit.
 
-    Returns the changes to apply to ``theirs.tree``, meaningless if there are unsolved conflicts.
+    Returns the changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, the
+    changes are returned as passed.
     """
     unsolved = []
     dropped: dict[NodeId, Conflict] = {}
@@ -95,50 +96,51 @@ def _find_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conf
         yield None, Conflict(ConflictType.MoveOperationCannotBeRebased, str(path))
         return
     deleted = {node.id: node for node in ours.deleted}
-    yield from _find_new_nodes(base, ours, deleted, tree)
-    yield from _find_orphans(deleted, theirs)
-    yield from _find_metadata(ours, log)
-    yield from _find_chunks(base, changes, theirs)
-    yield from _find_deletions(deleted, log)
+    yield from _find_new_node_conflicts(base, ours, deleted, tree)
+    yield from _find_orphan_conflicts(deleted, theirs)
+    yield from _find_metadata_conflicts(ours, log)
+    yield from _find_chunk_conflicts(base, changes, theirs)
+    yield from _find_deletion_conflicts(deleted, log)
 
 
-def _find_new_nodes(
+def _find_new_node_conflicts(
     base: Tree, ours: NodeChanges, deleted: dict[NodeId, NodeSnapshot], tree: Tree
 ) -> Conflicts:
     for node in ours.new:
-        there = tree.get(node.path)
+        existing = tree.get(node.path)
         is_new_array = node.kind is NodeKind.ARRAY and next(tree.iter_below(node.path), None)
-        if (there is not None and there.id not in deleted) or (there is None and is_new_array):
+        if (existing is not None and existing.id not in deleted) or (
+            existing is None and is_new_array
+        ):
             yield None, Conflict(ConflictType.NewNodeConflictsWithExistingNode, str(node.path))
     for node in ours.new:
         for above in node.path.ancestors():
-            there = tree.get(above)
-            was = base.get(above)
-            is_gone = there is None and was is not None and was.id not in deleted
-            if is_gone or (there is not None and there.kind is NodeKind.ARRAY):
+            parent, before = tree.get(above), base.get(above)
+            is_gone = parent is None and before is not None and before.id not in deleted
+            if is_gone or (parent is not None and parent.kind is NodeKind.ARRAY):
                 yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(above))
                 break
 
 
-def _find_orphans(deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit) -> Conflicts:
-    """Find groups that we delete and the other commit created nodes in; no solver solves this."""
+def _find_orphan_conflicts(deleted: dict[NodeId, NodeSnapshot], theirs: OtherCommit) -> Conflicts:
+    """Find groups that we delete and in which the other commit created nodes; never solvable."""
     groups = {node.path for node in deleted.values() if node.kind is NodeKind.GROUP}
     if not groups:
         return
-    hit: set[Path] = set()
+    paths: set[Path] = set()
     for node_id in (*theirs.log.new_groups, *theirs.log.new_arrays):
         node = theirs.tree.by_id.get(node_id)
         if node is not None:
-            hit |= groups.intersection(
+            paths |= groups.intersection(
                 above
                 for above in node.path.ancestors()
-                if (there := theirs.tree.get(above)) is not None and there.id in deleted
+                if (group := theirs.tree.get(above)) is not None and group.id in deleted
             )
-    for path in sorted(hit):
+    for path in sorted(paths):
         yield None, Conflict(ConflictType.NewNodeInInvalidGroup, str(path))
 
 
-def _find_metadata(ours: NodeChanges, log: TransactionLog) -> Conflicts:
+def _find_metadata_conflicts(ours: NodeChanges, log: TransactionLog) -> Conflicts:
     updated = sorted(ours.updated, key=lambda node: (-node.kind, node.path))  # arrays first
     for node in updated:
         if node.id in log.updated_arrays or node.id in log.updated_groups:
@@ -150,7 +152,7 @@ def _find_metadata(ours: NodeChanges, log: TransactionLog) -> Conflicts:
             yield node.id, Conflict(ConflictType.ZarrMetadataUpdateOfDeletedGroup, str(node.path))
 
 
-def _find_chunks(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
+def _find_chunk_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     log = theirs.log
     # Arrays that this transaction created are not in the base and cannot conflict.
     changed = {node_id for node_id, columns in changes.chunks.items() if columns}
@@ -166,7 +168,7 @@ def _find_chunks(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflic
     updated = [node_id for node_id in ordered if node_id in log.updated_arrays]
     for node_id in updated:
         yield node_id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, paths[node_id])
-    for array_id, conflict in _find_regridded(base, changes, theirs):
+    for array_id, conflict in _find_grid_conflicts(base, changes, theirs):
         if array_id not in updated:  # reported above
             yield array_id, conflict
     for node_id in ordered:
@@ -176,18 +178,18 @@ def _find_chunks(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflic
         written = log.updated_chunks.matrix(position)
         chunks: list[list[int]] = []
         if node_id in changed:
-            mine = changes.chunks[node_id].columns().coords
-            rows, _ = find_common_rows(mine, written)
-            chunks += mine[rows].tolist()
+            coords = changes.chunks[node_id].to_columns().coords
+            rows, _ = find_common_rows(coords, written)
+            chunks += coords[rows].tolist()
         for manifest in changes.adopted.get(node_id, ()):
-            # The chunks of an adopted manifest are not known: assume all within its extents.
+            # The chunks of an adopted manifest are unknown: assume all within its extents.
             box = np.array(manifest.ref.extents.ranges, np.int64).reshape(-1, 2)
             chunks += written[np.all((box[:, 0] <= written) & (written < box[:, 1]), 1)].tolist()
         if chunks:
             yield node_id, Conflict(ConflictType.ChunkDoubleUpdate, paths[node_id], chunks)
 
 
-def _find_regridded(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
+def _find_grid_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     """Find arrays whose new grid lacks chunks that the other commit wrote."""
     for node in changes.edits.values():
         before = None if node is None else base.by_id.get(node.id)
@@ -206,7 +208,7 @@ def _find_regridded(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conf
             yield node.id, Conflict(ConflictType.ChunksUpdatedInUpdatedArray, str(node.path))
 
 
-def _find_deletions(deleted: dict[NodeId, NodeSnapshot], log: TransactionLog) -> Conflicts:
+def _find_deletion_conflicts(deleted: dict[NodeId, NodeSnapshot], log: TransactionLog) -> Conflicts:
     ordered = sorted(deleted.values(), key=lambda node: node.path)
     for node in ordered:
         if node.kind is NodeKind.ARRAY and (
@@ -230,23 +232,23 @@ def _replay(
     edits: dict[Path, NodeSnapshot | None] = {}
     for path, node in changes.edits.items():
         if node is None:
-            there, was = tree.get(path), base.get(path)
+            existing, before = tree.get(path), base.get(path)
             # The node may be deleted already, and its path reused.
-            if there is not None and was is not None and there.id == was.id:
+            if existing is not None and before is not None and existing.id == before.id:
                 edits[path] = None
         elif node.id in ours.before and node.id not in updated:
-            # It only moved: changes of the other commit are kept.
-            there = tree.by_id.get(node.id)
-            edits[path] = node if there is None else replace(there, path=path)
+            # It was only moved: keep the changes of the other commit.
+            existing = tree.by_id.get(node.id)
+            edits[path] = node if existing is None else replace(existing, path=path)
         else:
             edits[path] = node
     chunks = {}
     for node_id, changed in changes.chunks.items():
         if node_id in dropped:
-            columns = changed.columns()
+            columns = changed.to_columns()
             theirs = np.array(dropped[node_id].conflicted_chunks, np.uint32)
             theirs = theirs.reshape(len(theirs), columns.coords.shape[1])
-            kept = ~overlay.is_among(columns.coords, theirs)
-            changed = ChunkChanges.of(overlay.select(columns, np.flatnonzero(kept)))  # noqa: PLW2901
+            is_kept = ~overlay.is_among(columns.coords, theirs)
+            changed = ChunkChanges.of(overlay.select(columns, np.flatnonzero(is_kept)))  # noqa: PLW2901
         chunks[node_id] = changed
     return ChangeSet(edits, chunks, dict(changes.adopted))

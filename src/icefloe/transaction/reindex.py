@@ -1,4 +1,4 @@
-"""Moving the chunks of an array to other coordinates. Pure."""
+"""Moves the chunks of an array to other coordinates. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def shift_refs(
     moved = refs.coords.astype(np.int64) + offset.reshape(1, -1)
     fits = np.all((moved >= 0) & (moved < np.array(grid, np.int64)), axis=1)
     rows = np.flatnonzero(fits)
-    arrived = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
-    vacated = refs.coords[~overlay.is_among(refs.coords, arrived.coords)]
-    return overlay.stack([overlay.mark_deleted(vacated), arrived])
+    shifted = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
+    vacated = refs.coords[~overlay.is_among(refs.coords, shifted.coords)]
+    return overlay.stack([overlay.mark_deleted(vacated), shifted])
 
 
 def reindex_refs(
@@ -47,17 +47,17 @@ def reindex_refs(
     for indices, row in present.items():
         target = forward(indices)
         if target is not None:
-            target = parse_coordinates(target, "the answer of forward")
+            target = parse_coordinates(target, "the result of forward")
             targets[_require_inside(target, grid)] = row
     deleted = []
     if backward is not None:
         for indices in present.keys() - targets.keys():
             source = backward(indices)
-            if source is None or parse_coordinates(source, "the answer of backward") not in present:
+            if source is None or parse_coordinates(source, "the result of backward") not in present:
                 deleted.append(indices)
     rows = np.array(list(targets.values()), np.int64)
-    arrived = ArrayManifest.of(to_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
-    return overlay.stack([overlay.mark_deleted(to_matrix(deleted, len(grid))), arrived])
+    moved = ArrayManifest.of(to_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
+    return overlay.stack([overlay.mark_deleted(to_matrix(deleted, len(grid))), moved])
 
 
 def parse_coordinates(values: Iterable[object], what: str) -> tuple[int, ...]:

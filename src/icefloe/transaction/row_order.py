@@ -19,7 +19,7 @@ _MAX_SPAN = 2**62
 
 
 def to_matrix(rows: Sequence[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
-    """Return chunk indices as a ``u4[n, ndim]`` matrix, also if there are none."""
+    """Return chunk indices as a ``u4[n, ndim]`` matrix, even if there are none."""
     return np.array(rows, np.uint32).reshape(len(rows), ndim)
 
 
@@ -49,7 +49,7 @@ def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.
 def find_common_rows(
     left: NDArray[np.uint32], right: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions, in each of two matrices of distinct rows, of the rows they share."""
+    """Return the positions, in each of two matrices of distinct rows, of their common rows."""
     if left.shape[1] != right.shape[1]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     keys, others = compute_row_keys([left, right])

@@ -1,4 +1,4 @@
-"""Splitting of the chunk references of an array over manifests. Pure.
+"""Splits the chunk references of an array over manifests. Pure.
 
 A rule of the configuration gives each dimension a size in chunks. The sizes divide the grid into
 cells, and the references of each cell go into one manifest.
@@ -108,10 +108,10 @@ def find_cell_boxes(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and last cells (exclusive) that each of several extents overlaps.
 
-    Boxes, not lists: a manifest may span more cells than fit in memory.
+    Boxes instead of lists of cells: a manifest may span more cells than fit in memory.
     """
-    whole = [(0, count) for count in num_chunks]
-    boxes = np.array([box.ranges or whole for box in extents], np.int64)
+    full_grid = [(0, count) for count in num_chunks]
+    boxes = np.array([box.ranges or full_grid for box in extents], np.int64)
     boxes = boxes.reshape(len(extents), len(sizes), 2)
     width = np.array(sizes, np.int64)
     counts = -(-np.array(num_chunks, np.int64) // width)

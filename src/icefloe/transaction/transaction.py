@@ -1,7 +1,7 @@
-"""A transaction: one snapshot, seen through the changes made on top of it.
+"""A transaction: one snapshot with changes on top.
 
 Reads see the base snapshot and the transaction's own writes, whatever other writers commit. Chunks
-are written to the storage at once, under fresh ids; all other changes stay in memory until a flush.
+are written to the storage at once, under new ids; all other changes stay in memory until a flush.
 Methods are thread-safe.
 """
 
@@ -29,11 +29,11 @@ from icefloe.model.ids import ChunkId, NodeId
 from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.transaction import overlay
+from icefloe.transaction.array_view import ArrayView
 from icefloe.transaction.change_set import ChangeSet, compare_nodes
 from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range, get_chunk_length
-from icefloe.transaction.node_rules import describe_nearest, require_move, require_place
-from icefloe.transaction.open_array import OpenArray
+from icefloe.transaction.node_rules import describe_nearest, require_valid_move, require_valid_path
 from icefloe.transaction.packing import Packer
 from icefloe.transaction.zarr_metadata import parse_node_metadata
 
@@ -85,16 +85,16 @@ class Transaction:
         self._virtual = virtual
         self._packer = None if config.packing is None else Packer(assets, config.packing)
         self.lock = threading.RLock()
-        self._is_sealed = self._is_over = False
-        self._arrays: dict[str, OpenArray] = {}
-        # The manifest of the last chunk read: most likely that of the next one too, and so a
-        # manifest larger than the cache is not fetched again for each chunk.
+        self._is_sealed = self._has_ended = False
+        self._arrays: dict[str, ArrayView] = {}
+        # The manifest of the last chunk read, most likely that of the next chunk too. A manifest
+        # larger than the cache is thus not fetched for each chunk.
         self._last: tuple[ManifestId, NodeId, RefFinder | None] | None = None
 
     @property
     def base(self) -> Tree:
         """The base snapshot."""
-        # Kept here too, so that a snapshot larger than the cache is not fetched each time.
+        # Stored here too, so that a snapshot larger than the cache is not fetched each time.
         tree = self._base
         if tree is None or tree.snapshot.id != self.base_id:
             tree = self._base = self.assets.fetch_tree(self.base_id)
@@ -149,7 +149,7 @@ class Transaction:
         for node in self.base.iter_below(path):
             if node.path not in edits:
                 yield node
-        yield from (node for at, node in edits.items() if node is not None and at.is_below(path))
+        yield from (node for node in edits.values() if node and node.path.is_below(path))
 
     def list_children(self, path: Path) -> set[str]:
         """Return the names directly below a path, including those of implicit groups."""
@@ -163,14 +163,14 @@ class Transaction:
         """Create or update the node at a path from its ``zarr.json``; equal bytes change nothing.
 
         Raises `InvalidInputError` if the metadata cannot be stored or the path is inside an array,
-        `AlreadyExistsError` if the node exists with the other kind, group or array.
+        `AlreadyExistsError` if the node exists and has the other kind.
         """
         key = f"{path.value[1:]}/zarr.json".lstrip("/")
         parsed = parse_node_metadata(data, key=key, spec_version=self.assets.spec_version)
         with self.lock:
             present = self.get_node(path)
             if present is None:
-                require_place(self, path, is_array=isinstance(parsed, ArrayNodeData))
+                require_valid_path(self, path, is_array=isinstance(parsed, ArrayNodeData))
                 self._edit(path, NodeSnapshot(NodeId.random(), path, data, parsed))
             elif type(present.node_data) is not type(parsed):
                 kind = "an array" if present.kind is NodeKind.ARRAY else "a group"
@@ -201,7 +201,7 @@ class Transaction:
             self.require_unsealed()
             present = self.get_node(node.path)
             if present is not None and present.id != node.id:
-                self.changes.forget_chunks(present.id)
+                self.changes.drop_chunks(present.id)
             self._edit(node.path, node)
 
     def drop_node(self, path: Path) -> None:
@@ -210,7 +210,7 @@ class Transaction:
             self.require_unsealed()
             present = self.get_node(path)
             if present is not None:
-                self.changes.forget_chunks(present.id)
+                self.changes.drop_chunks(present.id)
                 self._edit(path, None)
 
     def move_node(self, source: Path, target: Path) -> None:
@@ -221,7 +221,7 @@ class Transaction:
         """
         with self.lock:
             node = self.require_node(source)
-            require_move(self, source, target)
+            require_valid_move(self, source, target)
             nodes = [node, *self.iter_nodes_below(source)]
             for node in nodes:
                 self._edit(node.path, None)
@@ -271,7 +271,7 @@ class Transaction:
 
     def set_payloads(self, path: Path, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> None:
         """Record references to many chunks; the last one for a chunk wins."""
-        array = self._require_open(path)
+        array = self._require_open_array(path)
         outside = np.flatnonzero(~overlay.is_inside(coords, array.num_chunks))
         if len(outside):
             raise array.outside_error(tuple(coords[outside[0]].tolist()))
@@ -283,7 +283,7 @@ class Transaction:
     def change_chunks(self, node: NodeSnapshot, columns: ArrayManifest) -> None:
         """Record changes of chunks of an array, including deletions."""
         with self.lock:
-            self._chunk_changes(node).add(columns)
+            self._get_chunk_changes(node).add(columns)
 
     def adopt_manifests(self, path: Path, manifests: tuple[AdoptedManifest, ...]) -> None:
         """Adopt manifests that other processes wrote, for a part of an array without chunks.
@@ -292,11 +292,11 @@ class Transaction:
         """
         with self.lock:
             self.require_unsealed()
-            array = self._require_open(path)
-            present = [ref.extents for ref in array.manifests]
+            array = self._require_open_array(path)
+            extents = [ref.extents for ref in array.manifests]
             for manifest in manifests:
-                array.require_room(manifest.ref.extents, present)
-                present.append(manifest.ref.extents)
+                array.require_room(manifest.ref.extents, extents)
+                extents.append(manifest.ref.extents)
             adopted = self.changes.adopted
             adopted[array.node.id] = (*adopted.get(array.node.id, ()), *manifests)
             self._arrays.clear()
@@ -304,11 +304,11 @@ class Transaction:
     def delete_chunk(self, path: Path, indices: tuple[int, ...]) -> None:
         """Delete a chunk, if present."""
         with self.lock:
-            array = self._open(path)
-            if array is None or not array.has(indices):
+            array = self._open_array(path)
+            if array is None or not array.has_chunk(indices):
                 return
             if self._get_payload(array, indices) is not None:
-                self._chunk_changes(array.node).set(indices, None)
+                self._get_chunk_changes(array.node).set(indices, None)
 
     def delete_chunks(self, path: Path, coords: NDArray[np.uint32]) -> None:
         """Delete chunks that exist."""
@@ -316,8 +316,8 @@ class Transaction:
 
     def get_payload(self, path: Path, indices: tuple[int, ...]) -> ChunkPayload | None:
         """Return the reference of a chunk, or None if the chunk does not exist."""
-        array = self._open(path)
-        if array is None or not array.has(indices):
+        array = self._open_array(path)
+        if array is None or not array.has_chunk(indices):
             return None
         return self._get_payload(array, indices)
 
@@ -328,10 +328,10 @@ class Transaction:
 
     def get_grid(self, path: Path) -> tuple[int, ...]:
         """Return the number of chunks of an array along each dimension."""
-        return self._require_open(path).num_chunks
+        return self._require_open_array(path).num_chunks
 
     def require_regular_grid(self, path: Path) -> tuple[int, ...]:
-        """Return the grid of an array; raise if it is not regular, so that chunks cannot move."""
+        """Return the grid of an array; raise if it is not regular: its chunks cannot be moved."""
         node = self.require_array(path)
         grid = json.loads(node.user_data).get("chunk_grid", {}).get("name")
         if grid != "regular":
@@ -350,7 +350,7 @@ class Transaction:
         array = self._arrays.get(path.value)
         if array is None:
             return False
-        manifest_id = array.index.find(indices) if array.has(indices) else None
+        manifest_id = array.index.find(indices) if array.has_chunk(indices) else None
         last = self._last
         return (
             manifest_id is None
@@ -374,9 +374,9 @@ class Transaction:
             case InlineChunk(data):
                 return data if byte_range is None else data[start:stop]
             case ChunkRef() if self._packer is not None:
-                waiting = self._packer.get(payload)
-                if waiting is not None:
-                    return waiting[start:stop]
+                packed = self._packer.get(payload)
+                if packed is not None:
+                    return packed[start:stop]
         return ChunkSlice(payload, start, stop - start) if start < stop else b""
 
     def read(
@@ -385,10 +385,10 @@ class Transaction:
         """Return the bytes of a chunk, or None if the chunk does not exist."""
         if byte_range is None and self._packer is None:
             payload = self.get_payload(path, indices)
-            if isinstance(payload, ChunkRef):  # the common case, without the detour
+            if isinstance(payload, ChunkRef):  # fast path for the common case
                 return self.assets.chunks.fetch(payload)
-        found = self.locate(path, indices, byte_range)
-        return self.fetch(found) if isinstance(found, ChunkSlice) else found
+        chunk = self.locate(path, indices, byte_range)
+        return self.fetch(chunk) if isinstance(chunk, ChunkSlice) else chunk
 
     def fetch(self, part: ChunkSlice) -> bytes | memoryview:
         """Fetch the bytes of a slice."""
@@ -404,28 +404,28 @@ class Transaction:
         Only manifests that overlap ``within`` are fetched; their other references are included.
         """
         node = self.require_array(path)
-        array = self._require_open(path)
+        array = self._require_open_array(path)
         with self.lock:
             changes = array.changes.chunks.get(node.id)
-            columns = changes.columns() if changes else None
-        wanted = (
+            columns = changes.to_columns() if changes else None
+        manifest_ids = (
             ref.id for ref in array.manifests if within is None or ref.extents.overlaps(within)
         )
-        for manifest_id in dict.fromkeys(wanted):
+        for manifest_id in dict.fromkeys(manifest_ids):
             refs = self.assets.fetch_manifest(manifest_id).array(node.id)
             if refs is None:
                 continue
-            kept = overlay.is_inside(refs.coords, array.num_chunks)
-            kept &= array.index.is_found_in(manifest_id, refs.coords)
+            is_visible = overlay.is_inside(refs.coords, array.num_chunks)
+            is_visible &= array.index.is_held_by(manifest_id, refs.coords)
             if columns is not None and len(columns):
-                kept &= ~overlay.is_among(refs.coords, columns.coords)
-            yield refs if kept.all() else overlay.select(refs, np.flatnonzero(kept))
+                is_visible &= ~overlay.is_among(refs.coords, columns.coords)
+            yield refs if is_visible.all() else overlay.select(refs, np.flatnonzero(is_visible))
         if columns is not None:
-            kept = overlay.is_inside(columns.coords, array.num_chunks)
-            kept &= columns.payloads.kind != overlay.DELETED
-            yield overlay.select(columns, np.flatnonzero(kept))
+            is_visible = overlay.is_inside(columns.coords, array.num_chunks)
+            is_visible &= columns.payloads.kind != overlay.DELETED
+            yield overlay.select(columns, np.flatnonzero(is_visible))
 
-    # -- the transaction as a whole
+    # -- life cycle
 
     def finish_chunks(self) -> None:
         """Write packed chunks that are still in memory, so that references to them are valid."""
@@ -450,13 +450,13 @@ class Transaction:
         try:
             yield
         finally:
-            self._is_sealed = self._is_over
+            self._is_sealed = self._has_ended
 
     @contextmanager
     def rollback_on_error(self, *, exclusive: bool = False) -> Iterator[None]:
-        """Undo the changes of the body if it raises; chunk writes still under way then fail.
+        """Undo changes made in the body if it raises; chunk writes in progress then fail.
 
-        With ``exclusive`` other threads wait. Without it they may write, as those of Zarr do.
+        With ``exclusive`` other threads wait. Without it they may write, as threads of Zarr do.
         """
         with self.lock if exclusive else nullcontext():
             with self.lock:
@@ -472,7 +472,7 @@ class Transaction:
         if self._is_sealed:
             raise ReadOnlyError(
                 "this session is being committed or rebased by another thread, or was committed: "
-                "finish all writes before, or open a new session",
+                "finish all writes first, or open a new session",
                 kind=ErrorKind.READ_ONLY_SESSION,
             )
 
@@ -486,7 +486,7 @@ class Transaction:
                 self._packer.discard()
 
     def replace_base(self, snapshot_id: SnapshotId, changes: ChangeSet) -> None:
-        """Continue from another base snapshot, with these changes."""
+        """Replace the base snapshot and the changes."""
         with self.lock:
             self.base_id = snapshot_id
             self.changes = changes
@@ -494,22 +494,22 @@ class Transaction:
             self._last = None
 
     def finish(self, snapshot_id: SnapshotId) -> None:
-        """End the transaction: show the snapshot that was committed, and refuse changes."""
+        """End the transaction: read the committed snapshot, and refuse changes."""
         with self.lock:
-            self._is_over = True
+            self._has_ended = True
             self.replace_base(snapshot_id, ChangeSet())
 
-    # -- internals
+    # -- implementation
 
     def _edit(self, path: Path, node: NodeSnapshot | None) -> None:
         self.require_unsealed()
         self.changes.edits[path] = node
         self._arrays.clear()
         changed = None if node is None else self.changes.chunks.get(node.id)
-        if node is not None and changed is not None and changed.ndim != _ndim(node):
-            self.changes.forget_chunks(node.id)
+        if node is not None and changed is not None and changed.ndim != _get_ndim(node):
+            self.changes.drop_chunks(node.id)
 
-    def _open(self, path: Path) -> OpenArray | None:
+    def _open_array(self, path: Path) -> ArrayView | None:
         """Return an array prepared for chunk access, or None."""
         array = self._arrays.get(path.value)
         if array is not None:
@@ -519,23 +519,23 @@ class Transaction:
             if node is None or not isinstance(node.node_data, ArrayNodeData):
                 return None
             base = self.base.by_id.get(node.id)
-            array = self._arrays[path.value] = OpenArray(node, node.node_data, base, self.changes)
+            array = self._arrays[path.value] = ArrayView(node, node.node_data, base, self.changes)
             return array
 
-    def _require_open(self, path: Path) -> OpenArray:
-        array = self._open(path)
+    def _require_open_array(self, path: Path) -> ArrayView:
+        array = self._open_array(path)
         if array is None:
             self.require_array(path)
             raise AssertionError("require_array raises if there is no array")
         return array
 
-    def _require_chunk(self, path: Path, indices: tuple[int, ...]) -> OpenArray:
-        array = self._require_open(path)
-        if not array.has(indices):
+    def _require_chunk(self, path: Path, indices: tuple[int, ...]) -> ArrayView:
+        array = self._require_open_array(path)
+        if not array.has_chunk(indices):
             raise array.outside_error(indices)
         return array
 
-    def _get_payload(self, array: OpenArray, indices: tuple[int, ...]) -> ChunkPayload | None:
+    def _get_payload(self, array: ArrayView, indices: tuple[int, ...]) -> ChunkPayload | None:
         changes = array.changes.chunks.get(array.node.id)
         if changes is not None:
             with self.lock:
@@ -554,7 +554,7 @@ class Transaction:
         return None if finder is None else finder.get(indices)
 
     def _set_payload(
-        self, array: OpenArray, indices: tuple[int, ...], payload: ChunkPayload
+        self, array: ArrayView, indices: tuple[int, ...], payload: ChunkPayload
     ) -> None:
         path = array.node.path
         with self.lock:
@@ -568,13 +568,13 @@ class Transaction:
                 )
             if self._arrays.get(path.value) is not array:
                 array = self._require_chunk(path, indices)
-            self._chunk_changes(array.node).set(indices, payload)
+            self._get_chunk_changes(array.node).set(indices, payload)
 
-    def _chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
+    def _get_chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
         self.require_unsealed()
         changes = self.changes.chunks.get(node.id)
         if changes is None:
-            changes = self.changes.chunks[node.id] = ChunkChanges(_ndim(node))
+            changes = self.changes.chunks[node.id] = ChunkChanges(_get_ndim(node))
         return changes
 
     @staticmethod
@@ -587,5 +587,5 @@ class Transaction:
             )
 
 
-def _ndim(node: NodeSnapshot) -> int:
+def _get_ndim(node: NodeSnapshot) -> int:
     return len(node.node_data.shape) if isinstance(node.node_data, ArrayNodeData) else 0

@@ -1,4 +1,4 @@
-"""Parsing of ``zarr.json``: node type, shape, chunk grid and dimension names.
+"""Parses ``zarr.json``: node type, shape, chunk grid and dimension names.
 
 Data types, codecs and attributes are only required to be present. Documents are stored byte for
 byte, so that any Zarr library reads back what it wrote, and are not checked again once stored.
@@ -67,7 +67,7 @@ def _parse_array(document: dict[str, Any], key: str, spec_version: int) -> Array
     elif name == "rectilinear":
         if spec_version == 1:
             raise FormatError(
-                "rectilinear chunk grids need a repository of version 2: create one with "
+                "rectilinear chunk grids need a repository of spec version 2: create one with "
                 "spec_version=2, or use a regular chunk grid",
                 file=key,
                 kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
@@ -133,12 +133,12 @@ def _parse_rectilinear(
             dimensions.append(DimensionShape(length, -(-length // edges)))
             continue
         runs = [_parse_run(edge) for edge in edges] if isinstance(edges, list) else [None]
-        known = [run for run in runs if run is not None]
-        if len(known) < len(runs):
+        valid_runs = [run for run in runs if run is not None]
+        if len(valid_runs) < len(runs):
             raise _array_error(key, f"chunk_shapes {edges!r} are not lengths of chunks")
-        if sum(edge * count for edge, count in known) < length:
+        if sum(edge * count for edge, count in valid_runs) < length:
             raise _array_error(key, f"chunk_shapes {edges!r} end before the length {length}")
-        dimensions.append(DimensionShape(length, sum(count for _, count in known)))
+        dimensions.append(DimensionShape(length, sum(count for _, count in valid_runs)))
     _require_grid(dimensions, key)
     return tuple(dimensions)
 

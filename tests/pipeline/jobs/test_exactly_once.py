@@ -15,7 +15,7 @@ import zarr
 import icefloe
 from icefloe.errors import OutcomeUnknownError, RebaseFailedError
 from icefloe.session import exactly_once
-from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
+from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from support import SUPPORT
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def write(session: icefloe.Session, index: int, value: int) -> None:
     zarr.open_array(session.store, path="a")[index] = value
 
 
-def commit(repository: icefloe.Repository, job: JobId | None, index: int = 0) -> Committed:
+def commit(repository: icefloe.Repository, job: JobId | None, index: int = 0) -> CommitResult:
     session = repository.writable_session("main")
     write(session, index, 1)
     return commit_once(repository, session, "work", job)
@@ -47,15 +47,15 @@ def commits(repository: icefloe.Repository) -> list[str]:
 def test_the_second_attempt_finds_the_first(repository: icefloe.Repository) -> None:
     first = commit(repository, JobId("load"))
     second = commit(repository, JobId("load"))
-    assert first == Committed(first.snapshot_id, is_new=True)
-    assert second == Committed(first.snapshot_id, is_new=False)
+    assert first == CommitResult(first.snapshot_id, is_new=True)
+    assert second == CommitResult(first.snapshot_id, is_new=False)
     assert commits(repository).count(str(first.snapshot_id)) == 1
     assert len(commits(repository)) == 3
 
 
 def test_an_older_version_is_known_too(repository: icefloe.Repository) -> None:
     ids = [commit(repository, JobId("stream", version)).snapshot_id for version in range(3)]
-    assert commit(repository, JobId("stream", 1)) == Committed(ids[1], is_new=False)
+    assert commit(repository, JobId("stream", 1)) == CommitResult(ids[1], is_new=False)
     assert commit(repository, JobId("stream", 3)).is_new
 
 
@@ -73,7 +73,7 @@ def test_applications_are_remembered_after_their_commits_expired(
     only = repository.lookup_snapshot(tip)
     repository.expire_snapshots(only.written_at)
     assert len(commits(repository)) == 2  # the first of all and the last
-    assert find_committed(repository, "main", JobId("one")) == Committed(None, is_new=False)
+    assert find_commit(repository, "main", JobId("one")) == CommitResult(None, is_new=False)
 
 
 def test_applications_that_fell_out_of_the_record_are_found_in_the_history(
@@ -85,8 +85,8 @@ def test_applications_that_fell_out_of_the_record_are_found_in_the_history(
         commit(repository, JobId(f"other {number}"), number)
     tip = repository.lookup_snapshot(repository.lookup_branch("main"))
     assert len(tip.metadata["icefloe"]["applications"]) == 3
-    assert commit(repository, JobId("mine"), 1) == Committed(first.snapshot_id, is_new=False)
-    assert find_committed(repository, "main", JobId("unknown")) is None
+    assert commit(repository, JobId("mine"), 1) == CommitResult(first.snapshot_id, is_new=False)
+    assert find_commit(repository, "main", JobId("unknown")) is None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_record_that_is_not_ours_counts_as_none(
     session = repository.writable_session("main")
     write(session, 2, 1)
     session.commit("by hand", {"icefloe": record})
-    assert commit(repository, JobId("mine"), 1) == Committed(first.snapshot_id, is_new=False)
+    assert commit(repository, JobId("mine"), 1) == CommitResult(first.snapshot_id, is_new=False)
     assert commit(repository, JobId("yours"), 3).is_new
     tip = repository.lookup_snapshot(repository.lookup_branch("main"))
     assert tip.metadata["icefloe"]["applications"] == {"mine": 0, "yours": 0}
@@ -120,13 +120,13 @@ def test_what_expiry_keeps_and_what_it_forgets(repository: icefloe.Repository) -
     """As documented: the tip stays, and other commits carry no records."""
     commit(repository, JobId("mine"), 1)
     repository.expire_snapshots(datetime.now(UTC))
-    assert find_committed(repository, "main", JobId("mine")) is not None
+    assert find_commit(repository, "main", JobId("mine")) is not None
     session = repository.writable_session("main")
     write(session, 2, 1)
     session.commit("by hand")
-    assert find_committed(repository, "main", JobId("mine")) is not None
+    assert find_commit(repository, "main", JobId("mine")) is not None
     repository.expire_snapshots(datetime.now(UTC))
-    assert find_committed(repository, "main", JobId("mine")) is None
+    assert find_commit(repository, "main", JobId("mine")) is None
 
 
 def test_another_commit_in_between_is_rebased_over(repository: icefloe.Repository) -> None:
@@ -143,7 +143,7 @@ def test_the_same_commit_in_between_is_found(repository: icefloe.Repository) -> 
     session = repository.writable_session("main")
     write(session, 1, 1)
     other = commit(repository, JobId("mine"), 1)
-    assert commit_once(repository, session, "work", JobId("mine")) == Committed(
+    assert commit_once(repository, session, "work", JobId("mine")) == CommitResult(
         other.snapshot_id, is_new=False
     )
 

@@ -51,7 +51,7 @@ class VerifyFiles:
         return [Failure(url, "; ".join(problems)) for url, problems in found if problems]
 
     def _problems(self, url: str, sources: Sources) -> Iterator[str]:
-        origin = contents.base_id(self.fork)
+        origin = contents.get_base_id(self.fork)
         session = ForkSession(self.fork.connection, origin, origin=origin)
         group = f"/file-{uuid.uuid4().hex}"
         try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.pipeline.files.file_job import CombinedFiles
     from icefloe.session.connection import Connection
-    from icefloe.session.parallel_write import Adopted, AdoptedManifest
+    from icefloe.session.parallel_write import AdoptedManifest, AdoptedManifests
 
 REFS_PER_MANIFEST: Final = 250_000
 """References of one array: a few megabytes, which a reader of one chunk has to fetch."""
@@ -97,7 +97,7 @@ def build_manifests(
     if sum(file.num_refs for file in found.files) <= _MANY_REFS:
         return NO_POLICY
 
-    def write_log(log: TransactionLog, adopted: Adopted) -> None:
+    def write_log(log: TransactionLog, adopted: AdoptedManifests) -> None:
         write = partial(_write_log, session.connection)
         (outcome,) = run.run_stage([(log, adopted)], write)
         if outcome.error is not None:
@@ -224,7 +224,7 @@ class BuildManifests:
         }
 
 
-def _write_log(connection: Connection, task: tuple[TransactionLog, Adopted]) -> None:
+def _write_log(connection: Connection, task: tuple[TransactionLog, AdoptedManifests]) -> None:
     """Worker task: write the transaction log, completed by the chunks of all built manifests."""
     write_transaction_log(connection, *task)
 

@@ -114,7 +114,7 @@ def _copy(writer: TaskWriter, part: _FilePart) -> None:
     connection = writer.fork.connection
     refs = load_staged(connection, part.staged)[part.position][part.path]
     # The file as an array in a private session.
-    own = ForkSession(connection, contents.base_id(writer.fork), origin=writer.fork.origin)
+    own = ForkSession(connection, contents.get_base_id(writer.fork), origin=writer.fork.origin)
     name = f"file-{uuid.uuid4().hex}"
     path = parse_path(f"/{name}")
     contents.set_metadata(own, path, json.dumps(dict(part.document)).encode())

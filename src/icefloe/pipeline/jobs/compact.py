@@ -178,7 +178,7 @@ def _repack(
 
 def _plan_work(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
     refs = _read_native_refs(run.session, max_chunks)
-    plan = _plan_merge(run.session, contents.base_snapshot(run.session), merge)
+    plan = _plan_merge(run.session, contents.get_base_snapshot(run.session), merge)
     work = _plan_objects(run, refs, min_live)
     # Manifests are rewritten for arrays whose chunks move, and for merges in other arrays.
     moving = {path for unit in work.units for path, _ in unit.value}

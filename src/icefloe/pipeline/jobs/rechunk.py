@@ -120,7 +120,7 @@ def _require_replaced(session: Session, copies: Sequence[ArrayCopy]) -> CommitPo
     arrays are made of data that another writer chose not to keep.
     """
     paths = {parse_path(copy.source.path) for copy in copies}
-    snapshot = contents.base_snapshot(session)
+    snapshot = contents.get_base_snapshot(session)
     replaced = {node.path: node.id for node in snapshot.nodes if node.path in paths}
 
     def check(base: Tree) -> None:

@@ -64,7 +64,7 @@ class Group:
             raise invalid_input(
                 f"{path!r} is an array: name its group as 'group', and it in 'variables'"
             )
-        arrays = (node for node in contents.child_nodes(session, node.path) if node.is_array)
+        arrays = (node for node in contents.list_child_nodes(session, node.path) if node.is_array)
         variables = {array.path.name: _variable(array) for array in arrays}
         return cls(path, _parse_attributes(node), variables)
 
@@ -106,7 +106,7 @@ class Group:
 
 def has_arrays(session: Session, path: str) -> bool:
     """Whether there are arrays directly below a path, which itself need not exist."""
-    return any(node.is_array for node in contents.child_nodes(session, Path(path)))
+    return any(node.is_array for node in contents.list_child_nodes(session, Path(path)))
 
 
 def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:

@@ -56,7 +56,7 @@ class ChunkStreamPlan:
 def _find_all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
     """Return the stored chunks of the arrays directly below a group."""
     found = {}
-    for node in contents.child_nodes(session, Path(group)):
+    for node in contents.list_child_nodes(session, Path(group)):
         if node.is_array:
             parts = [refs.coords for refs in contents.fetch_chunk_refs(session, node.path)]
             if any(map(len, parts)):

@@ -88,7 +88,7 @@ def create_group(
     has_gaps: bool,
 ) -> Grid:
     """Create the arrays of a group, replacing existing ones, and write the labels."""
-    for node in contents.child_nodes(session, Path(options.group)):
+    for node in contents.list_child_nodes(session, Path(options.group)):
         if node.is_array:
             contents.delete_node(session, node.path)
     group = zarr.open_group(session.store, path=options.group.strip("/"), mode="a", zarr_format=3)

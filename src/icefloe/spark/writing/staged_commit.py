@@ -12,7 +12,7 @@ import numpy as np
 
 from icefloe.errors import ConflictError
 from icefloe.session import Session, contents
-from icefloe.session.parallel_write import session_at
+from icefloe.session.parallel_write import open_session_at
 from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_memory
 from icefloe.spark.writing.write_grid import find_distinct
 from icefloe.spark.writing.write_job import (
@@ -58,7 +58,7 @@ def commit_staged_rows(
         session = repository.writable_session(options.branch)
     else:
         reader = repository.readonly_session(snapshot_id=base)
-        session = session_at(reader.connection, contents.base_id(reader), options.branch)
+        session = open_session_at(reader.connection, contents.get_base_id(reader), options.branch)
     if found := find_written(repository, options.branch, job):
         return found
     require_fits_memory(staged)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from icefloe.session.exactly_once import Committed, JobId, commit_once, find_committed
-from icefloe.session.parallel_write import ForkPoint, copy_changes, session_at, task_changes
+from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
+from icefloe.session.parallel_write import ForkPoint, copy_changes, finish_task, open_session_at
 from icefloe.spark.option_parsing import invalid_input
 from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory, stage_rows
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Grid
@@ -56,7 +56,7 @@ class Written:
     rows: int = 0
 
     @classmethod
-    def of(cls, commit: Committed, rows: int) -> Written:
+    def of(cls, commit: CommitResult, rows: int) -> Written:
         """Return the result for a commit."""
         return cls(commit.snapshot_id, commit.is_new, rows if commit.is_new else 0)
 
@@ -155,7 +155,7 @@ class WriteJob:
         staged = [answer.staged for answer in answers if answer.staged is not None]
         rows = sum(answer.rows for answer in answers) + sum(part.rows for part in staged)
         require_fits_memory(staged)
-        session = session_at(
+        session = open_session_at(
             self.point.connection, self.point.base_id, self.options.branch, self.prepared.copy()
         )
         self.point.merge(session, (answer.changes for answer in answers))
@@ -191,12 +191,12 @@ class WriteJob:
         self, fork: ForkSession, blocks: list[int], rows: int, staged: StagedRows | None = None
     ) -> WrittenBlocks:
         base = str(self.point.base_id)
-        return WrittenBlocks(base, task_changes(fork), tuple(blocks), rows, staged)
+        return WrittenBlocks(base, finish_task(fork), tuple(blocks), rows, staged)
 
 
 def find_written(repository: Repository, branch: str, job: JobId | None) -> Written | None:
     """Return the result of a job that is committed already."""
-    found = None if job is None else find_committed(repository, branch, job)
+    found = None if job is None else find_commit(repository, branch, job)
     return None if found is None else Written.of(found, 0)
 
 

@@ -85,7 +85,7 @@ def _offset(refs: _Refs) -> pa.Array:
 class _ChunksTable(MetadataTable[_Refs]):
     def partitions(self, source: SnapshotSource) -> list[Partition]:
         """Group the manifests of the snapshot by their number of references."""
-        files = contents.base_snapshot(source.session()).manifest_files
+        files = contents.get_base_snapshot(source.session()).manifest_files
         manifests = ((str(info.id), info.num_chunk_refs) for info in files)
         return pack_tasks(manifests, _REFS_PER_TASK, min_size=0)
 
@@ -94,7 +94,7 @@ class _ChunksTable(MetadataTable[_Refs]):
     ) -> Iterator[pa.RecordBatch]:
         del options
         manifest_ids = map(ManifestId.parse, partition)
-        for manifest_id, node, refs in contents.refs_of_manifests(source.session(), manifest_ids):
+        for manifest_id, node, refs in contents.fetch_manifest_refs(source.session(), manifest_ids):
             for first in range(0, len(refs), BATCH_ROWS):
                 rows = slice(first, first + BATCH_ROWS)
                 batch = _Refs(
@@ -159,8 +159,8 @@ class _FilesTable(MetadataTable[_VirtualRefs]):
         session = source.session()
         parts = [self.schema.empty_table()]
         num_pending = 0
-        manifest_ids = [info.id for info in contents.base_snapshot(session).manifest_files]
-        for _manifest_id, _node, refs in contents.refs_of_manifests(session, manifest_ids):
+        manifest_ids = [info.id for info in contents.get_base_snapshot(session).manifest_files]
+        for _manifest_id, _node, refs in contents.fetch_manifest_refs(session, manifest_ids):
             is_virtual = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
             if len(is_virtual):
                 grouped = _VirtualRefs.group(refs.payloads.rows(is_virtual))

@@ -39,7 +39,7 @@ class _Node(NamedTuple):
 
 
 def _fetch_nodes(source: SnapshotSource, _: ReadOptions) -> Iterator[_Node]:
-    for node in contents.base_snapshot(source.session()).nodes:
+    for node in contents.get_base_snapshot(source.session()).nodes:
         metadata = parse_json_or_base64(node.user_data)
         yield _Node(node, metadata if isinstance(metadata, dict) else {})
 
@@ -93,7 +93,7 @@ class _Manifest(NamedTuple):
 
 
 def _fetch_manifests(source: SnapshotSource, _: ReadOptions) -> Iterator[_Manifest]:
-    snapshot = contents.base_snapshot(source.session())
+    snapshot = contents.get_base_snapshot(source.session())
     arrays: dict[ManifestId, list[str]] = {}
     for node in snapshot.nodes:
         if isinstance(node.node_data, ArrayNodeData):
