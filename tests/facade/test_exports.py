@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,22 @@ def test_type_checkers_see_the_same_names() -> None:
     package = Path(str(icefloe.__file__)).read_text()
     assert "if TYPE_CHECKING:" in package
     assert "from icefloe._exports import *" in package
+
+
+@pytest.mark.parametrize("package", ["icefloe.storage", "icefloe.virtual"])
+def test_import_star_gives_the_public_names(package: str) -> None:
+    """`__all__` has the imported names, and no submodules."""
+    module = import_module(package)
+    table = ast.parse(Path(str(module.__file__)).read_text())
+    imports = [
+        alias for node in table.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    public = {alias.asname for alias in imports if alias.asname == alias.name} - {"factories"}
+    public |= {*getattr(getattr(module, "credentials", None), "__all__", [])}
+    names: dict[str, object] = {}
+    exec(f"from {package} import *", names)  # noqa: S102 - the statement under test
+    assert names.keys() - {"__builtins__"} == set(module.__all__) == public
+    assert public <= set(dir(module))
 
 
 def test_importing_loads_nothing() -> None:

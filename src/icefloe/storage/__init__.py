@@ -1,5 +1,8 @@
 """Storage of objects: one interface, its backends, their constructors and credentials."""
 
+import typing as _typing
+from inspect import ismodule as _ismodule
+
 from icefloe.model.containers import AnyObjectStoreConfig as AnyObjectStoreConfig
 from icefloe.model.containers import ChecksumAlgorithm as ChecksumAlgorithm
 from icefloe.model.containers import ObjectStoreConfig as ObjectStoreConfig
@@ -50,3 +53,7 @@ from icefloe.storage.store_configs import http_store as http_store
 from icefloe.storage.store_configs import local_filesystem_store as local_filesystem_store
 from icefloe.storage.store_configs import s3_store as s3_store
 from icefloe.types import ChunkType as ChunkType
+
+# Type checkers read the imports; at run time, submodules are not public names.
+if not _typing.TYPE_CHECKING:
+    __all__ = [name for name in dir() if name[0] != "_" and not _ismodule(globals()[name])]
