@@ -48,7 +48,11 @@ TABLES: dict[str, tuple[Any, ErrorKind, str]] = {
         "column 'location' must hold strings",
     ),
     "no location in a row": (table(location=["s3://b/a", None, ""]), REF, "location, row 1"),
-    "floats": (table(offset=[0.0, 1.0, 2.0]), REF, "column 'offset' holds double"),
+    "floats": (
+        table(offset=[0.0, 1.0, 2.0]),
+        REF,
+        "column 'offset': expected integers, got double",
+    ),
     "null offset": (table(offset=[0, None, 2]), REF, "offset, row 1"),
     "negative offset": (table(offset=[0, 1, -2]), REF, "offset, row 2: -2 is negative"),
     "negative length": (table(length=[1, -1, 2]), REF, "length, row 1"),
@@ -74,7 +78,11 @@ TABLES: dict[str, tuple[Any, ErrorKind, str]] = {
     "ragged": (table(index=[[0, 0], [1, 0, 0], [1, 1]]), INDEX, "index, row 1: has 3 numbers"),
     "null index": (table(index=[[0, 0], None, [1, 1]]), REF, "index, row 1"),
     "null in an index": (table(index=[[0, 0], [1, None], [1, 1]]), REF, "index, row"),
-    "index of text": (table(index=["a", "b", "c"]), REF, "column 'index' holds string"),
+    "index of text": (
+        table(index=["a", "b", "c"]),
+        REF,
+        "column 'index': expected lists of integers, got string",
+    ),
     "malformed URL": (
         table(location=["s3://archive/a", "archive/b", "s3://archive/c"]),
         REF,
@@ -88,10 +96,14 @@ TABLES: dict[str, tuple[Any, ErrorKind, str]] = {
     "naive times": (
         table(last_modified=pa.array([datetime(2024, 1, 1)] * 3)),  # noqa: DTZ001
         REF,
-        "'last_modified' holds times without a time zone",
+        "'last_modified' has times without a time zone",
     ),
     "times before 1970": (table(last_modified=[1, -1, 2], etag=None), REF, "last_modified, row 1"),
-    "times of text": (table(last_modified=["a", "b", "c"]), REF, "'last_modified' holds string"),
+    "times of text": (
+        table(last_modified=["a", "b", "c"]),
+        REF,
+        "'last_modified': expected times with a time zone, or seconds since 1970, got string",
+    ),
     "tags of numbers": (table(etag=[1, 2, 3]), REF, "column 'etag' must hold strings"),
 }
 
@@ -126,23 +138,39 @@ BOXES: dict[str, tuple[dict[str, Any], ErrorKind, str]] = {
     "another rank": ({"chunk_grid_shape": (2,)}, INDEX, "the array has 2 dimensions"),
     "a negative box": ({"chunk_grid_shape": (-2, -1)}, INDEX, "-2"),
     "a huge box": ({"chunk_grid_shape": (2**32 - 1, 2**32 - 1)}, REF, "do not match"),
-    "a box of text": ({"chunk_grid_shape": ("a", 1)}, REF, "an integer for each dimension"),
+    "a box of text": ({"chunk_grid_shape": ("a", 1)}, REF, "an integer per dimension"),
     "outside": ({"arr_offset": (2, 1)}, INDEX, "row 1: chunk [3, 1]"),
     "negative start": ({"arr_offset": (-1, 0)}, INDEX, "arr_offset=(-1, 0)"),
     "start of another rank": ({"arr_offset": (1,)}, INDEX, "arr_offset=(1,) has 1 number"),
-    "bytes": ({"locations": [b"s3://archive/a", b"x"]}, REF, "locations, row 0: a bytes"),
-    "none": ({"locations": ["s3://archive/a", None]}, REF, "locations, row 1: a NoneType"),
-    "lists": ({"locations": ["s3://archive/a", ["x"]]}, REF, "locations, row 1: a list"),
-    "one string": ({"locations": "s3://archive/a"}, REF, "a str is not a column"),
-    "numbers": ({"locations": np.arange(2)}, REF, "not 1 dimensions of int64"),
-    "two dimensions": ({"locations": np.array([GOOD])}, REF, "not 2 dimensions"),
-    "half a surrogate": ({"locations": ["s3://archive/\ud800", "x"]}, REF, "locations:"),
-    "float offsets": ({"offsets": np.array([0.5, 1])}, REF, "offsets: integers are needed"),
+    "bytes": (
+        {"locations": [b"s3://archive/a", b"x"]},
+        REF,
+        "locations, row 0: expected a string, got a bytes",
+    ),
+    "none": (
+        {"locations": ["s3://archive/a", None]},
+        REF,
+        "row 1: expected a string, got a NoneType",
+    ),
+    "lists": (
+        {"locations": ["s3://archive/a", ["x"]]},
+        REF,
+        "locations, row 1: expected a string, got a list",
+    ),
+    "one string": ({"locations": "s3://archive/a"}, REF, "locations: expected strings, got a str"),
+    "numbers": ({"locations": np.arange(2)}, REF, "got 1 dimensions of int64"),
+    "two dimensions": ({"locations": np.array([GOOD])}, REF, "got 2 dimensions"),
+    "a lone surrogate": ({"locations": ["s3://archive/\ud800", "x"]}, REF, "locations:"),
+    "float offsets": ({"offsets": np.array([0.5, 1])}, REF, "offsets: expected integers"),
     "negative offsets": ({"offsets": np.array([0, -7])}, REF, "offsets, row 1: -7"),
     "large offsets": ({"offsets": [0, 2**64]}, REF, "offsets, row 1: 18446744073709551616"),
-    "text for offsets": ({"offsets": ["a", "b"]}, REF, "offsets: integers are needed"),
-    "flags for lengths": ({"lengths": np.array([True, True])}, REF, "lengths: integers"),
-    "a matrix of lengths": ({"lengths": np.ones((1, 2), np.uint64)}, REF, "lengths: one column"),
+    "text for offsets": ({"offsets": ["a", "b"]}, REF, "offsets: expected integers"),
+    "flags for lengths": ({"lengths": np.array([True, True])}, REF, "lengths: expected integers"),
+    "a matrix of lengths": (
+        {"lengths": np.ones((1, 2), np.uint64)},
+        REF,
+        "lengths: expected one column",
+    ),
     "zero length": ({"lengths": numbers(1, 0)}, ZERO, "row 1: chunk [1, 0]"),
     "zero length behind a gap": (
         {"locations": ["", GOOD[0]], "lengths": numbers(1, 0)},
@@ -153,12 +181,12 @@ BOXES: dict[str, tuple[dict[str, Any], ErrorKind, str]] = {
     "malformed": ({"locations": [GOOD[0], "s3:/archive/b"]}, REF, "chunk [1, 0] of /a"),
     "dots": ({"locations": [GOOD[0], "s3://archive/../b"]}, REF, "chunk [1, 0] of /a"),
     "a naive time": ({"checksum": datetime(2024, 1, 1)}, REF, "no time zone"),  # noqa: DTZ001
-    "a flag": ({"checksum": True}, REF, "a bool is neither"),
-    "an empty tag": ({"checksum": ""}, REF, "empty entity tag"),
+    "a flag": ({"checksum": True}, REF, "got a bool"),
+    "an empty tag": ({"checksum": ""}, REF, "the entity tag is empty"),
     "a moment before 1970": ({"checksum": -5}, REF, "between 1 and"),
     "too few checksums": ({"checksum": ["a"]}, REF, "checksum: 1 rows do not match 2 chunks"),
-    "odd checksums": ({"checksum": [1.5, 2]}, REF, "a float is neither"),
-    "a set of checksums": ({"checksum": {"a", "b"}}, REF, "a set is neither"),
+    "odd checksums": ({"checksum": [1.5, 2]}, REF, "got a float"),
+    "a set of checksums": ({"checksum": {"a", "b"}}, REF, "got a set"),
 }
 
 

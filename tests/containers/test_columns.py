@@ -58,7 +58,7 @@ _PIECES = [
 def _resolve(table: ContainerTable, location: str) -> tuple[int, str]:
     with suppress(InvalidInputError):
         file = table.find(location)
-        return table.known.index(file.known), file.location.text
+        return table.containers.index(file.container), file.location.text
     return NO_CODE, location
 
 
@@ -70,7 +70,7 @@ def test_columns_agree_with_single_locations(chunks: VirtualChunks, locations: l
     is_valid = chunks.validate_many(Strings.of(locations))
     assert is_valid.tolist() == [container != NO_CODE for container, _ in expected]
     found = chunks.resolve_many(Strings.of(locations))
-    assert list(zip(found.container.tolist(), found.places, strict=True)) == expected
+    assert list(zip(found.container.tolist(), found.locations, strict=True)) == expected
 
 
 def test_without_containers_nothing_is_held() -> None:

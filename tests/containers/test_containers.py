@@ -1,4 +1,4 @@
-"""Which container holds a location, and which locations can be referenced at all."""
+"""Which container matches a location, and which locations can be referenced at all."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_most_specific_container_holds_a_location(
     """The longest prefix wins, and the path is what will be fetched."""
     for containers in (CONTAINERS, CONTAINERS[::-1]):
         found = ContainerTable(containers).find(location)
-        assert found.known.container.url_prefix == prefix
+        assert found.container.config.url_prefix == prefix
         assert found.location.path == path
 
 
@@ -106,7 +106,7 @@ def test_prefixes_are_whole_segments(location: str, name: str, text: str) -> Non
     """A scheme, a bucket, one object, and a place that another prefix stands for."""
     for containers in (SCHEMES, SCHEMES[::-1]):
         found = ContainerTable(containers).find(location)
-        assert found.known.container.name == name
+        assert found.container.config.name == name
         assert found.location.text == text
 
 
@@ -152,7 +152,7 @@ def test_names_and_prefixes_are_unique() -> None:
         VirtualChunkContainer("s3://b/", s3_store(), "x"),
         VirtualChunkContainer("s3://b/", s3_store(region="r"), "z"),
     ]
-    prefixes = [known.container.url_prefix for known in ContainerTable(twice).known]
+    prefixes = [item.config.url_prefix for item in ContainerTable(twice).containers]
     assert prefixes == ["s3://a/", "s3://b/"]
     table = ContainerTable(twice[:2])
     assert table.find_by_name("x") is None
@@ -277,7 +277,7 @@ def test_a_container_that_breaks_the_rules_is_not_used() -> None:
     """Nothing is read through a container of a repository that its own rules forbid."""
     bad = VirtualChunkContainer.from_persisted("file://", local_filesystem_store("/"), unknown={})
     odd = VirtualChunkContainer("file://host/data/", local_filesystem_store("/data"))
-    assert ContainerTable([bad, odd]).known == ()
+    assert ContainerTable([bad, odd]).containers == ()
 
 
 @pytest.mark.parametrize("length", [1, 9, 10, 11, 99, 100, 101, 1000, 12345])

@@ -73,6 +73,6 @@ def test_containers_and_places(locations: list[str]) -> None:
         except InvalidInputError:
             expected.append((NO_CODE, location))
         else:
-            expected.append((TABLE.known.index(file.known), file.location.text))
+            expected.append((TABLE.containers.index(file.container), file.location.text))
     found = resolve_locations(TABLE, Strings.of(locations))
-    assert list(zip(found.container.tolist(), found.places, strict=True)) == expected
+    assert list(zip(found.container.tolist(), found.locations, strict=True)) == expected

@@ -259,14 +259,14 @@ def test_default_containers_of_gcs_and_azure() -> None:
 
 def test_clients_are_kept_but_not_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each bucket that locations name, until there are too many."""
-    monkeypatch.setattr("icefloe.containers.virtual_chunks._MAX_FETCHERS", 3)
+    monkeypatch.setattr("icefloe.containers.virtual_chunks._MAX_CLIENTS", 3)
     chunks = VirtualChunks(None, None, AWS)
     seen = [chunks._open(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)[1] for n in (0, 0, 1, 2)]
     assert seen[0] is seen[1]
     assert seen[1] is not seen[2]
     for n in range(9):
         chunks._open(VirtualChunkRef(f"s3://b{n}/a", 0, 1), 0, 1)
-    assert len(chunks._fetchers) == 3
+    assert len(chunks._clients) == 3
 
 
 def test_none_is_deprecated(tmp_path: Path) -> None:

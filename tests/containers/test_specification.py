@@ -145,7 +145,7 @@ def test_setting_virtual_references_that_work(
     beyond = {"s3://foo": "s3://foobar/bar.nc", "s3://foo/bar.nc": "s3://foo/bar.nc4"}.get(
         prefix, "s3s://foo/bar.nc"
     )
-    with pytest.raises(InvalidInputError, match="no virtual chunk container holds"):
+    with pytest.raises(InvalidInputError, match="no virtual chunk container matches"):
         array.set_virtual_ref("a/c/0", beyond, offset=0, length=10, validate_container=True)
 
 
@@ -221,7 +221,7 @@ def test_reading_virtual_chunks(tmp_path: Path) -> None:
             write_refs(repository, "a", locations)
             assert read(repository, "a") == b"d" * 10 + b"p" * 10 + b"o" * 10
         array = writable_array(config_of(*containers))
-        with pytest.raises(InvalidInputError, match="there are: models://prod/ \\(prod\\), models"):
+        with pytest.raises(InvalidInputError, match="available: models://prod/ \\(prod\\), models"):
             array.set_virtual_ref("a/c/0", "others://x/y", offset=0, length=10)
 
 
@@ -267,7 +267,7 @@ def test_default_virtual_chunk_containers(spec_version: int) -> None:
         listed = [access.container.name for access in again.list_virtual_chunk_containers()]
         assert listed == names
         assert containers_of(icefloe.Repository.fetch_config(storage)) is not None
-        with pytest.raises(InvalidInputError, match="no virtual chunk container holds"):
+        with pytest.raises(InvalidInputError, match="no virtual chunk container matches"):
             read(again, "a")
 
 

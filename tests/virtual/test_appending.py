@@ -102,7 +102,7 @@ def test_into_a_group(place: Place) -> None:
         open_group(repository, "a/b"), read_files([day(place, number) for number in range(3)])
     )
     session = repository.writable_session("main")
-    with pytest.raises(AlreadyExistsError, match=r"/a has /a/b, /a/b/rain, .*append to it"):
+    with pytest.raises(AlreadyExistsError, match=r"/a contains /a/b, /a/b/rain, .*append to it"):
         write(days(place, range(1)), session, group="a")
     with pytest.raises(NodeNotFoundError):
         append(days(place, range(1)), session, dim="time", group="c")
@@ -174,13 +174,14 @@ def test_what_does_not_fit_the_repository(place: Place) -> None:
     assert "has snow, unlike the repository" in other(name="snow")
     both = other(dtype="f8", chunks=(1, 2), attributes={"units": "m"})
     assert all(word in both for word in ("float64", "1 x 2", "'m'"))
-    assert "goes from -2 to -1, which does not continue what the repository has (0 to 3)" in other(
-        first=-2
+    text = other(first=-2)
+    assert (
+        "goes from -2 to -1, which does not continue the steps of the repository (0 to 3)" in text
     )
-    assert "time: starts with 2 as the repository does, but" in other(times=np.array([2, 4]))
+    assert "time: overlaps the repository from 2 on, but" in other(times=np.array([2, 4]))
     assert "time: has 2, which the repository has too" in other(times=np.array([3, 2]))
     assert "time: has 3, which the repository has too" in other(times=np.array([7, 3]))
-    assert "not whole numbers of the repository's 'days since" in other(
+    assert "not integers in the repository's units 'days since" in other(
         units="hours since 2020-01-05 06:00"
     )
 
@@ -221,7 +222,7 @@ def test_locations_without_a_container(
     elsewhere = write_simple(tmp_path_factory.mktemp("elsewhere") / "a.nc")
     session = place.repository().writable_session("main")
     with pytest.raises(
-        InvalidInputError, match=r"rain: .*no virtual chunk container holds"
+        InvalidInputError, match=r"rain: .*no virtual chunk container matches"
     ) as caught:
         parse(elsewhere).write(session)
     assert caught.value.kind is ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
@@ -251,9 +252,9 @@ def test_sessions_that_take_no_writes(place: Place) -> None:
     dataset = days(place, range(1, 2))
     with pytest.raises(ReadOnlyError, match="read-only"):
         dataset.append(repository.readonly_session("main"), dim="time")
-    with pytest.raises(InvalidInputError, match="to a session, not to a IcechunkStore"):
+    with pytest.raises(InvalidInputError, match="a writable session, got a IcechunkStore"):
         dataset.write(repository.writable_session("main").store)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="'check' or 'replace', not 'no'"):
+    with pytest.raises(InvalidInputError, match="if_present='no': expected 'check'"):
         dataset.append(repository.writable_session("main"), dim="time", if_present="no")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="no variable has the dimension 'day'"):
         dataset.append(repository.writable_session("main"), dim="day")

@@ -162,7 +162,7 @@ def test_a_grid_of_files_with_a_gap(tmp_path: Path) -> None:
         FilesDisagreeError, match=r"00\.nc: starts at the same position along time, x"
     ):
         combine([*flat, flat[0]], ("time", "x"), order="coordinates")
-    with pytest.raises(InvalidInputError, match="give nested lists, or order='coordinates'"):
+    with pytest.raises(InvalidInputError, match="pass nested lists, or order='coordinates'"):
         combine(flat, ("time", "x"))
 
 
@@ -328,13 +328,13 @@ def test_all_at_once(tmp_path: Path) -> None:
 def test_what_cannot_be_combined(tmp_path: Path) -> None:
     """An empty list, other objects, missing dimensions."""
     dataset = parse(write_simple(tmp_path / "a.nc"))
-    with pytest.raises(InvalidInputError, match="nothing to combine"):
+    with pytest.raises(InvalidInputError, match="at least one dataset"):
         combine([], "time")
     with pytest.raises(InvalidInputError, match=r"a\.nc: no variable has the dimension 'day'"):
         combine([dataset], "day")
-    with pytest.raises(InvalidInputError, match="takes the results of parse, not a int"):
+    with pytest.raises(InvalidInputError, match="expected datasets returned by parse, got a int"):
         combine([dataset, 3], "time")
-    with pytest.raises(InvalidInputError, match="each once"):
+    with pytest.raises(InvalidInputError, match="distinct dimension names"):
         combine([dataset], ("time", "time"))
     assert combine([dataset], "time") is dataset
 

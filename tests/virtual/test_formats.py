@@ -49,13 +49,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
     [
         ("a.nc", b"<!DOCTYPE html><title>Sign in</title>", "an HTML page"),
         ("a.nc", b"", "empty"),
-        ("a.nc", bytes(600), "full of zeros"),
+        ("a.nc", bytes(600), "filled with zeros"),
         ("a.grib", b"GRIB\0\0\0\2", "a GRIB file"),
         ("a.nc.gz", b"\x1f\x8b\x08", "compressed with gzip"),
         ("a.hdf", b"\x0e\x03\x13\x01", "an HDF4 file"),
         ("a.parquet", b"PAR1....", "a single Parquet file"),
         ("a.bin", b"\x01\x02\x03\x04", r"unknown type \(it starts with b'\\x01\\x02\\x03\\x04'\)"),
-        ("a.tif", b"CDF\x01" + bytes(40), r"a NetCDF3 file, which its extension \.tif contradicts"),
+        (
+            "a.tif",
+            b"CDF\x01" + bytes(40),
+            r"a NetCDF3 file, which does not match its extension \.tif",
+        ),
         ("a.json", b'{"some": "thing"}', "not a Kerchunk file"),
         ("a.json", b'{"some": ', "not JSON"),
     ],
@@ -77,7 +81,9 @@ def test_a_claimed_format_is_checked(tmp_path: Path) -> None:
     assert parse(path, format="netcdf4").arrays.keys() == parse(path, format="hdf5").arrays.keys()
     with pytest.raises(FormatError, match="is an HDF5 or NetCDF4 file, not a NetCDF3 file"):
         parse(path, format="netcdf3")
-    with pytest.raises(InvalidInputError, match="no format 'grib': give one of hdf5, netcdf4"):
+    with pytest.raises(
+        InvalidInputError, match="unknown format 'grib'; expected one of: hdf5, netcdf4"
+    ):
         parse(path, format="grib")
     shutil.copy(path, tmp_path / "b.tif")
     with pytest.raises(FormatError, match=r"b\.tif: is an HDF5 .*pass format='hdf5'"):

@@ -1,4 +1,4 @@
-"""Virtual chunk containers: authorization, resolving locations and fetching.
+"""Virtual chunks: containers, authorization, resolving locations and fetching.
 
-Also the input and listing of virtual references, and the external files a repository depends on.
+Also converts and lists virtual references, and counts the external files of a repository.
 """

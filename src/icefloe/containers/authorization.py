@@ -1,9 +1,9 @@
-"""Which containers may be read, and with which credentials.
+"""Authorization of containers: which may be read, and with which credentials.
 
-An untrusted repository could point at any file and any server that its reader can access. So
-nothing is read from a container that the user did not authorize when opening the repository,
-whatever credentials are available. The one exception: a repository opened with credentials for a
-remote platform may read from the same endpoint with the same credentials. Pure, no I/O.
+An untrusted repository could refer to any file and any server that its reader can access.
+Therefore only containers that the user authorized when opening the repository are read, whatever
+credentials are available. The only exception: containers on the repository's own platform may be
+read with the repository's credentials. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AsRepository:
-    """Access to a container on the repository's own platform, with the repository's credentials."""
+    """Access with the repository's credentials, to a container on the repository's own platform."""
 
 
 Access: TypeAlias = AnyCredential | AsRepository | None
-"""How a container is read; None if the user authorized it without credentials."""
+"""Access to an authorized container; None if the user authorized it without credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerAccess:
-    """A container, and whether its virtual chunks can be read by this repository object.
+    """A container, and whether this repository object can read its virtual chunks.
 
     Attributes
     ----------
     is_default
-        Whether it exists only because the configuration has no containers.
+        Whether it is a default container: the configuration has none.
     is_authorized
-        Whether chunks are read from it: the user authorized it, or it is on the repository's own
-        platform.
+        Whether it can be read: the user authorized it, or it is on the repository's own platform.
     uses_repository_credentials
-        Whether it is read with the repository's own credentials, because the user gave no others.
+        Whether it is read with the repository's own credentials: the user passed no others.
     authorization
-        Text of the ``authorize_virtual_chunk_access`` argument that authorizes it.
+        Python expression of the ``authorize_virtual_chunk_access`` argument that authorizes it.
     """
 
     container: VirtualChunkContainer
@@ -69,36 +68,36 @@ _CREDENTIALS: Final[Mapping[type, tuple[type, str]]] = {
     ObjectStoreConfig.Http: (Credentials.HttpAccess, "Credentials.HttpAccess()"),
     ObjectStoreConfig.LocalFileSystem: (_LOCAL, "Credentials.LocalFileSystemAccess()"),
 }
-"""The credential type of each kind of store, and an example."""
+"""The credential type of each kind of store, and an example expression."""
 
 
 def resolve_access(
     table: ContainerTable, credentials: Mapping[str, AnyCredential | None]
 ) -> dict[str, AnyCredential | None]:
-    """Return the credentials of each authorized container, by its URL prefix.
+    """Return the credentials of each authorized container by URL prefix.
 
-    Raises `InvalidInputError` if a key names no container, two keys name the same, or a credential
-    does not match the store.
+    Raises `InvalidInputError` if a key matches no container, two keys match the same one, or a
+    credential does not match the store.
     """
     authorized: dict[str, AnyCredential | None] = {}
     for key, credential in credentials.items():
-        known = table.find_by_name(key)
-        if known is None:
+        container = table.find_by_name(key)
+        if container is None:
             raise _credentials_error(
                 f"authorize_virtual_chunk_access: no virtual chunk container has the URL prefix "
-                f"or name {key!r}; there are: {table.format_known()}"
+                f"or name {key!r}; available: {table.format_containers()}"
             )
-        container = known.container
-        if container.url_prefix in authorized:
-            what = f"names the container {known.label} twice"
-            raise _credentials_error(f"authorize_virtual_chunk_access {what}")
-        expected, example = _CREDENTIALS[type(container.store)]
+        config = container.config
+        if config.url_prefix in authorized:
+            problem = f"names the container {container.label} twice"
+            raise _credentials_error(f"authorize_virtual_chunk_access {problem}")
+        expected, example = _CREDENTIALS[type(config.store)]
         if credential is not None and not isinstance(credential, expected):
             raise _credentials_error(
-                f"the credential for {known.label} is {_format_type(credential)}, but its store, "
-                f"{type(container.store).__name__}, needs one such as {example}"
+                f"the credential for {container.label} is {_format_type(credential)}, but its "
+                f"store, {type(config.store).__name__}, needs one such as {example}"
             )
-        authorized[container.url_prefix] = credential
+        authorized[config.url_prefix] = credential
     return authorized
 
 
@@ -108,37 +107,37 @@ def _credentials_error(message: str) -> InvalidInputError:
 
 def unauthorized_error(file: VirtualFile) -> InvalidInputError:
     """Return the error for a file in a container that is not authorized."""
-    container = file.known.container
+    config = file.container.config
     return InvalidInputError(
-        f"{file.label}: the virtual chunk container {file.known.label}, which points to "
-        f"{_format_target(container)}, is not authorized; if you trust it, open the repository "
-        f"with authorize_virtual_chunk_access={format_authorization(container)}",
+        f"{file.label}: the virtual chunk container {file.container.label}, which points to "
+        f"{_format_target(config)}, is not authorized; if you trust it, open the repository "
+        f"with authorize_virtual_chunk_access={format_authorization(config)}",
         kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
     )
 
 
 def format_authorization(container: VirtualChunkContainer) -> str:
     """Return the Python expression that authorizes a container."""
-    return f"{{{container.url_prefix!r}: {_example(container.store)}}}"
+    return f"{{{container.url_prefix!r}: {_format_example(container.store)}}}"
 
 
 def warn_about_untyped_access(credentials: Mapping[str, AnyCredential | None] | None) -> None:
     """Warn, as Icechunk does, if a container is authorized without credentials."""
-    for key in (key for key, credential in (credentials or {}).items() if credential is None):
+    for key in [key for key, credential in (credentials or {}).items() if credential is None]:
         warnings.warn(
             f"None in authorize_virtual_chunk_access, for the container {redact_url(key)!r}, is "
             "deprecated: it may use credentials from your environment; pass one of "
             "Credentials.S3(S3Credentials.FromEnv()), Credentials.S3(S3Credentials.Anonymous()), "
             "Credentials.LocalFileSystemAccess() or Credentials.HttpAccess()",
             DeprecationWarning,
-            stacklevel=_frames_of_this_package(),
+            stacklevel=_count_package_frames(),
         )
 
 
-def _frames_of_this_package() -> int:
-    """Count the stack frames up to the caller's code, which the warning points at."""
+def _count_package_frames() -> int:
+    """Return the ``stacklevel`` at which a warning points to the code of the caller."""
     package, count = str(Path(__file__).parents[1]), 1
-    frame = sys._getframe(1)  # noqa: SLF001 - as the module warnings does
+    frame = sys._getframe(1)  # noqa: SLF001 - the module warnings uses it too
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, count = frame.f_back, count + 1
     return count
@@ -157,13 +156,13 @@ def _format_target(container: VirtualChunkContainer) -> str:
             return redact_url(container.url_prefix if target is None else target)
         case _:
             endpoint = None
-    shown = type(store).__name__
+    platform = type(store).__name__
     if endpoint is not None:
-        shown += f" at {redact_url(endpoint)}"
-    return shown if target is None else f"{redact_url(target)} on {shown}"
+        platform += f" at {redact_url(endpoint)}"
+    return platform if target is None else f"{redact_url(target)} on {platform}"
 
 
-def _example(store: AnyObjectStoreConfig) -> str:
+def _format_example(store: AnyObjectStoreConfig) -> str:
     s3_stores = ObjectStoreConfig.S3, ObjectStoreConfig.S3Compatible
     if isinstance(store, s3_stores) and store.options.anonymous:
         return "Credentials.S3(S3Credentials.Anonymous())"

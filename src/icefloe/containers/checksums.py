@@ -1,7 +1,7 @@
-"""Whether the file of a virtual chunk is unchanged (Icechunk spec, "Virtual chunks").
+"""Checks that the file of a virtual chunk is unchanged (Icechunk spec, "Virtual chunks").
 
-Servers are asked to check as well, which avoids the transfer, but some ignore conditions, so every
-response is compared here too. Pure, no I/O.
+Requests have preconditions, so that a server does not send a modified file. Some servers ignore
+them, so every response is compared as well. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from icefloe.model.chunk_payload import Checksum, ETag, LastModified
 from icefloe.storage.read_condition import ReadCondition
 
 _UNKNOWN_TIME: Final = datetime.fromtimestamp(0, UTC)
-"""Modification time of files on web servers that report none."""
+"""Modification time that obstore reports if a web server sends none."""
 
 
-def read_condition_for(checksum: Checksum) -> ReadCondition:
-    """Return the precondition to send to a server."""
+def make_read_condition(checksum: Checksum) -> ReadCondition:
+    """Return the precondition of a request."""
     match checksum:
         case ETag(value) if value.startswith("W/"):
-            # A condition compares strongly, so a weak tag never matches.
+            # If-Match uses strong comparison, which never matches a weak tag.
             return ReadCondition()
         case ETag(value):
-            return ReadCondition(if_match=f'"{_bare(value)}"')
+            return ReadCondition(if_match=f'"{_strip_etag(value)}"')
         case LastModified(seconds):
             return ReadCondition(if_unmodified_since=datetime.fromtimestamp(seconds, UTC))
 
@@ -32,36 +32,36 @@ def read_condition_for(checksum: Checksum) -> ReadCondition:
 def matches_checksum(checksum: Checksum, etag: str | None, last_modified: datetime) -> bool:
     """Return whether a file is unchanged; an unknown modification time matches.
 
-    Times are compared in whole seconds, the resolution of a reference.
+    Times are compared in whole seconds, the resolution of a stored checksum.
     """
     match checksum:
         case ETag(value):
-            return etag is not None and _bare(etag) == _bare(value)
+            return etag is not None and _strip_etag(etag) == _strip_etag(value)
         case LastModified(seconds):
             return int(last_modified.timestamp()) <= seconds
 
 
 def modified_error(
-    shown: str, checksum: Checksum, etag: str | None, last_modified: datetime | None
+    label: str, checksum: Checksum, etag: str | None, last_modified: datetime | None
 ) -> StorageError:
     """Return the error for a file that changed since it was referenced."""
     match checksum:
         case ETag(value):
-            expected = f"its ETag was {_bare(value)!r}"
-            found = "unknown" if etag is None else repr(_bare(etag))
+            expected = f"its ETag was {_strip_etag(value)!r}"
+            actual = "unknown" if etag is None else repr(_strip_etag(etag))
         case LastModified(seconds):
             time = datetime.fromtimestamp(seconds, UTC)
             expected = f"it was last modified by {_format_time(time)}"
-            found = "unknown" if last_modified is None else _format_time(last_modified)
+            actual = "unknown" if last_modified is None else _format_time(last_modified)
     return StorageError(
-        f"{shown}: the file of a virtual chunk has changed since the chunk was referenced: "
-        f"{expected}, and is now {found}; update the reference, or restore the file",
+        f"{label}: the file of a virtual chunk has changed since the chunk was referenced: "
+        f"{expected}, and is now {actual}; update the reference, or restore the file",
         kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
 
-def _bare(etag: str) -> str:
-    """Strip the quotes and the weakness mark, which are optional in practice."""
+def _strip_etag(etag: str) -> str:
+    """Remove the quotes and the weak prefix ``W/``, which not all servers and writers include."""
     etag = etag.removeprefix("W/")
     return etag[1:-1] if len(etag) > 1 and etag[0] == etag[-1] == '"' else etag
 

@@ -1,7 +1,7 @@
-"""The external files that a repository depends on, and their containers.
+"""Counts the external files that a repository depends on, and their containers.
 
-Values, and the vectorized counting behind them, that show whether a file may be deleted. I/O is
-done by `maintenance.dependents` and sessions.
+Has the result types and the vectorized counting. `maintenance.dependents` and sessions fetch the
+references. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from icefloe.model.ids import NodeId
     from icefloe.model.manifest import ChunkPayloads
 
-# Merging costs time proportional to all rows, so it is done for many new rows at once.
 _MERGE_ROWS = 1 << 20
+"""Number of new rows to collect before a merge, which takes time proportional to all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class FileDependency:
     Attributes
     ----------
     location
-        Resolved location: the same text for the same file, however references name it.
+        Resolved location: one text per file, however it is referenced.
     container
-        URL prefix of its container, None if there is none.
+        URL prefix of its container, None if no container matches.
     num_chunks
-        Number of distinct ranges of it that are chunks.
+        Number of distinct byte ranges that are chunks.
     num_arrays
-        Number of arrays with chunks in it.
+        Number of arrays with chunks in the file.
     num_bytes
-        Total size of those ranges.
+        Total size of the ranges.
     """
 
     location: str
@@ -58,7 +58,7 @@ class FileDependency:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDependency:
-    """A container that contains virtual chunks.
+    """A container with virtual chunks.
 
     Attributes
     ----------
@@ -67,10 +67,10 @@ class ContainerDependency:
     is_authorized
         Whether this repository object can read it.
     authorization
-        Text of the ``authorize_virtual_chunk_access`` argument that authorizes it; None without a
-        container.
+        Python expression of the ``authorize_virtual_chunk_access`` argument that authorizes it,
+        None for files without a container.
     num_files, num_chunks, num_arrays, num_bytes
-        Counted as in `FileDependency`.
+        Totals of its files, as in `FileDependency`.
     """
 
     url_prefix: str | None
@@ -87,12 +87,12 @@ class ContainerDependency:
 class Dependencies:
     """The external files that a repository needs, and their containers; columnar.
 
-    A range of a file counts once, however many references it has.
+    A byte range counts once, however many references it has.
 
     Attributes
     ----------
     containers
-        Largest number of bytes first.
+        Sorted by number of bytes, largest first.
     num_arrays
         Number of arrays with virtual chunks.
     """
@@ -113,19 +113,19 @@ class Dependencies:
 
     @property
     def num_chunks(self) -> int:
-        """Number of distinct ranges of files that are chunks."""
+        """Number of distinct byte ranges that are chunks."""
         return int(self._chunks.sum())
 
     @property
     def num_bytes(self) -> int:
-        """Total size of those ranges."""
+        """Total size of the ranges."""
         return int(self._bytes.sum())
 
     @property
     def unauthorized(self) -> tuple[ContainerDependency, ...]:
         """The containers that this repository object cannot read."""
-        held = [item for item in self.containers if item.url_prefix is not None]
-        return tuple(container for container in held if not container.is_authorized)
+        containers = [item for item in self.containers if item.url_prefix is not None]
+        return tuple(item for item in containers if not item.is_authorized)
 
     @property
     def num_files_without_container(self) -> int:
@@ -138,8 +138,8 @@ class Dependencies:
 
     def files(self) -> Iterator[FileDependency]:
         """Yield the files one by one."""
-        holders: list[str | None] = [*self._prefixes, None]  # NO_CODE is the last
-        containers = [holders[number] for number in self._container.tolist()]
+        prefix_by_code: list[str | None] = [*self._prefixes, None]  # NO_CODE is -1
+        containers = [prefix_by_code[code] for code in self._container.tolist()]
         counts = (column.tolist() for column in (self._chunks, self._arrays, self._bytes))
         yield from map(FileDependency, self._locations, containers, *counts)
 
@@ -175,7 +175,7 @@ class DependentSnapshot:
     Attributes
     ----------
     branches, tags
-        Branches and tags that point at it.
+        Branches and tags that point to the snapshot.
     arrays
         Paths of the arrays with chunks in the file.
     """
@@ -203,22 +203,22 @@ class Dependents:
 
     @property
     def may_delete(self) -> bool:
-        """Whether no snapshot refers to it; uncommitted sessions may still do."""
+        """Whether no snapshot refers to the file; uncommitted sessions may still do."""
         return not self.snapshots
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The branches whose tip refers to it."""
+        """The branches whose tip refers to the file."""
         return tuple(sorted({name for snapshot in self.snapshots for name in snapshot.branches}))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags that refer to it."""
+        """The tags that refer to the file."""
         return tuple(sorted({name for snapshot in self.snapshots for name in snapshot.tags}))
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """The paths of the arrays that refer to it, in any snapshot."""
+        """The paths of the arrays that refer to the file in any snapshot."""
         return tuple(sorted({path for snapshot in self.snapshots for path in snapshot.arrays}))
 
     def __repr__(self) -> str:
@@ -232,18 +232,18 @@ class Dependents:
         return display.render_dependents_html(self)
 
 
-class DependencyCount:
-    """Counts files, chunks, arrays and bytes; each range of a file once."""
+class DependencyCounter:
+    """Counts files, chunks, arrays and bytes; each byte range counts once."""
 
     def __init__(self) -> None:
-        self._merged = _Ranges.none()
+        self._merged = _Ranges.empty()
         self._parts: list[_Ranges] = []
         self._rows = 0
         self._arrays: dict[NodeId, int] = {}
 
     def add(self, node_id: NodeId, payloads: ChunkPayloads) -> None:
         """Add the virtual chunks of an array."""
-        part = _Ranges.of(payloads, self._arrays.get(node_id, len(self._arrays)))
+        part = _Ranges.from_payloads(payloads, self._arrays.get(node_id, len(self._arrays)))
         if not len(part.location):
             return
         self._arrays.setdefault(node_id, len(self._arrays))
@@ -255,38 +255,38 @@ class DependencyCount:
     def finish(self, virtual: VirtualChunks) -> Dependencies:
         """Return the counts by file and by container."""
         self._merge()
-        found = self._merged
-        resolved = virtual.resolve_many(found.locations)
-        files, places = resolved.places.unique()
-        container = np.full(len(places), NO_CODE, np.int32)
-        container[files] = resolved.container
-        # Two names of one file were counted as two files so far.
-        location, file = files[found.location], files[found.file]
-        found = replace(found, location=location, locations=places, file=file).distinct()
+        ranges = self._merged
+        resolved = virtual.resolve_many(ranges.locations)
+        codes, locations = resolved.locations.unique()
+        count = len(locations)
+        container = np.full(count, NO_CODE, np.int32)
+        container[codes] = resolved.container
+        # Until here, two texts of one file count as two files.
+        location, file = codes[ranges.location], codes[ranges.file]
+        ranges = replace(ranges, location=location, locations=locations, file=file).deduplicate()
         accesses = virtual.containers()
-        sizes = np.zeros(len(places), np.uint64)
-        np.add.at(sizes, found.location, found.length)
-        count = len(places)
+        sizes = np.zeros(count, np.uint64)
+        np.add.at(sizes, ranges.location, ranges.length)
         return Dependencies(
-            containers=_containers(found, container, sizes, virtual),
+            containers=_count_by_container(ranges, container, sizes, virtual),
             num_arrays=len(self._arrays),
-            _locations=places,
+            _locations=locations,
             _container=container,
-            _chunks=np.bincount(found.location, minlength=count),
-            _arrays=np.bincount(found.file, minlength=count),
+            _chunks=np.bincount(ranges.location, minlength=count),
+            _arrays=np.bincount(ranges.file, minlength=count),
             _bytes=sizes,
             _prefixes=tuple(access.container.url_prefix for access in accesses),
         )
 
     def _merge(self) -> None:
         if self._parts:
-            self._merged = _Ranges.concatenate([self._merged, *self._parts]).distinct()
+            self._merged = _Ranges.concatenate([self._merged, *self._parts]).deduplicate()
             self._parts, self._rows = [], 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Ranges of files, and which arrays have chunks in which file; both index `locations`."""
+    """Byte ranges (``location``, ``offset``, ``length``) and pairs of ``file`` and ``array``."""
 
     location: NDArray[np.int32]
     locations: Strings
@@ -296,12 +296,12 @@ class _Ranges:
     array: NDArray[np.int32]
 
     @classmethod
-    def none(cls) -> _Ranges:
+    def empty(cls) -> _Ranges:
         codes, numbers = np.zeros(0, np.int32), np.zeros(0, np.uint64)
         return cls(codes, Strings.of([]), numbers, numbers, codes, codes)
 
     @classmethod
-    def of(cls, payloads: ChunkPayloads, array: int) -> _Ranges:
+    def from_payloads(cls, payloads: ChunkPayloads, array: int) -> _Ranges:
         is_virtual = payloads.kind == ChunkKind.VIRTUAL
         rows = payloads if is_virtual.all() else payloads.rows(np.flatnonzero(is_virtual))
         is_used = np.zeros(len(rows.locations), bool)
@@ -324,10 +324,10 @@ class _Ranges:
         array = np.concatenate([part.array for part in parts])
         return cls(location, locations, offset, length, file, array)
 
-    def distinct(self) -> _Ranges:
-        """Keep one of each range, and of each pair of a file and an array."""
-        rows = _distinct_rows((self.length, self.offset, self.location))
-        pairs = _distinct_rows((self.array, self.file))
+    def deduplicate(self) -> _Ranges:
+        """Remove duplicate ranges and duplicate pairs."""
+        rows = _find_distinct_rows((self.length, self.offset, self.location))
+        pairs = _find_distinct_rows((self.array, self.file))
         return _Ranges(
             self.location[rows],
             self.locations,
@@ -338,8 +338,8 @@ class _Ranges:
         )
 
 
-def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
-    """Return one row of each kind; the last column is the primary sort key."""
+def _find_distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
+    """Return the indices of distinct rows; the last column is the primary sort key."""
     if _is_increasing(columns):
         return np.arange(len(columns[0]))
     order = np.lexsort(columns)
@@ -352,7 +352,7 @@ def _distinct_rows(columns: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
 
 
 def _is_increasing(columns: tuple[NDArray[Any], ...]) -> bool:
-    """Return whether every row is larger than the one before, so that nothing is to sort."""
+    """Return whether each row is larger than the previous one, so that no sort is needed."""
     equal = np.ones(max(0, len(columns[0]) - 1), bool)
     for column in reversed(columns):
         if (equal & (column[1:] < column[:-1])).any():
@@ -361,25 +361,25 @@ def _is_increasing(columns: tuple[NDArray[Any], ...]) -> bool:
     return not equal.any()
 
 
-def _containers(
-    found: _Ranges, container: NDArray[np.int32], sizes: NDArray[np.uint64], virtual: VirtualChunks
+def _count_by_container(
+    ranges: _Ranges, container: NDArray[np.int32], sizes: NDArray[np.uint64], virtual: VirtualChunks
 ) -> tuple[ContainerDependency, ...]:
-    needed = []
+    dependencies = []
     accesses = virtual.containers()
-    of_chunk, of_pair = container[found.location], container[found.file]
-    for number in np.unique(container).tolist():
-        is_here = container == number
-        access = None if number == NO_CODE else accesses[number]
-        needed.append(
+    range_container, pair_container = container[ranges.location], container[ranges.file]
+    for code in np.unique(container).tolist():
+        is_member = container == code
+        access = None if code == NO_CODE else accesses[code]
+        dependencies.append(
             ContainerDependency(
                 url_prefix=None if access is None else access.container.url_prefix,
                 name=None if access is None else access.container.name,
                 is_authorized=access is not None and access.is_authorized,
                 authorization=None if access is None else access.authorization,
-                num_files=int(is_here.sum()),
-                num_chunks=int((of_chunk == number).sum()),
-                num_arrays=len(np.unique(found.array[of_pair == number])),
-                num_bytes=int(sizes[is_here].sum()),
+                num_files=int(is_member.sum()),
+                num_chunks=int((range_container == code).sum()),
+                num_arrays=len(np.unique(ranges.array[pair_container == code])),
+                num_bytes=int(sizes[is_member].sum()),
             )
         )
-    return tuple(sorted(needed, key=lambda item: (-item.num_bytes, item.url_prefix or "")))
+    return tuple(sorted(dependencies, key=lambda item: (-item.num_bytes, item.url_prefix or "")))

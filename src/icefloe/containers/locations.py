@@ -1,7 +1,7 @@
 """Parsing of virtual chunk locations, which are untrusted URLs.
 
-A location is split once and percent-decoded once. The result is compared with containers *and*
-fetched, so no second interpretation can disagree with the first. Pure, no I/O.
+A location is split once and percent-decoded once. The parsed result is both matched with containers
+and fetched, so that no second parser can interpret the text differently. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from icefloe.storage.urls import redact_url
 RELATIVE_SCHEME: Final = f"{containers.RELATIVE_SCHEME}://"
 """``vcc://name/path`` is a path below the URL prefix of the named container."""
 
-# A query or fragment is stored with a location but is not part of the key, as in Icechunk.
+# As in Icechunk, a query or fragment is stored with a location but is not part of the key.
 _URL: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?:[?#].*)?",
     re.DOTALL,
 )
 _FILE_WITHOUT_AUTHORITY: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
-_UNUSABLE_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Location:
 
 
 def is_relative(location: str) -> bool:
-    """Return whether a location names its container instead of a store."""
+    """Return whether a location has the form ``vcc://name/path``."""
     return location[: len(RELATIVE_SCHEME)].lower() == RELATIVE_SCHEME
 
 
@@ -72,14 +72,14 @@ def parse_location(url: str) -> Location:
 
 
 def require_object(location: Location, url: str) -> None:
-    """Raise `InvalidInputError` if a location, written as ``url``, cannot name an object."""
+    """Raise `InvalidInputError` if a location cannot name an object; the error shows ``url``."""
     problem = _find_path_problem(location)
     if problem is not None:
         raise malformed_error(url, problem)
 
 
 def parse_prefix(url_prefix: str) -> Location:
-    """Parse the URL prefix of a container, which names a place, or all places of a scheme."""
+    """Parse the URL prefix of a container: a URL, or only a scheme for all of its buckets."""
     return _parse(containers.normalize_prefix(url_prefix))
 
 
@@ -111,35 +111,35 @@ def malformed_error(url: str, problem: str) -> InvalidInputError:
 
 
 def _resolve_dot_segments(path: str) -> str:
-    """Resolve ``.`` and ``..`` as file URLs do, including encoded ones and backslashes.
+    """Resolve ``.`` and ``..`` in the path of a file URL, including encoded ones and backslashes.
 
-    Only for files: keys of an object store are not directories, so ``..`` is rejected there.
+    In object stores, where keys have no directories, ``..`` is rejected instead.
     """
-    kept: list[str] = []
+    resolved: list[str] = []
     segments = path.replace("\\", "/").split("/")
     for number, segment in enumerate(segments):
         dots = segment.lower().replace("%2e", ".")
         if dots not in {".", ".."}:
-            kept.append(segment)
+            resolved.append(segment)
             continue
-        if dots == ".." and len(kept) > 1:
-            kept.pop()
+        if dots == ".." and len(resolved) > 1:
+            resolved.pop()
         if number == len(segments) - 1:
-            kept.append("")  # a path that ends in a dot segment is a directory
-    return "/".join(kept)
+            resolved.append("")  # a path that ends in a dot segment is a directory
+    return "/".join(resolved)
 
 
 def _find_path_problem(location: Location) -> str | None:
-    # After decoding: an encoded slash could hide a '..' from `_resolve_dot_segments`.
+    # Checked after decoding: an encoded slash could hide '..' from `_resolve_dot_segments`.
     path = location.path
-    if _UNUSABLE_CHARACTER.search(path):
+    if _CONTROL_CHARACTER.search(path):
         return "it contains a control character"
     segments = path.split("/")[1:]
     if not path or segments == [""]:
         return "it names no object"
     if any(segment in {"", ".", ".."} for segment in segments):
         return "it has an empty segment (//), '.' or '..'"
-    # Local files have the limits of the file system.
+    # The path length of local files is limited by the file system.
     if location.scheme != "file" and len(path.encode()) - 1 > MAX_KEY_BYTES:
         return f"its path has more than {MAX_KEY_BYTES} bytes"
     return None

@@ -1,7 +1,7 @@
-"""Converts the virtual references of callers (lists, numpy arrays, Arrow tables) to columns.
+"""Converts virtual references that a user passes (lists, numpy arrays, Arrow tables) to columns.
 
-Checks everything that does not need the repository, before anything is stored; an error names the
-column and the row. Only lists of `VirtualChunkSpec` need a Python loop. Pure, no I/O.
+Validates everything that does not depend on the repository before anything is stored; errors name
+the column and the row. Only lists of `VirtualChunkSpec` need a Python loop. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 
 _BLOCK_ROWS: Final = 1 << 16
-"""Rows of a numpy string array that are converted to Python strings at once."""
+"""Number of rows of a numpy string array to convert to Python strings at a time."""
 
 _SAMPLE_ROWS: Final = 4096
-"""Sample size for deciding whether a list repeats few strings or has many distinct ones."""
+"""Sample size to decide whether the strings of a list are mostly distinct."""
 
 INDEX, LOCATION, OFFSET, LENGTH = "index", "location", "offset", "length"
 ETAG, LAST_MODIFIED = "etag", "last_modified"
@@ -43,7 +43,7 @@ ChecksumColumn: TypeAlias = "str | datetime | int | Sequence[Any] | NDArray[Any]
 
 
 class References(NamedTuple):
-    """Virtual chunks of one array: their coordinates and payloads."""
+    """References to virtual chunks of one array: chunk coordinates and payloads."""
 
     coords: NDArray[np.uint32]
     payloads: ChunkPayloads
@@ -59,7 +59,7 @@ def parse_checksum(checksum: object) -> Checksum | None:
         case None:
             return None
         case "":
-            raise _reference_error("checksum: an empty entity tag")
+            raise _reference_error("checksum: the entity tag is empty")
         case str():
             return ETag(checksum)
         case datetime(tzinfo=None):
@@ -72,8 +72,8 @@ def parse_checksum(checksum: object) -> Checksum | None:
         case int() | np.integer():
             return LastModified(int(checksum))
     raise _reference_error(
-        f"checksum: a {type(checksum).__qualname__} is neither an entity tag (str), nor a time "
-        "(datetime), nor seconds since 1970 (int)"
+        "checksum: expected an entity tag (str), a time (datetime) or seconds since 1970 (int), "
+        f"got a {type(checksum).__qualname__}"
     )
 
 
@@ -98,9 +98,9 @@ def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> Re
         for spec in chunks
     ]
     if any(times):
-        is_given = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
+        has_time = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
         seconds = np.array(times, np.float64).astype(np.int64)
-        payloads = _with_times(payloads, seconds, is_given, "last_updated_at_checksum")
+        payloads = _with_times(payloads, seconds, has_time, "last_updated_at_checksum")
     return _validate(coords, payloads, grid)
 
 
@@ -127,7 +127,7 @@ def parse_box(
         )
     payloads = ChunkPayloads.virtual(codes, table, offset, length)
     payloads = _with_checksums(payloads, checksum)
-    # Allocate only after checking the number of chunks: the shape alone could ask for any size.
+    # Coordinates are allocated only after the number of chunks was checked: the shape can be huge.
     corner = np.array(start, np.int64)
     coords = np.zeros((1, 0), np.int64)
     if shape:
@@ -161,45 +161,42 @@ def parse_table(table: object, grid: tuple[int, ...]) -> References:
     return _validate(coords, payloads, grid)
 
 
-# -- columns
-
-
 def _encode_column(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
     """Dictionary-encode strings in any supported form."""
     if is_arrow(values):
         return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "UTO":
-            found = f"{values.ndim} dimensions of {values.dtype}"
-            raise _reference_error(f"{name}: one column of strings is needed, not {found}")
+            actual = f"{values.ndim} dimensions of {values.dtype}"
+            raise _reference_error(f"{name}: expected one column of strings, got {actual}")
         blocks = [
             _encode_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
             for begin in range(0, len(values), _BLOCK_ROWS)
         ]
         return merge_codes(blocks)
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise _reference_error(f"{name}: a {type(values).__qualname__} is not a column of strings")
+        raise _reference_error(f"{name}: expected strings, got a {type(values).__qualname__}")
     return _encode_list(values, name)
 
 
 def _encode_list(
     values: Sequence[Any], name: str, begin: int = 0
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Dictionary-encode a list of strings; ``begin`` is the row number of the first."""
+    """Dictionary-encode a list of strings; ``begin`` is the row number of the first value."""
     if not len(values):
         return np.zeros(0, np.int32), EMPTY
     try:
         if len(set(values[:_SAMPLE_ROWS])) > _SAMPLE_ROWS // 2:
-            # Mostly distinct: vectorized comparison is faster.
+            # Mostly distinct: a vectorized comparison is faster than a dictionary.
             _require_strings(values, range(begin, begin + len(values)), name)
             return _to_strings(values, name).unique()
-        # Chunks of one file are adjacent, and comparing two strings is cheaper than a lookup.
-        is_head = np.ones(len(values), bool)
+        # Chunks of one file are adjacent: only the first string of each run is looked up.
+        is_run_start = np.ones(len(values), bool)
         differs = map(ne, islice(values, 1, None), values)
-        is_head[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
-        rows = np.flatnonzero(is_head)
-        heads = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
-        codes, table = _encode_heads(heads, rows + begin, name)
+        is_run_start[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
+        rows = np.flatnonzero(is_run_start)
+        run_values = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
+        codes, table = _encode_distinct(run_values, rows + begin, name)
     except (TypeError, ValueError):  # incomparable or unhashable values are not strings
         _require_strings(values, range(begin, begin + len(values)), name)
         raise
@@ -208,15 +205,15 @@ def _encode_list(
     return np.repeat(codes, np.diff(rows, append=len(values))), table
 
 
-def _encode_heads(
+def _encode_distinct(
     values: Sequence[Any], rows: NDArray[np.int64], name: str
 ) -> tuple[NDArray[np.int32], Strings]:
-    firsts: dict[Any, int] = {}
-    found = np.fromiter(map(firsts.setdefault, values, count()), np.int64, len(values))
-    starts = np.fromiter(firsts.values(), np.int64, len(firsts))
-    distinct = list(firsts)
-    _require_strings(distinct, rows[starts], name)
-    return np.searchsorted(starts, found).astype(np.int32), _to_strings(distinct, name)
+    first_index: dict[Any, int] = {}
+    indices = np.fromiter(map(first_index.setdefault, values, count()), np.int64, len(values))
+    firsts = np.fromiter(first_index.values(), np.int64, len(first_index))
+    distinct = list(first_index)
+    _require_strings(distinct, rows[firsts], name)
+    return np.searchsorted(firsts, indices).astype(np.int32), _to_strings(distinct, name)
 
 
 def _to_strings(values: Sequence[str], name: str) -> Strings:
@@ -229,11 +226,12 @@ def _to_strings(values: Sequence[str], name: str) -> Strings:
 def _require_strings(
     values: Sequence[Any], rows: Sequence[int] | NDArray[np.int64], name: str
 ) -> None:
-    # Checking the set of types is cheap; the loop only finds the row for the error.
+    # The check of the types is fast; the loop only finds the row for the error.
     if not set(map(type, values)) <= {str, np.str_}:
         for row, value in zip(rows, values, strict=True):
             if not isinstance(value, str):
-                raise _row_error(name, int(row), f"a {type(value).__qualname__} is not a string")
+                problem = f"expected a string, got a {type(value).__qualname__}"
+                raise _row_error(name, int(row), problem)
 
 
 def _parse_unsigned(values: Any, name: str) -> NDArray[np.uint64]:
@@ -252,9 +250,9 @@ def _parse_integers(values: Any, name: str) -> NDArray[Any]:
     except (ValueError, OverflowError) as error:
         raise _reference_error(f"{name}: {error}") from error
     if column.ndim != 1:
-        raise _reference_error(f"{name}: one column is needed, not {column.ndim} dimensions")
+        raise _reference_error(f"{name}: expected one column, got {column.ndim} dimensions")
     if column.dtype == object or (column.dtype.kind == "f" and not isinstance(values, np.ndarray)):
-        # Python integers without a common numpy type.
+        # Python integers that have no common numpy type.
         for row, value in enumerate(values):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise _row_error(name, row, f"{value!r} is not an integer")
@@ -262,14 +260,14 @@ def _parse_integers(values: Any, name: str) -> NDArray[Any]:
                 raise _row_error(name, row, f"{value} is not between 0 and {MAX_U64}")
         column = np.array([int(value) for value in values], np.uint64)
     if len(column) and column.dtype.kind not in "iu":
-        raise _reference_error(f"{name}: integers are needed, not {column.dtype}")
+        raise _reference_error(f"{name}: expected integers, got {column.dtype}")
     return column
 
 
 def _parse_arrow_integers(column: Any, name: str) -> NDArray[Any]:
     pa = load_pyarrow()
     if not pa.types.is_integer(column.type):
-        raise _reference_error(f"column {name!r} holds {column.type}: integers are needed")
+        raise _reference_error(f"column {name!r}: expected integers, got {column.type}")
     if column.null_count:
         _require(~_find_nulls(column), name, lambda _: "the number is null")
     return np.asarray(column.to_numpy())
@@ -284,7 +282,7 @@ def _require_column(table: Any, name: str) -> Any:
     if count != 1:
         names = ", ".join(map(repr, table.column_names)) or "none"
         problem = "no column" if not count else f"{count} columns"
-        raise _reference_error(f"the table has {problem} {name!r}; its columns are: {names}")
+        raise _reference_error(f"the table has {problem} {name!r}; available: {names}")
     return table.column(name)
 
 
@@ -297,15 +295,14 @@ def _parse_index(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
         if extra in table.column_names:
             raise _reference_error(f"the table has a column {extra!r}, but {_format_grid(grid)}")
         for axis, name in enumerate(names):
-            coords[:, axis] = _convert_coordinates(
-                _parse_integers(_require_column(table, name), name), name
-            )
+            column = _parse_integers(_require_column(table, name), name)
+            coords[:, axis] = _convert_coordinates(column, name)
         return coords
     if INDEX not in table.column_names:
         missing = next(name for name in names if name not in table.column_names)
         raise _reference_error(
             f"the table has neither a column {INDEX!r} of lists nor a column {missing!r}, and "
-            f"{_format_grid(grid)}; its columns are: "
+            f"{_format_grid(grid)}; available: "
             f"{', '.join(map(repr, table.column_names)) or 'none'}"
         )
     lists = _require_column(table, INDEX)
@@ -316,7 +313,7 @@ def _parse_index(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
     elif pa.types.is_list(list_type) or pa.types.is_large_list(list_type):
         sizes = np.asarray(pa.compute.list_value_length(lists).fill_null(-1).to_numpy())
     else:
-        raise _reference_error(f"column {INDEX!r} holds {list_type}: lists of integers are needed")
+        raise _reference_error(f"column {INDEX!r}: expected lists of integers, got {list_type}")
     if lists.null_count:
         _require(~_find_nulls(lists), INDEX, lambda _: "the index is null")
     _require_ndim(sizes, grid)
@@ -339,20 +336,14 @@ def _parse_grid_tuple(values: Sequence[int], name: str, grid: tuple[int, ...]) -
     try:
         numbers = tuple(int(value) for value in values)
     except (TypeError, ValueError) as error:
-        raise _reference_error(
-            f"{name}={values!r}: an integer for each dimension is needed"
-        ) from error
+        raise _reference_error(f"{name}={values!r}: expected an integer per dimension") from error
     if len(numbers) != len(grid):
         raise _reference_error(f"{name}={numbers} {_format_ndim(len(numbers), grid)}", _INDEX_KIND)
     bad = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
     if bad is not None:
-        raise _reference_error(
-            f"{name}={numbers}: {bad} is not between 0 and {MAX_U32}", _INDEX_KIND
-        )
+        problem = f"{bad} is not between 0 and {MAX_U32}"
+        raise _reference_error(f"{name}={numbers}: {problem}", _INDEX_KIND)
     return numbers
-
-
-# -- checksums
 
 
 def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkPayloads:
@@ -363,9 +354,8 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
                 codes = constant(0, len(payloads), np.int32)
                 return replace(payloads, etag=codes, etags=Strings.of([value]))
             case LastModified(time_seconds):
-                return replace(
-                    payloads, last_modified=constant(time_seconds, len(payloads), np.uint32)
-                )
+                times = constant(time_seconds, len(payloads), np.uint32)
+                return replace(payloads, last_modified=times)
             case None:
                 return payloads
     name = "checksum"
@@ -380,40 +370,40 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
         parse_checksum(checksum)  # raises
     _require_rows(len(checksum), len(payloads), name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind == "M":
-        # numpy times have no time zone and are taken as UTC.
-        is_given = ~np.isnat(checksum)
+        # numpy times have no time zone; they are UTC.
+        has_time = ~np.isnat(checksum)
         seconds = checksum.astype("datetime64[s]").astype(np.int64)
-        return _with_times(payloads, seconds, is_given, name)
+        return _with_times(payloads, seconds, has_time, name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind in "iu":
         return _with_times(payloads, checksum, np.ones(len(checksum), bool), name)
     values = [None if value == "" else value for value in checksum]
-    found = [parse_checksum(value) for value in values]
-    etags = [parsed.value if isinstance(parsed, ETag) else "" for parsed in found]
-    times = [parsed.seconds if isinstance(parsed, LastModified) else 0 for parsed in found]
-    seconds = np.array(times, np.int64)
+    checksums = [parse_checksum(value) for value in values]
+    etags = [item.value if isinstance(item, ETag) else "" for item in checksums]
+    item_times = [item.seconds if isinstance(item, LastModified) else 0 for item in checksums]
+    seconds = np.array(item_times, np.int64)
     payloads = _with_etags(payloads, *_encode_column(etags, name))
     return _with_times(payloads, seconds, seconds > 0, name)
 
 
 def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
-    """Set the entity tag of each chunk; an empty one means none."""
+    """Set the entity tag of each chunk; an empty string means none."""
     has_etag = np.append(table.lengths, 0)[codes] > 0
     return replace(payloads, etag=np.where(has_etag, codes, NO_CODE).astype(np.int32), etags=table)
 
 
 def _with_times(
-    payloads: ChunkPayloads, seconds: NDArray[Any], is_given: NDArray[np.bool_], name: str
+    payloads: ChunkPayloads, seconds: NDArray[Any], has_time: NDArray[np.bool_], name: str
 ) -> ChunkPayloads:
     """Set the modification time of each chunk; an entity tag takes precedence."""
-    is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~is_given
-    limits = f"a last-modified checksum must be between 1 and {MAX_U32} seconds since 1970"
-    _require(is_valid, name, lambda row: f"{limits}, not {seconds[row]}")
-    is_used = is_given & (payloads.etag == NO_CODE)
+    is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~has_time
+    limits = f"expected a last-modified checksum between 1 and {MAX_U32} seconds since 1970"
+    _require(is_valid, name, lambda row: f"{limits}, got {seconds[row]}")
+    is_used = has_time & (payloads.etag == NO_CODE)
     return replace(payloads, last_modified=np.where(is_used, seconds, 0).astype(np.uint32))
 
 
 def _parse_times(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Parse seconds since 1970; the mask is False for nulls."""
+    """Parse seconds since 1970, and return a mask that is False for nulls."""
     pa = load_pyarrow()
     column_type = column.type
     if pa.types.is_null(column_type):
@@ -421,16 +411,13 @@ def _parse_times(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_
     if pa.types.is_timestamp(column_type):
         if column_type.tz is None:
             hint = "cast it to timestamp('s', tz='UTC')"
-            raise _reference_error(f"column {name!r} holds times without a time zone: {hint}")
+            raise _reference_error(f"column {name!r} has times without a time zone: {hint}")
         column = column.cast(pa.timestamp("s", tz=column_type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(column_type):
-        needed = "times with a time zone, or seconds since 1970, are needed"
-        raise _reference_error(f"column {name!r} holds {column_type}: {needed}")
-    is_given = ~_find_nulls(column) if column.null_count else np.ones(len(column), bool)
-    return np.asarray(column.fill_null(0).to_numpy()), is_given
-
-
-# -- all references
+        expected = "expected times with a time zone, or seconds since 1970"
+        raise _reference_error(f"column {name!r}: {expected}, got {column_type}")
+    has_time = ~_find_nulls(column) if column.null_count else np.ones(len(column), bool)
+    return np.asarray(column.fill_null(0).to_numpy()), has_time
 
 
 def _validate(
@@ -439,14 +426,13 @@ def _validate(
     grid: tuple[int, ...],
     rows: NDArray[np.int64] | None = None,
 ) -> References:
-    """Raise `InvalidInputError` for invalid references; ``rows`` are the caller's row numbers."""
+    """Raise `InvalidInputError` for invalid references; errors show the row numbers ``rows``."""
 
-    def require(holds: NDArray[np.bool_], problem: Any, kind: ErrorKind | None = None) -> None:
-        if not holds.all():
-            row = int(np.argmin(holds))
-            raise _reference_error(
-                f"row {row if rows is None else int(rows[row])}: {problem(row)}", kind
-            )
+    def require(is_valid: NDArray[np.bool_], problem: Any, kind: ErrorKind | None = None) -> None:
+        if not is_valid.all():
+            row = int(np.argmin(is_valid))
+            number = row if rows is None else int(rows[row])
+            raise _reference_error(f"row {number}: {problem(row)}", kind)
 
     def format_chunk(row: int) -> str:
         return f"chunk {coords[row].tolist()}"
@@ -454,7 +440,7 @@ def _validate(
     is_inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
     outside = f"is outside the grid, which has {_format_shape(grid)} chunks"
     require(is_inside, lambda row: f"{format_chunk(row)} {outside}", _INDEX_KIND)
-    empty = "has length 0 and could not be decoded; omit the chunk instead"
+    empty = "has length 0 and cannot be decoded; omit the chunk instead"
     is_nonempty = payloads.length > 0
     require(is_nonempty, lambda row: f"{format_chunk(row)} {empty}", ErrorKind.ZERO_LENGTH_CHUNK)
     offset, length = payloads.offset, payloads.length
@@ -464,10 +450,10 @@ def _validate(
 
 
 def _require(
-    holds: NDArray[np.bool_], name: str, problem: Any, kind: ErrorKind | None = None
+    is_valid: NDArray[np.bool_], name: str, problem: Any, kind: ErrorKind | None = None
 ) -> None:
-    if not holds.all():
-        row = int(np.argmin(holds))
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
         raise _row_error(name, row, problem(row), kind)
 
 
@@ -476,9 +462,9 @@ def _require_ndim(sizes: NDArray[np.int64], grid: tuple[int, ...]) -> None:
     _require(is_valid, INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND)
 
 
-def _require_rows(found: int, expected: int, name: str) -> None:
-    if found != expected:
-        raise _reference_error(f"{name}: {found} rows do not match {expected} chunks")
+def _require_rows(num_rows: int, num_chunks: int, name: str) -> None:
+    if num_rows != num_chunks:
+        raise _reference_error(f"{name}: {num_rows} rows do not match {num_chunks} chunks")
 
 
 _INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
@@ -494,8 +480,8 @@ def _reference_error(message: str, kind: ErrorKind | None = None) -> InvalidInpu
     return InvalidInputError(message, kind=kind or ErrorKind.INVALID_VIRTUAL_REF)
 
 
-def _format_ndim(found: int, grid: tuple[int, ...]) -> str:
-    return f"has {found} {'number' if found == 1 else 'numbers'}, but {_format_grid(grid)}"
+def _format_ndim(ndim: int, grid: tuple[int, ...]) -> str:
+    return f"has {ndim} {'number' if ndim == 1 else 'numbers'}, but {_format_grid(grid)}"
 
 
 def _format_grid(grid: tuple[int, ...]) -> str:

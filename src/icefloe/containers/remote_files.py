@@ -1,4 +1,4 @@
-"""Virtual chunks in object stores and on web servers: concurrent ranges, verified on arrival."""
+"""Reads virtual chunks from object stores and web servers, and verifies their checksums."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from icefloe.containers.checksums import matches_checksum, modified_error, read_condition_for
+from icefloe.containers.checksums import make_read_condition, matches_checksum, modified_error
 from icefloe.containers.request_plan import plan_requests
 from icefloe.errors import ErrorKind, InvalidInputError, PreconditionFailedError, StorageError
 from icefloe.storage.coalescing import coalesce
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from icefloe.storage.object_store import ObjectStorage
 
 _MAX_END: Final = 2**63 - 1
-"""Limit of object sizes in all stores and clients."""
+"""Maximum object size of all stores and clients."""
 
 
 class RemoteFiles:
-    """The files of one bucket or web server; its settings limit the requests for a large chunk."""
+    """The files of one bucket or web server; the storage settings limit concurrent requests."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         self.storage: Final = storage
@@ -37,25 +37,25 @@ class RemoteFiles:
     def fetch(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
     ) -> bytes | memoryview:
-        """Read a range of a file; one request, or several concurrent ones for a large range."""
-        parts = self._plan(file, start, length)
+        """Fetch a range of a file; sends several concurrent requests for a large range."""
+        parts = self._plan_requests(file, start, length)
         try:
             if len(parts) == 1:
                 return self._fetch_part(file, parts[0], checksum)
-            # Joined when all have arrived: memory for a range past the end is never allocated.
+            # Joined at the end, not preallocated: the length is untrusted.
             with ThreadPoolExecutor(len(parts)) as pool:
-                found = pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
-                return b"".join(found)
+                fetched = pool.map(lambda part: self._fetch_part(file, part, checksum), parts)
+                return b"".join(fetched)
         except (StorageError, InvalidInputError) as error:
             failure = error
             info = self._head_or_none(file) if isinstance(error, PreconditionFailedError) else None
-        raise _explain_error(file, checksum, failure, info) from failure
+        raise _convert_error(file, checksum, failure, info) from failure
 
     async def fetch_async(
         self, file: VirtualFile, start: int, length: int, checksum: Checksum | None
     ) -> bytes | memoryview:
         """`fetch` without blocking the event loop."""
-        parts = self._plan(file, start, length)
+        parts = self._plan_requests(file, start, length)
         try:
             if len(parts) == 1:
                 return await self._fetch_part_async(file, parts[0], checksum)
@@ -64,38 +64,39 @@ class RemoteFiles:
             try:
                 return b"".join(await asyncio.gather(*requests))
             finally:
-                for request in requests:  # the others, if one failed
+                for request in requests:  # if one failed, cancels the others
                     request.cancel()
         except (StorageError, InvalidInputError) as error:
             failure, info = error, None
             if isinstance(error, PreconditionFailedError):
                 info = await asyncio.to_thread(self._head_or_none, file)
-        raise _explain_error(file, checksum, failure, info) from failure
+        raise _convert_error(file, checksum, failure, info) from failure
 
     async def fetch_many_async(
         self, file: VirtualFile, ranges: Sequence[Bounded], checksum: Checksum | None
     ) -> list[bytes | memoryview | Exception]:
-        """Read several ranges of one file; nearby ranges share a request.
+        """Fetch several ranges of one file; nearby ranges share a request.
 
-        Joined ranges do not exceed the ideal request size, so that no range waits for much more
-        than itself. A failed range yields its error. No range may be empty.
+        A shared request does not exceed the ideal request size. The result of a failed range is its
+        error. No range may be empty.
         """
         plan = coalesce(ranges, max_request_bytes=self._ideal_bytes)
-        found = await asyncio.gather(
+        fetched = await asyncio.gather(
             *(self._fetch_or_error(file, request, checksum) for request in plan.requests)
         )
-        # A range past the end of the file fails the ranges joined with it: those are requested
-        # again separately. Other errors would recur.
-        alone = [
+        # A range past the end of the file fails the whole request: its ranges are requested again
+        # separately. Other errors would recur.
+        retries = [
             number
             for number, part in enumerate(plan.slices)
-            if _is_too_short(found[part.request]) and plan.requests[part.request] != ranges[number]
+            if _is_too_short(fetched[part.request])
+            and plan.requests[part.request] != ranges[number]
         ]
         retried = await asyncio.gather(
-            *(self._fetch_or_error(file, ranges[number], checksum) for number in alone)
+            *(self._fetch_or_error(file, ranges[number], checksum) for number in retries)
         )
-        results = [_slice_result(found[part.request], part) for part in plan.slices]
-        for number, result in zip(alone, retried, strict=True):
+        results = [_slice_result(fetched[part.request], part) for part in plan.slices]
+        for number, result in zip(retries, retried, strict=True):
             results[number] = result
         return results
 
@@ -108,10 +109,10 @@ class RemoteFiles:
         except (StorageError, InvalidInputError) as error:
             return error
 
-    def _plan(self, file: VirtualFile, start: int, length: int) -> list[Bounded]:
+    def _plan_requests(self, file: VirtualFile, start: int, length: int) -> list[Bounded]:
         if start + length > _MAX_END:
             problem = f"not enough data for a virtual chunk: no file has {start + length} bytes"
-            raise file.error(problem, ErrorKind.INVALID_OBJECT_SIZE)
+            raise file.make_error(problem, ErrorKind.INVALID_OBJECT_SIZE)
         ideal_bytes, max_requests = self._ideal_bytes, self._max_requests
         return plan_requests(start, length, ideal_bytes=ideal_bytes, max_requests=max_requests)
 
@@ -121,7 +122,7 @@ class RemoteFiles:
         key = file.location.key
         if checksum is None:
             return self.storage.get_bytes(key, part.start, part.end - part.start)
-        fetched = self.storage.get_if(key, part, read_condition_for(checksum))
+        fetched = self.storage.get_if(key, part, make_read_condition(checksum))
         return _verify_checksum(file, fetched, checksum)
 
     async def _fetch_part_async(
@@ -130,14 +131,14 @@ class RemoteFiles:
         key = file.location.key
         if checksum is None:
             return await self.storage.get_bytes_async(key, part.start, part.end - part.start)
-        fetched = await self.storage.get_if_async(key, part, read_condition_for(checksum))
+        fetched = await self.storage.get_if_async(key, part, make_read_condition(checksum))
         return _verify_checksum(file, fetched, checksum)
 
     def _head_or_none(self, file: VirtualFile) -> ObjectInfo | None:
         try:
             return self.storage.head(file.location.key)
         except StorageError:
-            return None  # only used in a message
+            return None  # the version is only part of a message
 
 
 def _is_too_short(result: bytes | memoryview | Exception) -> bool:
@@ -153,27 +154,27 @@ def _slice_result(
 
 
 def _verify_checksum(file: VirtualFile, fetched: Fetched, checksum: Checksum) -> bytes | memoryview:
-    etag, changed = fetched.info.version.etag, fetched.info.last_modified
-    if not matches_checksum(checksum, etag, changed):
-        raise modified_error(file.label, checksum, etag, changed)
+    etag, modified_at = fetched.info.version.etag, fetched.info.last_modified
+    if not matches_checksum(checksum, etag, modified_at):
+        raise modified_error(file.label, checksum, etag, modified_at)
     return fetched.data
 
 
-def _explain_error(
-    file: VirtualFile, checksum: Checksum | None, error: Exception, found: ObjectInfo | None
+def _convert_error(
+    file: VirtualFile, checksum: Checksum | None, error: Exception, info: ObjectInfo | None
 ) -> Exception:
-    """Turn an error of a storage into one about a virtual chunk."""
+    """Convert a storage error to one about a virtual chunk; ``info`` is the current version."""
     match error:
         case PreconditionFailedError() if checksum is not None:
-            if found is None:
+            if info is None:
                 return modified_error(file.label, checksum, None, None)
-            return modified_error(file.label, checksum, found.version.etag, found.last_modified)
+            return modified_error(file.label, checksum, info.version.etag, info.last_modified)
         case StorageError(kind=ErrorKind.VIRTUAL_CHUNK_MODIFIED):
             return error
         case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):
             problem = f"not enough data for a virtual chunk: {error}"
-            return file.error(problem, ErrorKind.INVALID_OBJECT_SIZE)
+            return file.make_error(problem, ErrorKind.INVALID_OBJECT_SIZE)
         case StorageError():
-            return file.error(f"could not fetch a virtual chunk: {error}")
+            return file.make_error(f"could not fetch a virtual chunk: {error}")
         case _:
             return error

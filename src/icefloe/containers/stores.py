@@ -1,9 +1,9 @@
-"""The storage of each container: a bucket or a web server.
+"""Makes the storage of a container: a bucket or a web server.
 
 A container on the repository's own platform (same platform, endpoint and, on Azure, account) is
-read with the repository's credentials unless others are given. Those never go anywhere else: the
-configuration of a repository must not control where the credentials of its readers are sent. Pure,
-no I/O: storages connect on first use.
+read with the repository's credentials unless the user passed others. These credentials are never
+sent elsewhere: the configuration of a repository must not control where the credentials of its
+readers are sent. Pure, no I/O: storages connect on first use.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _REGION: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""Valid regions in AWS host names; a '/' or '#' would end the host."""
+"""Valid regions: the region becomes part of a host name, which a '/' or '#' would end."""
 
 _IGNORED_OPTION: Final = "user_agent"
 
-_SOME_BUCKET: Final = Location("s3", "bucket", "/")
+_EXAMPLE_BUCKET: Final = Location("s3", "bucket", "/")
 
 
 def find_repository_place(repository: Storage) -> tuple[Place | None, StorageSettings]:
-    """Return the place of a repository, None if not an object store, and its request settings."""
+    """Return the place (None without an object store) and request settings of a repository."""
     while isinstance(repository, ForwardingStorage):
         repository = repository.inner
     if isinstance(repository, ObjectStorage):
@@ -49,22 +49,22 @@ def find_repository_place(repository: Storage) -> tuple[Place | None, StorageSet
 
 
 def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -> bool:
-    """Return whether requests to a store go only where those for the repository go.
+    """Return whether a store is on the platform of the repository.
 
-    The same endpoint of the same platform, addressed alike, over connections that are no less
-    secure, and with no other payer. False for web servers and local files.
+    It must have the same endpoint and URL style, must not allow HTTP or requester-pays unless the
+    repository does, and must not be a web server or the local file system.
     """
     kinds = ObjectStoreConfig.Http, ObjectStoreConfig.LocalFileSystem, ObjectStoreConfig.InMemory
     if isinstance(store, kinds):
         return False
     try:
-        place = _make_unsigned(store, _SOME_BUCKET, home).place
+        place = _make_unsigned(store, _EXAMPLE_BUCKET, home).place
     except InvalidInputError:
         return False  # invalid options raise when a chunk is read, not when opening
     match place, home:
         case S3Place(), S3Place():
             return (
-                _same_server(place, home)
+                _is_same_server(place, home)
                 and (place.endpoint_url is None or place.virtual_hosted == home.virtual_hosted)
                 and (home.allow_http or not place.allow_http)
                 and (home.requester_pays or not place.requester_pays)
@@ -79,11 +79,8 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
 def open_store(
     file: VirtualFile, access: Access, *, home: Place | None, settings: StorageSettings
 ) -> ObjectStorage:
-    """Make the storage of a file in a remote container; ``home`` is the place of the repository.
-
-    Its keys are those of the whole bucket or host.
-    """
-    storage = _make_unsigned(file.known.container.store, file.location, home)
+    """Make the storage of the bucket or host of a file; ``home`` is the place of the repository."""
+    storage = _make_unsigned(file.container.config.store, file.location, home)
     match storage.place:
         case S3Place() as place:
             storage = ObjectStorage(_sign_s3(place, access, home))
@@ -97,19 +94,19 @@ def open_store(
 def _make_unsigned(
     store: AnyObjectStoreConfig, location: Location, home: Place | None
 ) -> ObjectStorage:
-    """Make the storage of a container without credentials."""
+    """Make the storage of a bucket or host without credentials."""
     bucket = get_bucket(store, location.authority)
     match store:
         case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
-            return _in_region(new_s3(_with_scheme(options), bucket, None), home)
+            return _set_region(new_s3(_add_scheme(options), bucket, None), home)
         case ObjectStoreConfig.Tigris(options):
-            # Without a region Tigris may read from a replica, which suffices for immutable files;
-            # for others there are checksums.
-            weak = options.region is None
-            storage = new_tigris(_with_scheme(options), bucket, None, weak)
-            return _in_region(_by_path(storage) if options.force_path_style else storage, home)
+            # Without a region Tigris may read from a replica: checksums detect modified files.
+            is_weak = options.region is None
+            storage = new_tigris(_add_scheme(options), bucket, None, is_weak)
+            storage = _use_path_style(storage) if options.force_path_style else storage
+            return _set_region(storage, home)
         case ObjectStoreConfig.Gcs(opts):
-            # GCS requests do not depend on the region, which users set nevertheless.
+            # GCS requests do not depend on the region, but users may set it.
             config = {name: value for name, value in opts.items() if name != "region"}
             return gcs_storage(bucket=bucket, prefix=None, config=config)
         case ObjectStoreConfig.Azure(opts):
@@ -124,8 +121,8 @@ def _make_unsigned(
             raise InternalError(f"virtual chunks are not supported in a {type(other).__name__}")
 
 
-def _with_scheme(options: S3Options) -> S3Options:
-    """Add the scheme to an endpoint that is only a host and a port, as ``localhost:9000``."""
+def _add_scheme(options: S3Options) -> S3Options:
+    """Add the scheme to an endpoint without one, such as ``localhost:9000``."""
     endpoint = options.endpoint_url
     if endpoint is None or "://" in endpoint:
         return options
@@ -133,14 +130,14 @@ def _with_scheme(options: S3Options) -> S3Options:
     return replace(options, endpoint_url=f"{scheme}://{endpoint}")
 
 
-def _by_path(storage: ObjectStorage) -> ObjectStorage:
-    """Address the bucket by path instead of as part of the host."""
+def _use_path_style(storage: ObjectStorage) -> ObjectStorage:
+    """Use path-style URLs: the bucket is in the path instead of the host name."""
     place = _require_s3(storage)
-    return ObjectStorage(replace(place, endpoint_url=endpoint_of(place), virtual_hosted=False))
+    return ObjectStorage(replace(place, endpoint_url=get_endpoint(place), virtual_hosted=False))
 
 
-def _in_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
-    """Use the repository's region if a container on the same endpoint has none."""
+def _set_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
+    """Use the repository's region if a container on the same endpoint has no region."""
     place = _require_s3(storage)
     if place.region is not None and not _REGION.fullmatch(place.region):
         raise InvalidInputError(
@@ -148,7 +145,7 @@ def _in_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
             "of letters, digits, '.', '_' and '-', such as us-east-1",
             kind=ErrorKind.STORAGE_CONFIG,
         )
-    if place.region is None and isinstance(home, S3Place) and _same_server(home, place):
+    if place.region is None and isinstance(home, S3Place) and _is_same_server(home, place):
         place = replace(place, region=home.region)
     return ObjectStorage(place)
 
@@ -156,35 +153,36 @@ def _in_region(storage: ObjectStorage, home: Place | None) -> ObjectStorage:
 def _sign_s3(place: S3Place, access: Access, home: Place | None) -> S3Place:
     if isinstance(access, Credentials.S3):
         return replace(place, credentials=access.credentials)
-    if isinstance(place.credentials, S3Credentials.Anonymous):  # a public container
+    if isinstance(place.credentials, S3Credentials.Anonymous):  # the container is public
         return place
-    own = home if isinstance(home, S3Place) and _same_server(home, place) else None
+    repository = home if isinstance(home, S3Place) and _is_same_server(home, place) else None
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_require_own(own).credentials)
-    # An anonymous repository implies nothing about other buckets.
-    if own is None or isinstance(own.credentials, S3Credentials.Anonymous):
+        return replace(place, credentials=_require_same_platform(repository).credentials)
+    # Anonymous access to the repository does not imply that other buckets are public.
+    if repository is None or isinstance(repository.credentials, S3Credentials.Anonymous):
         return place
-    return replace(place, credentials=own.credentials)
+    return replace(place, credentials=repository.credentials)
 
 
 def _sign_gcs(place: GcsPlace, access: Access, home: Place | None) -> GcsPlace:
     if isinstance(access, Credentials.Gcs):
         return replace(place, credentials=access.credentials)
-    own = home if isinstance(home, GcsPlace) and _have_same_options(home, place) else None
+    repository = home if isinstance(home, GcsPlace) and _have_same_options(home, place) else None
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_require_own(own).credentials)
-    credentials = GcsCredentials.Anonymous() if own is None else own.credentials
+        return replace(place, credentials=_require_same_platform(repository).credentials)
+    credentials = GcsCredentials.Anonymous() if repository is None else repository.credentials
     return replace(place, credentials=credentials)
 
 
 def _sign_azure(place: AzurePlace, access: Access, home: Place | None) -> AzurePlace:
     if isinstance(access, Credentials.Azure):
         return replace(place, credentials=access.credentials)
-    own = home if isinstance(home, AzurePlace) and home.account == place.account else None
-    own = own if own is not None and _have_same_options(own, place) else None
+    repository = home if isinstance(home, AzurePlace) and home.account == place.account else None
+    if repository is not None and not _have_same_options(repository, place):
+        repository = None
     if isinstance(access, AsRepository):
-        return replace(place, credentials=_require_own(own).credentials)
-    credentials = AzureCredentials.Anonymous() if own is None else own.credentials
+        return replace(place, credentials=_require_same_platform(repository).credentials)
+    credentials = AzureCredentials.Anonymous() if repository is None else repository.credentials
     return replace(place, credentials=credentials)
 
 
@@ -193,27 +191,26 @@ P = TypeVar("P", bound=Place)
 
 def _require_s3(storage: ObjectStorage) -> S3Place:
     if not isinstance(storage.place, S3Place):
-        raise InternalError(f"{storage!r} is not an S3Place")
+        raise InternalError(f"expected an S3 storage, got {storage!r}")
     return storage.place
 
 
-def _require_own(own: P | None) -> P:
-    if own is None:
-        raise InternalError("the repository's credentials were about to leave its platform")
-    return own
+def _require_same_platform(repository: P | None) -> P:
+    if repository is None:
+        raise InternalError("the repository's credentials must not be sent to another platform")
+    return repository
 
 
 def _have_same_options(place: GcsPlace | AzurePlace, other: GcsPlace | AzurePlace) -> bool:
-    options, others = ({**each.config, _IGNORED_OPTION: ""} for each in (place, other))
-    return options == others
+    return {**place.config, _IGNORED_OPTION: ""} == {**other.config, _IGNORED_OPTION: ""}
 
 
-def _same_server(place: S3Place, other: S3Place) -> bool:
-    return (endpoint_of(place) or "").lower() == (endpoint_of(other) or "").lower()
+def _is_same_server(place: S3Place, other: S3Place) -> bool:
+    return (get_endpoint(place) or "").lower() == (get_endpoint(other) or "").lower()
 
 
-def endpoint_of(place: S3Place) -> str | None:
-    """Return the endpoint of a place, without the bucket in its host name."""
+def get_endpoint(place: S3Place) -> str | None:
+    """Return the endpoint of a place without the bucket in the host name."""
     if place.endpoint_url is None:
         return None
     scheme, _, host = place.endpoint_url.partition("://")

@@ -1,7 +1,7 @@
-"""The virtual chunks of a repository: which references are valid, and their bytes.
+"""Validates virtual references and reads virtual chunks (Icechunk spec, "Virtual chunks").
 
-Sessions use `VirtualChunks` before they store a reference and whenever they read one. It knows the
-containers and what the user authorized, and keeps a client per container. Reads are thread safe.
+Sessions call `VirtualChunks` before they store a reference and when they read one. It owns the
+containers, their authorization and one client per container and bucket. Reads are thread-safe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from icefloe.containers import authorization
 from icefloe.containers.authorization import AsRepository, ContainerAccess
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
-from icefloe.containers.default_containers import default_containers
+from icefloe.containers.default_containers import make_default_containers
 from icefloe.containers.local_files import LocalFiles
 from icefloe.containers.location_scan import find_containers, resolve_locations
 from icefloe.containers.remote_files import RemoteFiles
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from icefloe.storage.places import Place
 
 _CACHED_LOCATIONS: Final = 4096
-"""Size of the cache of resolved locations: many chunks are in few files."""
-_MAX_FETCHERS: Final = 256
-"""Cached clients; if locations name the bucket, a repository could name any number."""
+"""Size of the cache of resolved locations: one file usually contains many chunks."""
+_MAX_CLIENTS: Final = 256
+"""Number of cached clients: locations can name any number of buckets."""
 
 
 class Reach(NamedTuple):
-    """Containers and credentials, to open files in containers."""
+    """The containers of a repository and the credentials to open files in them."""
 
     table: ContainerTable
     access: Mapping[str, Access]
@@ -56,22 +56,22 @@ class Reach(NamedTuple):
 class VirtualChunks:
     """Reads virtual chunks from the containers that the user authorized.
 
-    Pickles with its credentials; the copy opens its own clients. The repr shows neither.
+    Pickles with its credentials; the copy opens its own clients. The repr shows no credentials.
 
     Parameters
     ----------
     containers
-        Containers of the repository, in any order. None if its configuration has none: the default
-        containers apply.
+        Containers of the repository, in any order. None if its configuration has none: then the
+        default containers are used.
     credentials
-        Credentials by URL prefix or name of the container. None as a credential authorizes a
-        container without credentials: S3 is then read anonymously if the container says so, with
-        the repository's credentials on the same endpoint, else with the environment's; GCS and
-        Azure with the repository's credentials in the same place, else anonymously. Containers
-        without an entry are read only on the repository's own platform, and not at all if the
-        mapping is empty.
+        Credentials by URL prefix or name of the container. The value None authorizes a container
+        without credentials: S3 is read anonymously if the container is configured so, with the
+        repository's credentials if it has the same endpoint, and otherwise with those of the
+        environment; GCS and Azure with the repository's credentials on the same platform and
+        account, and otherwise anonymously. A container without an entry is read only if it is on
+        the repository's own platform and the mapping is not empty.
     repository
-        Storage of the repository. Its request settings apply here too.
+        Storage of the repository, whose request settings are used for virtual chunks too.
 
     Raises
     ------
@@ -88,21 +88,21 @@ class VirtualChunks:
         self._home, self._settings = find_repository_place(repository)
         self._has_defaults = containers is None
         self._containers = tuple(
-            default_containers(self._home) if containers is None else containers
+            make_default_containers(self._home) if containers is None else containers
         )
         table = ContainerTable(self._containers)
         self._access: dict[str, Access] = {**authorization.resolve_access(table, credentials or {})}
         if credentials is None or credentials:
-            for known in table.known:
-                if is_on_repository_platform(known.container.store, self._home):
-                    self._access.setdefault(known.container.url_prefix, AsRepository())
-        self._start(table)
+            for container in table.containers:
+                if is_on_repository_platform(container.config.store, self._home):
+                    self._access.setdefault(container.config.url_prefix, AsRepository())
+        self._init_transient(table)
 
-    def _start(self, table: ContainerTable) -> None:
-        """Create the state that does not pickle."""
+    def _init_transient(self, table: ContainerTable) -> None:
+        """Create the state that is not pickled."""
         self._table = table
         self._find = lru_cache(_CACHED_LOCATIONS)(table.find)
-        self._fetchers: dict[tuple[str, str], LocalFiles | RemoteFiles] = {}
+        self._clients: dict[tuple[str, str], LocalFiles | RemoteFiles] = {}
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,10 +111,10 @@ class VirtualChunks:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._start(ContainerTable(self._containers))
+        self._init_transient(ContainerTable(self._containers))
 
     def __repr__(self) -> str:
-        return f"<VirtualChunks: {self._table.format_known()}; {len(self._access)} authorized>"
+        return f"<VirtualChunks: {self._table.format_containers()}; {len(self._access)} authorized>"
 
     @property
     def authorized_prefixes(self) -> set[str]:
@@ -127,87 +127,87 @@ class VirtualChunks:
         return Reach(self._table, self._access, self._home, self._settings)
 
     def containers(self) -> list[ContainerAccess]:
-        """List the containers, in lookup order, and how each is read."""
+        """List the containers in lookup order, each with its authorization."""
         return [
             ContainerAccess(
-                container=known.container,
+                container=container.config,
                 is_default=self._has_defaults,
-                is_authorized=known.container.url_prefix in self._access,
+                is_authorized=container.config.url_prefix in self._access,
                 uses_repository_credentials=isinstance(
-                    self._access.get(known.container.url_prefix), AsRepository
+                    self._access.get(container.config.url_prefix), AsRepository
                 ),
-                authorization=authorization.format_authorization(known.container),
+                authorization=authorization.format_authorization(container.config),
             )
-            for known in self._table.known
+            for container in self._table.containers
         ]
 
     def validate(self, location: str) -> None:
         """Raise `InvalidInputError` if a reference to this location must not be stored.
 
-        Of kind ``INVALID_VIRTUAL_REF`` if it is not the URL of an object, and of kind
-        ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container holds it.
+        The kind is ``INVALID_VIRTUAL_REF`` if it is not the URL of an object, and
+        ``NO_CONTAINER_FOR_VIRTUAL_CHUNK`` if no container matches it.
         """
         self._find(location)
 
     def validate_many(self, locations: Strings) -> NDArray[np.bool_]:
-        """Return which locations pass `validate`; vectorized."""
-        is_held: NDArray[np.bool_] = find_containers(self._table, locations) != NO_CODE
-        return is_held
+        """Return a mask of the locations that pass `validate`; vectorized."""
+        is_valid: NDArray[np.bool_] = find_containers(self._table, locations) != NO_CODE
+        return is_valid
 
     def place(self, location: str) -> str | None:
-        """Return the absolute location of a file, None if no container holds it."""
+        """Return the resolved location of a file, None if `validate` would raise."""
         try:
             return self._find(location).location.text
         except InvalidInputError:
             return None
 
     def resolve_many(self, locations: Strings) -> ResolvedLocations:
-        """Return the container (an index into `containers`) and the file of each location."""
+        """Return the container (an index into `containers`) and resolved text of each location."""
         return resolve_locations(self._table, locations)
 
     def find_container(self, name_or_prefix: str) -> int:
-        """Return the index in `containers` of a name or URL prefix."""
-        known = self._table.find_by_name(name_or_prefix)
-        if known is None:
+        """Return the index of a container in `containers`, by name or URL prefix."""
+        container = self._table.find_by_name(name_or_prefix)
+        if container is None:
             raise InvalidInputError(
-                f"no virtual chunk container has the URL prefix or name {name_or_prefix!r}; there "
-                f"are: {self._table.format_known()}",
+                f"no virtual chunk container has the URL prefix or name {name_or_prefix!r}; "
+                f"available: {self._table.format_containers()}",
                 kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
             )
-        return self._table.known.index(known)
+        return self._table.containers.index(container)
 
     def expand(self, location: str) -> str:
-        """Turn ``vcc://name/path`` into an absolute location; other locations stay unchanged."""
+        """Expand ``vcc://name/path`` to an absolute location; returns other locations unchanged."""
         return self._table.expand(location)
 
     def fetch(self, ref: VirtualChunkRef, start: int, length: int) -> bytes | memoryview:
         """Fetch ``length`` bytes of a virtual chunk from ``start``, relative to the chunk.
 
-        One request, or several concurrent ones for more than 12 MiB.
+        Sends one request, or several concurrent ones for more than 12 MiB by default.
 
         Raises
         ------
         InvalidInputError
-            If the chunk has no such bytes, the location is malformed or in no container, or (kind
-            ``UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER``) its container is not authorized.
+            If the range is outside the chunk, the location is malformed or in no container, or its
+            container is not authorized (kind ``UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER``).
         StorageError
             Of kind ``VIRTUAL_CHUNK_MODIFIED`` if the file changed since it was referenced,
             ``INVALID_OBJECT_SIZE`` if it ends before the chunk does, ``VIRTUAL_CHUNK_FETCH`` if it
             is missing or cannot be read.
         """
-        file, fetcher = self._open(ref, start, length)
+        file, client = self._open(ref, start, length)
         if not length:
             return b""
-        return fetcher.fetch(file, ref.offset + start, length, ref.checksum)
+        return client.fetch(file, ref.offset + start, length, ref.checksum)
 
     async def fetch_async(
         self, ref: VirtualChunkRef, start: int, length: int
     ) -> bytes | memoryview:
         """`fetch` without blocking the event loop; local files are read inline."""
-        file, fetcher = self._open(ref, start, length)
+        file, client = self._open(ref, start, length)
         if not length:
             return b""
-        return await fetcher.fetch_async(file, ref.offset + start, length, ref.checksum)
+        return await client.fetch_async(file, ref.offset + start, length, ref.checksum)
 
     async def fetch_many_async(
         self, parts: Sequence[tuple[VirtualChunkRef, int, int]]
@@ -215,13 +215,13 @@ class VirtualChunks:
         """`fetch_async` for several chunks of one file with the same checksum.
 
         Each part is a chunk, a start and a length. Nearby ranges share a request. The results are
-        in order; a failed part yields the error that `fetch` raises.
+        in the order of ``parts``; the result of a failed part is the error that `fetch` raises.
         """
         results: list[bytes | memoryview | Exception] = [b""] * len(parts)
         requested: list[tuple[int, Bounded]] = []
         for number, (ref, start, length) in enumerate(parts):
             try:
-                file, fetcher = self._open(ref, start, length)
+                file, client = self._open(ref, start, length)
             except InvalidInputError as error:
                 results[number] = error
                 continue
@@ -230,8 +230,8 @@ class VirtualChunks:
                 requested.append((number, Bounded(begin, begin + length)))
         if requested:
             ranges = [byte_range for _, byte_range in requested]
-            found = await fetcher.fetch_many_async(file, ranges, parts[0][0].checksum)
-            for (number, _), result in zip(requested, found, strict=True):
+            fetched = await client.fetch_many_async(file, ranges, parts[0][0].checksum)
+            for (number, _), result in zip(requested, fetched, strict=True):
                 results[number] = result
         return results
 
@@ -239,40 +239,41 @@ class VirtualChunks:
     def has_remote_access(self) -> bool:
         """Whether any authorized container is remote."""
         return any(
-            known.container.url_prefix in self._access and not is_local(known.container.store)
-            for known in self._table.known
+            container.config.url_prefix in self._access and not is_local(container.config.store)
+            for container in self._table.containers
         )
 
     def is_low_latency(self, ref: VirtualChunkRef) -> bool:
         """Return whether a chunk is in a local file, so that `fetch` may be called inline."""
-        return is_local(self._find(ref.location).known.container.store)
+        return is_local(self._find(ref.location).container.config.store)
 
     def _open(
         self, ref: VirtualChunkRef, start: int, length: int
     ) -> tuple[VirtualFile, LocalFiles | RemoteFiles]:
         if not 0 <= start <= start + length <= ref.length:
             raise InvalidInputError(
-                f"bytes {start} to {start + length} of a virtual chunk of {ref.length} bytes",
+                f"bytes {start} to {start + length} are outside a virtual chunk of {ref.length} "
+                "bytes",
                 kind=ErrorKind.INVALID_BYTE_RANGE,
             )
         file = self._find(ref.location)
-        prefix = file.known.container.url_prefix
+        prefix = file.container.config.url_prefix
         if prefix not in self._access:
             raise authorization.unauthorized_error(file)
         key = (prefix, file.location.authority)
-        fetcher = self._fetchers.get(key)
-        if fetcher is None:
+        client = self._clients.get(key)
+        if client is None:
             with self._lock:  # single-flight: concurrent reads share one client
-                fetcher = self._fetchers.get(key)
-                if fetcher is None:
-                    if len(self._fetchers) >= _MAX_FETCHERS:
-                        self._fetchers.pop(next(iter(self._fetchers)))
-                    fetcher = self._fetchers[key] = self._open_fetcher(file)
-        return file, fetcher
+                client = self._clients.get(key)
+                if client is None:
+                    if len(self._clients) >= _MAX_CLIENTS:
+                        self._clients.pop(next(iter(self._clients)))
+                    client = self._clients[key] = self._open_client(file)
+        return file, client
 
-    def _open_fetcher(self, file: VirtualFile) -> LocalFiles | RemoteFiles:
-        container = file.known.container
-        if is_local(container.store):
-            return LocalFiles(file.known.root.path)
-        access = self._access[container.url_prefix]
+    def _open_client(self, file: VirtualFile) -> LocalFiles | RemoteFiles:
+        container = file.container
+        if is_local(container.config.store):
+            return LocalFiles(container.root.path)
+        access = self._access[container.config.url_prefix]
         return RemoteFiles(open_store(file, access, home=self._home, settings=self._settings))

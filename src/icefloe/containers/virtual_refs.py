@@ -1,7 +1,7 @@
-"""Listing of the virtual references of a session, optionally filtered by a query.
+"""Lists the virtual references of a session, optionally filtered by a query.
 
-Works manifest by manifest, so that the largest one bounds memory; every distinct location is
-examined once per manifest. Virtual data is never read.
+Reads one manifest at a time, so that the largest manifest bounds memory, and examines each distinct
+location once per manifest. Virtual data is never read.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class VirtualRef:
     Attributes
     ----------
     location
-        The file, as the reference names it.
+        The file, as stored in the reference.
     etag, last_modified
         Checksum of the file, None if unknown.
     container
-        URL prefix of the container that holds the location, None if there is none.
+        URL prefix of the container of the location, None if no container matches.
     """
 
     array_path: str
@@ -62,8 +62,9 @@ class VirtualRef:
 class RefsQuery:
     """Filter of virtual references by array or group, location and container.
 
-    All given conditions must hold. ``glob`` matches the whole location, and its ``*`` slashes too;
-    ``regex`` is found anywhere in it; ``container`` is a name or a URL prefix.
+    A reference must satisfy all conditions that are not None. ``glob`` must match the whole
+    location, and ``*`` also matches slashes; ``regex`` may match anywhere in the location;
+    ``container`` is a name or a URL prefix.
     """
 
     array_path: str | None = None
@@ -72,8 +73,8 @@ class RefsQuery:
     regex: str | None = None
     container: str | None = None
 
-    def location_tests(self) -> list[Callable[[str], object]]:
-        """Return the predicates of a location's text."""
+    def compile_location_tests(self) -> list[Callable[[str], object]]:
+        """Return the predicates that the text of a location must satisfy."""
         tests: list[Callable[[str], object]] = []
         if self.prefix is not None:
             tests.append(re.compile(re.escape(self.prefix)).match)
@@ -104,34 +105,34 @@ class RefsPart(NamedTuple):
 def list_refs(
     transaction: Transaction, virtual: VirtualChunks, query: RefsQuery, *, with_containers: bool
 ) -> Iterator[RefsPart]:
-    """Yield the virtual references that match a query, part by part.
+    """Yield the virtual references that match a query, in parts of one array each.
 
-    Locations match as stored or as resolved, so that a prefix also finds ``vcc://`` locations below
-    it. Without ``with_containers`` the containers are looked up only if the query needs them.
+    A location may match as stored or as resolved, so that a prefix also finds ``vcc://`` locations
+    below it. Without ``with_containers``, containers are looked up only if the query needs them.
     """
-    tests = query.location_tests()
-    only = None if query.container is None else virtual.find_container(query.container)
-    for path in _arrays(transaction, query.array_path):
+    tests = query.compile_location_tests()
+    container = None if query.container is None else virtual.find_container(query.container)
+    for path in _find_arrays(transaction, query.array_path):
         for part in transaction.fetch_chunk_refs(path):
             is_virtual = part.payloads.kind == ChunkKind.VIRTUAL
             if not is_virtual.any():
                 continue
             refs = part if is_virtual.all() else overlay.select(part, np.flatnonzero(is_virtual))
-            if not with_containers and only is None and not tests:
+            if not with_containers and container is None and not tests:
                 unknown = np.full(len(refs.payloads.locations), NO_CODE, np.int32)
                 yield RefsPart(path, refs, unknown)
                 continue
             resolved = virtual.resolve_many(refs.payloads.locations)
-            kept = np.ones(len(resolved.container), bool)
-            if only is not None:
-                kept &= resolved.container == only
+            is_match = np.ones(len(resolved.container), bool)
+            if container is not None:
+                is_match &= resolved.container == container
             if tests:
-                passed = _pass_all(tests, refs.payloads.locations)
-                if resolved.places is not refs.payloads.locations:
-                    passed |= _pass_all(tests, resolved.places)
-                kept &= passed
-            if not kept.all():
-                rows = np.flatnonzero(kept[refs.payloads.location])
+                has_passed = _run_tests(tests, refs.payloads.locations)
+                if resolved.locations is not refs.payloads.locations:
+                    has_passed |= _run_tests(tests, resolved.locations)
+                is_match &= has_passed
+            if not is_match.all():
+                rows = np.flatnonzero(is_match[refs.payloads.location])
                 if not len(rows):
                     continue
                 refs = overlay.select(refs, rows)
@@ -139,46 +140,46 @@ def list_refs(
 
 
 def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[VirtualRef]:
-    """Yield references one by one; ``prefixes`` are those of the containers."""
-    holders: list[str | None] = [*prefixes, None]  # NO_CODE is the last
+    """Yield references one by one; ``prefixes`` are the URL prefixes of the containers."""
+    prefix_by_code: list[str | None] = [*prefixes, None]  # NO_CODE is -1
     for path, refs, container_of_location in parts:
         payloads = refs.payloads
         locations = list(payloads.locations)
         etags = [*payloads.etags, None]
-        containers = [holders[number] for number in container_of_location.tolist()]
-        shown = str(path)
+        containers = [prefix_by_code[code] for code in container_of_location.tolist()]
+        array_path = str(path)
         sizes = payloads.offset, payloads.length
         columns = refs.coords, payloads.location, *sizes, payloads.etag, payloads.last_modified
-        # In blocks: Python integers take far more memory than the columns.
+        # Converted in blocks: Python integers take far more memory than the columns.
         for begin in range(0, len(refs), BATCH_ROWS):
             lists = (column[begin : begin + BATCH_ROWS].tolist() for column in columns)
             for index, code, offset, length, etag, seconds in zip(*lists, strict=True):
                 time = datetime.fromtimestamp(seconds, UTC) if seconds and etag == NO_CODE else None
                 file, container = locations[code], containers[code]
                 yield VirtualRef(
-                    shown, tuple(index), file, offset, length, etags[etag], time, container
+                    array_path, tuple(index), file, offset, length, etags[etag], time, container
                 )
 
 
-def record_batches(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Any]:
-    """Yield references as Arrow record batches of one schema, without a loop over chunks."""
+def iter_record_batches(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Any]:
+    """Yield references as Arrow record batches of one schema; vectorized."""
     table = Strings.of(prefixes)
     for part in parts:
         for begin in range(0, len(part.refs), BATCH_ROWS):
             rows = slice(begin, begin + BATCH_ROWS)
             refs = overlay.select(part.refs, rows)
             refs = type(refs)(refs.coords, overlay.compact(refs.payloads))
-            yield _record_batch(part.path, refs, part.container[rows], table)
+            yield _build_record_batch(part.path, refs, part.container[rows], table)
 
 
-def refs_table(parts: Iterator[RefsPart], prefixes: list[str]) -> Any:
+def build_refs_table(parts: Iterator[RefsPart], prefixes: list[str]) -> Any:
     """Return references as one Arrow table."""
     pa = load_pyarrow()
-    batches = list(record_batches(parts, prefixes))
-    return pa.Table.from_batches(batches, refs_schema()).unify_dictionaries()
+    batches = list(iter_record_batches(parts, prefixes))
+    return pa.Table.from_batches(batches, build_refs_schema()).unify_dictionaries()
 
 
-def distinct_locations(parts: Iterator[RefsPart]) -> list[str]:
+def find_distinct_locations(parts: Iterator[RefsPart]) -> list[str]:
     """Return the distinct locations of references."""
     tables = []
     for part in parts:
@@ -186,12 +187,12 @@ def distinct_locations(parts: Iterator[RefsPart]) -> list[str]:
         tables.append((np.arange(len(payloads.locations), dtype=np.int32), payloads.locations))
     if not tables:
         return []
-    # The table of one manifest has distinct locations.
+    # The locations of a single manifest are distinct.
     return (tables[0][1] if len(tables) == 1 else merge_codes(tables)[1]).tolist()
 
 
-def refs_schema() -> Any:
-    """Return the schema of a listing, with the column names that `set_virtual_refs_table` reads."""
+def build_refs_schema() -> Any:
+    """Return the schema of a listing; `set_virtual_refs_table` accepts its columns."""
     pa = load_pyarrow()
     text = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
@@ -208,7 +209,7 @@ def refs_schema() -> Any:
     )
 
 
-def _record_batch(
+def _build_record_batch(
     path: Path, refs: ArrayManifest, container: NDArray[np.int32], prefixes: Strings
 ) -> Any:
     pa = load_pyarrow()
@@ -227,11 +228,11 @@ def _record_batch(
             pa.array(seconds, mask=seconds == 0).cast(pa.timestamp("s", tz="UTC")),
             to_dictionary_array(container, prefixes),
         ],
-        schema=refs_schema(),
+        schema=build_refs_schema(),
     )
 
 
-def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
+def _find_arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
     root = Path("/" + (array_path or "").strip("/"))
     node = transaction.get_node(root)
     if node is not None and node.is_array:
@@ -242,5 +243,5 @@ def _arrays(transaction: Transaction, array_path: str | None) -> list[Path]:
     return nodes
 
 
-def _pass_all(tests: list[Callable[[str], object]], texts: Strings) -> NDArray[np.bool_]:
+def _run_tests(tests: list[Callable[[str], object]], texts: Strings) -> NDArray[np.bool_]:
     return np.fromiter((all(test(text) for test in tests) for text in texts), np.bool_, len(texts))

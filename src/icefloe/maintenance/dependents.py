@@ -13,7 +13,7 @@ import numpy as np
 
 from icefloe.containers.dependencies import (
     Dependencies,
-    DependencyCount,
+    DependencyCounter,
     Dependents,
     DependentSnapshot,
 )
@@ -62,7 +62,7 @@ def count_dependencies(
     """Count the files that virtual chunks of the whole history refer to."""
     history = ReachableHistory.fetch(refs)
     arrays_by_manifest, infos = _fetch_manifests(assets, history.infos)
-    count = DependencyCount()
+    count = DependencyCounter()
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
     for manifest in reader.read_manifests(infos, lambda manifest: manifest):
         for node_id in sorted(arrays_by_manifest[manifest.id]):
@@ -139,9 +139,9 @@ class _Target:
         """Find the arrays of a manifest that refer to the target."""
         payloads = manifest.payloads
         matches = self._match(payloads.locations)
-        places = virtual.resolve_many(payloads.locations).places
-        if places is not payloads.locations:
-            matches |= self._match(places)
+        resolved = virtual.resolve_many(payloads.locations).locations
+        if resolved is not payloads.locations:
+            matches |= self._match(resolved)
         if not matches.any():
             return []
         rows = (payloads.kind == ChunkKind.VIRTUAL) & np.append(matches, False)[payloads.location]

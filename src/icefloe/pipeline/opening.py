@@ -212,7 +212,7 @@ def _add(config: RepositoryConfig, prefix: str) -> bool:
 def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | None:
     table = ContainerTable((config.virtual_chunk_containers or {}).values())
     try:
-        return table.find(f"{prefix.rstrip('/')}/any").known.container
+        return table.find(f"{prefix.rstrip('/')}/any").container.config
     except InvalidInputError:
         return None
 

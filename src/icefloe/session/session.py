@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from icefloe import display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.conflicts import VersionSelection, require_solver, require_version_selection
-from icefloe.containers.dependencies import DependencyCount
+from icefloe.containers.dependencies import DependencyCounter
 from icefloe.containers.virtual_refs import (
     RefsQuery,
-    distinct_locations,
+    build_refs_table,
+    find_distinct_locations,
+    iter_record_batches,
     iter_refs,
     list_refs,
-    record_batches,
-    refs_table,
 )
 from icefloe.errors import (
     ConflictError,
@@ -290,7 +290,7 @@ class Session:
     ) -> Iterator[Any]:
         """Like `virtual_refs`, as Arrow record batches of one schema."""
         query = RefsQuery(array_path, prefix, glob, regex, container)
-        return record_batches(self._list_refs(query), self._container_prefixes)
+        return iter_record_batches(self._list_refs(query), self._container_prefixes)
 
     def virtual_refs_table(
         self,
@@ -308,7 +308,7 @@ class Session:
         table of one array.
         """
         query = RefsQuery(array_path, prefix, glob, regex, container)
-        return refs_table(self._list_refs(query), self._container_prefixes)
+        return build_refs_table(self._list_refs(query), self._container_prefixes)
 
     def virtual_locations(
         self,
@@ -321,14 +321,14 @@ class Session:
     ) -> list[str]:
         """Return the distinct locations of the chunks that `virtual_refs` yields, unordered."""
         query = RefsQuery(array_path, prefix, glob, regex, container)
-        return distinct_locations(self._list_refs(query, with_containers=False))
+        return find_distinct_locations(self._list_refs(query, with_containers=False))
 
     def dependencies(self) -> Dependencies:
         """Count the virtual files of this session by container, without reading virtual data.
 
         `Repository.dependencies` counts those of the whole history.
         """
-        count = DependencyCount()
+        count = DependencyCounter()
         for node in self.transaction.iter_nodes_below(Path("/")):
             if node.is_array:
                 for part in self.transaction.fetch_chunk_refs(node.path):

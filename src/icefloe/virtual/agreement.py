@@ -1,7 +1,6 @@
-"""`compare`: whether files agree enough to form one dataset. Pure, no I/O.
+"""`compare`: checks whether files agree enough to form one dataset. Pure, no I/O.
 
-Finds all disagreements, not only the first: an archive of thousands of files is repaired from the
-complete list.
+Finds all disagreements, not only the first, so that users can repair an archive in one pass.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import FilesDisagreeError
-from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_equal, format_data_type
+from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_arrays_equal
 from icefloe.virtual.cf_time import parse_time_units
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ SEMANTIC_ATTRIBUTES: Final = frozenset(
         "dtype",
     }
 )
-"""Attributes that define the meaning of values: a combined array has one value for all files."""
+"""Attributes that define the meaning of values, and therefore must be equal in all files."""
 
 _MAX_LISTED: Final = 30
 
@@ -57,7 +56,7 @@ class Disagreement:
         What differs: ``variables``, ``dtype``, ``codecs``, ``chunks``, ``fill value``,
         ``dimensions``, ``length``, ``attribute``, ``values``, ``order``, ``overlap``.
     text
-        What was found and what was expected.
+        The actual and the expected value.
     """
 
     file: str
@@ -70,9 +69,9 @@ class Disagreement:
         return f"{where}: {self.text}"
 
 
-def raise_disagreements(found: Iterable[Disagreement], what: str) -> None:
+def raise_disagreements(problems: Iterable[Disagreement], operation: str) -> None:
     """Raise one error that lists all disagreements, if there are any."""
-    disagreements = list(found)
+    disagreements = list(problems)
     if not disagreements:
         return
     # The same problem in many files is listed once, with a count.
@@ -86,110 +85,111 @@ def raise_disagreements(found: Iterable[Disagreement], what: str) -> None:
         lines.append(f"  … and {len(counts) - _MAX_LISTED} more, in .disagreements")
     files = len({problem.file for problem in disagreements})
     raise FilesDisagreeError(
-        f"{what}: {files} {'file disagrees' if files == 1 else 'files disagree'}, and nothing was "
-        "written:\n" + "\n".join(lines),
+        f"{operation}: {files} {'file disagrees' if files == 1 else 'files disagree'}, and nothing "
+        "was written:\n" + "\n".join(lines),
         disagreements=disagreements,
     )
 
 
 def compare(
-    first: VirtualDataset, other: VirtualDataset, *, dims: frozenset[str], stored: bool = False
+    first: VirtualDataset, other: VirtualDataset, *, dims: frozenset[str], is_stored: bool = False
 ) -> Iterator[Disagreement]:
     """Find what prevents a dataset from being joined to another along ``dims``.
 
-    With ``stored``, ``first`` is a group of a repository: loaded arrays take its chunks and codecs.
+    With ``is_stored``, ``first`` is a group of a repository, not a file.
     """
     missing = [path for path in first.arrays if path not in other.arrays]
     extra = [path for path in other.arrays if path not in first.arrays]
-    where = "the repository" if stored else first.label
+    where = "the repository" if is_stored else first.label
     if missing:
         text = f"has no {', '.join(missing)}, unlike {where}"
         yield Disagreement(other.label, "", "variables", text)
     if extra:
         text = f"has {', '.join(extra)}, unlike {where}; parse with drop_variables={extra}"
         yield Disagreement(other.label, "", "variables", text)
-    for path, mine in first.arrays.items():
-        theirs = other.arrays.get(path)
-        if theirs is not None:
-            for aspect, text in _compare_arrays(mine, theirs, dims, stored=stored):
+    for path, array in first.arrays.items():
+        other_array = other.arrays.get(path)
+        if other_array is not None:
+            for aspect, text in _compare_arrays(array, other_array, dims, is_stored=is_stored):
                 yield Disagreement(other.label, path, aspect, f"{text} in {where}")
 
 
-def are_same(left: Any, right: Any) -> bool:
-    """Whether two attribute values are equal; NaN equals NaN."""
+def are_values_equal(left: Any, right: Any) -> bool:
+    """Return whether two attribute values are equal; NaN equals NaN."""
     return bool(left == right) or (left != left and right != right)  # noqa: PLR0124 - NaN
 
 
 def _compare_arrays(
-    mine: AnyArray, theirs: AnyArray, dims: frozenset[str], *, stored: bool
+    first: AnyArray, other: AnyArray, dims: frozenset[str], *, is_stored: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the aspect, and a text that ends with the value of ``mine``."""
-    if type(mine) is not type(theirs) and not stored:
-        is_loaded = isinstance(theirs, LoadedArray)
-        found, expected = ("loaded", "referenced") if is_loaded else ("referenced", "loaded")
+    """Yield the aspect and text of each difference; the text ends with the value of ``first``."""
+    if type(first) is not type(other) and not is_stored:
+        is_loaded = isinstance(other, LoadedArray)
+        actual, expected = ("loaded", "referenced") if is_loaded else ("referenced", "loaded")
         hint = "list it in loadable_variables of all files or of none"
-        yield "loading", f"is {found} ({hint}), but {expected}"
+        yield "loading", f"is {actual} ({hint}), but {expected}"
         return
-    if mine.dimension_names != theirs.dimension_names:
-        yield "dimensions", f"has dimensions {_format_dims(theirs)}, but {_format_dims(mine)}"
+    if first.dimension_names != other.dimension_names:
+        yield "dimensions", f"has dimensions {_format_dims(other)}, but {_format_dims(first)}"
         return
-    if mine.metadata["data_type"] != theirs.metadata["data_type"] and not _are_times(mine, theirs):
-        expected = format_data_type(mine.metadata)
-        yield "dtype", f"has dtype {format_data_type(theirs.metadata)}, but {expected}"
-    if isinstance(theirs, VirtualArray):
-        if mine.metadata["codecs"] != theirs.metadata["codecs"]:
-            yield "codecs", f"has codecs {_format_codecs(theirs)}, but {_format_codecs(mine)}"
-        if mine.chunk_shape != theirs.chunk_shape:
-            expected = _format_shape(mine.chunk_shape)
-            yield "chunks", f"has chunks of {_format_shape(theirs.chunk_shape)}, but {expected}"
-        fill_value = theirs.metadata["fill_value"]
-        if not are_same(mine.metadata["fill_value"], fill_value):
-            yield "fill value", f"has fill value {fill_value}, but {mine.metadata['fill_value']}"
-    for name, ours, length in zip(mine.dimension_names, mine.shape, theirs.shape, strict=True):
-        if name not in dims and ours != length:
-            yield "length", f"has {length} steps along {name}, but {ours}"
-    yield from _compare_attributes(mine, theirs)
-    if not dims & set(mine.dimension_names) and mine.shape == theirs.shape:
-        yield from _compare_values(mine, theirs)
+    if first.metadata["data_type"] != other.metadata["data_type"] and not _are_times(first, other):
+        expected = first.metadata["data_type"]
+        yield "dtype", f"has dtype {other.metadata['data_type']}, but {expected}"
+    if isinstance(other, VirtualArray):
+        if first.metadata["codecs"] != other.metadata["codecs"]:
+            yield "codecs", f"has codecs {_format_codecs(other)}, but {_format_codecs(first)}"
+        if first.chunk_shape != other.chunk_shape:
+            expected = _format_shape(first.chunk_shape)
+            yield "chunks", f"has chunks of {_format_shape(other.chunk_shape)}, but {expected}"
+        fill_value = other.metadata["fill_value"]
+        if not are_values_equal(first.metadata["fill_value"], fill_value):
+            yield "fill value", f"has fill value {fill_value}, but {first.metadata['fill_value']}"
+    lengths = zip(first.dimension_names, other.shape, first.shape, strict=True)
+    for name, length, expected_length in lengths:
+        if name not in dims and length != expected_length:
+            yield "length", f"has {length} steps along {name}, but {expected_length}"
+    yield from _compare_attributes(first, other)
+    if not dims & set(first.dimension_names) and first.shape == other.shape:
+        yield from _compare_values(first, other)
 
 
-def _compare_attributes(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str]]:
-    is_loaded = isinstance(mine, LoadedArray) and isinstance(theirs, LoadedArray)
-    are_times = is_loaded and all(parse_time_units(array.attributes) for array in (mine, theirs))
+def _compare_attributes(first: AnyArray, other: AnyArray) -> Iterator[tuple[str, str]]:
+    is_loaded = isinstance(first, LoadedArray) and isinstance(other, LoadedArray)
+    are_times = is_loaded and all(parse_time_units(array.attributes) for array in (first, other))
     for name in sorted(SEMANTIC_ATTRIBUTES):
         if are_times and name in {"units", "calendar"}:
-            continue  # converted when the values are joined
-        expected, found = mine.attributes.get(name), theirs.attributes.get(name)
-        if not are_same(expected, found):
+            continue  # times are converted to common units when they are joined
+        expected, actual = first.attributes.get(name), other.attributes.get(name)
+        if not are_values_equal(expected, actual):
             hint = ""
-            if name == "units" and not is_loaded and parse_time_units(theirs.attributes):
+            if name == "units" and not is_loaded and parse_time_units(other.attributes):
                 hint = " (list it in loadable_variables of all files to convert it)"
-            yield "attribute", f"has attribute {name} = {found!r}{hint}, but {expected!r}"
+            yield "attribute", f"has attribute {name} = {actual!r}{hint}, but {expected!r}"
 
 
-def _compare_values(mine: AnyArray, theirs: AnyArray) -> Iterator[tuple[str, str]]:
-    if not (isinstance(mine, LoadedArray) and isinstance(theirs, LoadedArray)):
+def _compare_values(first: AnyArray, other: AnyArray) -> Iterator[tuple[str, str]]:
+    if not (isinstance(first, LoadedArray) and isinstance(other, LoadedArray)):
         return
-    if are_equal(mine.values, theirs.values):
+    if are_arrays_equal(first.values, other.values):
         return
-    if mine.values.ndim == 0:
-        yield "values", f"is {theirs.values.item()!r}, but {mine.values.item()!r}"
+    if first.values.ndim == 0:
+        yield "values", f"is {other.values.item()!r}, but {first.values.item()!r}"
         return
-    differs = mine.values != theirs.values
-    first = tuple(int(indices[0]) for indices in differs.nonzero())
-    count = f"differs in {int(differs.sum())} of {differs.size} values, first at {list(first)}"
-    values = f"{theirs.values[first].item()!r}, but {mine.values[first].item()!r}"
+    differs = first.values != other.values
+    index = tuple(int(indices[0]) for indices in differs.nonzero())
+    count = f"differs in {int(differs.sum())} of {differs.size} values, first at {list(index)}"
+    values = f"{other.values[index].item()!r}, but {first.values[index].item()!r}"
     yield "values", f"{count}: {values}"
 
 
-def _are_times(mine: AnyArray, theirs: AnyArray) -> bool:
-    """Whether both are loaded times: these may be integers in one file and floats in another."""
+def _are_times(first: AnyArray, other: AnyArray) -> bool:
+    """Return whether both are loaded times: their data types may differ between files."""
     return (
-        isinstance(mine, LoadedArray)
-        and isinstance(theirs, LoadedArray)
-        and mine.values.dtype.kind in "iuf"
-        and theirs.values.dtype.kind in "iuf"
-        and parse_time_units(mine.attributes) is not None
+        isinstance(first, LoadedArray)
+        and isinstance(other, LoadedArray)
+        and first.values.dtype.kind in "iuf"
+        and other.values.dtype.kind in "iuf"
+        and parse_time_units(first.attributes) is not None
     )
 
 

@@ -1,6 +1,6 @@
 """The arrays of a virtual dataset: Zarr metadata with chunk references or with loaded values.
 
-Immutable values that pickle and do not refer to a repository. References are columnar
+Immutable values that pickle and do not depend on a repository. References are columnar
 (`icefloe.model.manifest`). Array paths are relative to the dataset root: ``a/b``.
 """
 
@@ -24,7 +24,7 @@ _LOADED_CODECS = (
 )
 _LOADED_STRING_CODECS = ({"name": "vlen-utf8", "configuration": {}}, _LOADED_CODECS[1])
 _MIN_CHUNK_ELEMENTS = 1024
-"""Of loaded arrays: one that grows by single steps must not get a chunk per step."""
+"""Minimum chunk size of loaded arrays: appending single steps must not create a chunk per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class VirtualArray(_Array):
     Parameters
     ----------
     refs
-        Chunk references; chunks without a row are missing. Data embedded in a Kerchunk file
-        becomes inline chunks.
+        Chunk references; chunks without a row are missing. Data embedded in a Kerchunk file is
+        stored as inline chunks.
     """
 
     refs: ArrayManifest
@@ -79,19 +79,19 @@ class VirtualArray(_Array):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedArray(_Array):
-    """An array whose values were read and will be stored in the repository.
+    """An array whose values are loaded, to be stored in the repository.
 
     Parameters
     ----------
     values
-        Raw values: not scaled, not masked, times as numbers.
+        Encoded values: not scaled, not masked, times as numbers.
     """
 
     values: NDArray[Any]
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], values: NDArray[Any]) -> LoadedArray:
-        """Build an array from the metadata of the file, with codecs and chunks replaced."""
+        """Build an array from the metadata of a file, with new codecs and chunks."""
         is_string = values.dtype.kind in "OTU"
         new_metadata: dict[str, Any] = {
             **metadata,
@@ -125,7 +125,7 @@ AnyArray: TypeAlias = VirtualArray | LoadedArray
 
 
 def find_coordinate(arrays: Mapping[str, AnyArray], path: str, dim: str) -> str | None:
-    """Find the coordinate of a dimension, in the group of ``path`` or the nearest one above."""
+    """Find the coordinate of a dimension in the group of ``path`` or its nearest ancestor."""
     group = path.rpartition("/")[0]
     while True:
         candidate = f"{group}/{dim}" if group else dim
@@ -137,23 +137,18 @@ def find_coordinate(arrays: Mapping[str, AnyArray], path: str, dim: str) -> str 
         group = group.rpartition("/")[0]
 
 
-def are_equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> bool:
-    """Whether two arrays have the same values; NaN equals NaN."""
+def are_arrays_equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> bool:
+    """Return whether two arrays have the same values; NaN equals NaN."""
     if left.shape != right.shape:
         return False
-    same = left == right
+    equal = left == right
     if left.dtype.kind in "fc" and right.dtype.kind in "fc":
-        same |= (left != left) & (right != right)  # noqa: PLR0124 - only NaN differs from itself
-    return bool(same.all())
-
-
-def format_data_type(metadata: Mapping[str, Any]) -> str:
-    """Format the data type for display."""
-    return str(metadata["data_type"])
+        equal |= (left != left) & (right != right)  # noqa: PLR0124 - only NaN differs from itself
+    return bool(equal.all())
 
 
 def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a grid of one chunk, with room for the array to grow along its first dimension."""
+    """Return a grid of one chunk, large enough for the array to grow along the first dimension."""
     chunk = [max(1, length) for length in shape]
     if chunk:
         chunk[0] = max(chunk[0], _MIN_CHUNK_ELEMENTS // math.prod(chunk[1:]), 1)
@@ -163,4 +158,4 @@ def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
 def _describe(array: _Array) -> str:
     lengths = zip(array.dimension_names, array.shape, strict=True)
     dims = ", ".join(f"{name}: {length}" for name, length in lengths)
-    return f"{format_data_type(array.metadata)} ({dims})"
+    return f"{array.metadata['data_type']} ({dims})"

@@ -1,8 +1,8 @@
 """CF time units: parsing and exact conversion of times such as ``hours since 2020-01-01``.
 
-Pure, no I/O. Files of one archive often count from different references, such as their own first
-day. Conversion uses integer arithmetic, which is exact where floats or dates are not, and supports
-all CF calendars: only the number of days between two references matters.
+The files of an archive often have different reference times, such as the first day of each file.
+Integers are converted with exact integer arithmetic, in all CF calendars: a conversion only needs
+the number of days between two reference times. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _MONTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 class TimeUnits:
     """Units of a time coordinate, with the canonical names of unit and calendar.
 
-    ``reference`` is the text of the attribute, ``epoch_ns`` the same time in nanoseconds since an
-    arbitrary day, the same for each calendar.
+    ``reference`` is the reference time as text, ``epoch_ns`` the same time in nanoseconds since an
+    arbitrary day, which is fixed for each calendar.
     """
 
     unit: str
@@ -81,31 +81,31 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
     if not isinstance(units, str) or not isinstance(calendar, str):
         return None
-    found = _UNITS.fullmatch(units)
-    unit = _ALIASES.get(found["unit"].lower()) if found else None
-    kind = _CALENDARS.get(calendar.lower())
-    reference = _REFERENCE.fullmatch(found["reference"]) if found else None
-    if found is None or unit is None or kind is None or reference is None:
+    match = _UNITS.fullmatch(units)
+    unit = _ALIASES.get(match["unit"].lower()) if match else None
+    calendar = _CALENDARS.get(calendar.lower())
+    reference = _REFERENCE.fullmatch(match["reference"]) if match else None
+    if match is None or unit is None or calendar is None or reference is None:
         return None
-    epoch = _compute_epoch_ns(reference, kind)
-    return None if epoch is None else TimeUnits(unit, found["reference"], kind, epoch)
+    epoch_ns = _compute_epoch_ns(reference, calendar)
+    return None if epoch_ns is None else TimeUnits(unit, match["reference"], calendar, epoch_ns)
 
 
-def convert_times(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
+def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
     """Convert times to other units; None if integers are not exact, or calendars differ."""
-    if not _are_calendars_compatible(values, given, target):
+    if not _are_calendars_compatible(values, units, target):
         return None
-    offset_ns = given.epoch_ns - target.epoch_ns
+    offset_ns = units.epoch_ns - target.epoch_ns
     if values.dtype.kind == "f":
-        if given.step_ns == target.step_ns and not offset_ns:
+        if units.step_ns == target.step_ns and not offset_ns:
             return values
-        return values * (given.step_ns / target.step_ns) + offset_ns / target.step_ns
-    shared = math.gcd(given.step_ns, offset_ns, target.step_ns)
-    step, offset, divisor = (ns // shared for ns in (given.step_ns, offset_ns, target.step_ns))
+        return values * (units.step_ns / target.step_ns) + offset_ns / target.step_ns
+    common = math.gcd(units.step_ns, offset_ns, target.step_ns)
+    step, offset, divisor = (ns // common for ns in (units.step_ns, offset_ns, target.step_ns))
     largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
-    # Python integers where intermediate results may overflow 64 bits.
-    exact = values.astype(object if largest * step + abs(offset) >= 2**62 else np.int64)
-    total = exact * step + offset
+    # Uses Python integers if intermediate results could overflow 64 bits.
+    integers = values.astype(object if largest * step + abs(offset) >= 2**62 else np.int64)
+    total = integers * step + offset
     if (total % divisor != 0).any():
         return None
     quotient = total // divisor
@@ -117,9 +117,9 @@ def convert_times(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> 
 def reconcile_units(
     parts: Sequence[tuple[NDArray[Any], TimeUnits]],
 ) -> tuple[TimeUnits, list[NDArray[Any]]] | None:
-    """Convert the times of several files to the units of the first, or to the next finer ones.
+    """Convert the times of several files to the units of the first, or to the next finer units.
 
-    Returns None if calendars differ, or no unit is exact.
+    Returns None if calendars differ, or no units are exact.
     """
     first = parts[0][1]
     finer = [name for name, step in _NANOSECONDS.items() if step < first.step_ns]
@@ -132,40 +132,40 @@ def reconcile_units(
     return None
 
 
-def _are_calendars_compatible(values: NDArray[Any], given: TimeUnits, target: TimeUnits) -> bool:
-    if given.calendar == target.calendar:
+def _are_calendars_compatible(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> bool:
+    if units.calendar == target.calendar:
         return True
-    if {given.calendar, target.calendar} != {"standard", "proleptic_gregorian"}:
+    if {units.calendar, target.calendar} != {"standard", "proleptic_gregorian"}:
         return False
-    # These two are equal since the reform of 1582, and xarray writes one where it read the other.
-    earliest = float(values.min(initial=0)) * given.step_ns + given.epoch_ns
+    # These two are equal after the reform of 1582, and xarray may write one for the other.
+    earliest = float(values.min(initial=0)) * units.step_ns + units.epoch_ns
     return earliest >= _REFORM_NS and target.epoch_ns >= _REFORM_NS
 
 
-def _compute_epoch_ns(found: re.Match[str], calendar: str) -> int | None:
-    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+def _compute_epoch_ns(match: re.Match[str], calendar: str) -> int | None:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     if not 1 <= month <= 12 or not 1 <= day <= 31:
         return None
-    seconds = int(found["hour"] or 0) * 3600 + int(found["minute"] or 0) * 60
-    whole, _, fraction = (found["second"] or "0").partition(".")
-    seconds += int(whole)
-    if found["sign"]:
-        zone = int(found["zone_hour"]) * 3600 + int(found["zone_minute"] or 0) * 60
-        seconds -= zone if found["sign"] == "+" else -zone
+    seconds = int(match["hour"] or 0) * 3600 + int(match["minute"] or 0) * 60
+    integer, _, fraction = (match["second"] or "0").partition(".")
+    seconds += int(integer)
+    if match["sign"]:
+        zone = int(match["zone_hour"]) * 3600 + int(match["zone_minute"] or 0) * 60
+        seconds -= zone if match["sign"] == "+" else -zone
     nanoseconds = int(fraction[:9].ljust(9, "0")) if fraction else 0
     days = _count_days(year, month, day, calendar)
     return (days * 86400 + seconds) * 1_000_000_000 + nanoseconds
 
 
 def _count_days(year: int, month: int, day: int, calendar: str) -> int:
-    """Return the days since an arbitrary day of the calendar."""
+    """Return the number of days since an arbitrary day, which is fixed for each calendar."""
     if calendar == "360_day":
         return year * 360 + (month - 1) * 30 + day
     if calendar in {"noleap", "all_leap"}:
         leap = calendar == "all_leap"
         before = sum(_MONTHS[: month - 1]) + (leap and month > 2)
         return year * (365 + leap) + before + day
-    # Julian day number: one scale for the Julian and Gregorian calendars.
+    # Julian day numbers count the days of both the Julian and the Gregorian calendar.
     shifted = (14 - month) // 12
     years, months = year + 4800 - shifted, month + 12 * shifted - 3
     julian = day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083

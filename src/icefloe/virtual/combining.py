@@ -13,7 +13,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.virtual.agreement import Disagreement, are_same, compare, raise_disagreements
+from icefloe.virtual.agreement import Disagreement, are_values_equal, compare, raise_disagreements
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.cf_time import convert_times, parse_time_units, reconcile_units
 from icefloe.virtual.contiguous import align_chunk_lengths
@@ -44,13 +44,13 @@ def combine(
     order: Literal["given", "coordinates"] = "given",
     combine_attrs: CombineAttributes = "drop_conflicts",
 ) -> VirtualDataset:
-    """Join parsed files along existing dimensions.
+    """Combine parsed files along existing dimensions.
 
     Parameters
     ----------
     datasets
-        A list for one dimension. For several dimensions, lists nested as deep as there are
-        dimensions (the first dimension outermost), or a flat list with ``order="coordinates"``.
+        A list for one dimension. For several dimensions, nested lists with one level per dimension
+        (the first dimension outermost), or a flat list with ``order="coordinates"``.
     dims
         Names of the dimensions in the files.
     order
@@ -64,16 +64,16 @@ def combine(
     Raises
     ------
     FilesDisagreeError
-        If files do not fit together. Lists every file and variable that disagrees.
+        If the files cannot be combined. Lists every file and variable that disagrees.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     if not names or len(set(names)) != len(names):
-        raise _not_allowed_error(f"dims={dims!r}: name the dimensions to combine along, each once")
+        raise _not_allowed_error(f"dims={dims!r}: expected one or more distinct dimension names")
     flat = list(_flatten(datasets))
     if not flat:
-        raise _not_allowed_error("there is nothing to combine")
+        raise _not_allowed_error("datasets: expected at least one dataset, got none")
     require_dims(flat, names)
-    # All files are compared before anything is raised: the message lists all disagreements.
+    # All files are compared before an error is raised, so that it lists all disagreements.
     problems: list[Disagreement] = []
     for other in flat[1:]:
         problems += find_disagreements(flat[0], other, frozenset(names))
@@ -85,7 +85,7 @@ def combine(
         nested = arrange_by_coordinates(flat, names)
     elif len(names) > 1 and not all(isinstance(item, list | tuple) for item in datasets):
         raise _not_allowed_error(
-            f"to combine along {', '.join(names)}, give nested lists, or order='coordinates'"
+            f"to combine along {', '.join(names)}, pass nested lists, or order='coordinates'"
         )
     if len(names) == 1 and order == "given":
         disagreeing_files = {problem.file for problem in problems}
@@ -117,12 +117,12 @@ def find_disagreements(
 def require_dims(datasets: Sequence[VirtualDataset], names: Sequence[str]) -> None:
     """Raise if a file has no variable along one of the dimensions."""
     for dataset in datasets:
-        known = {name for array in dataset.arrays.values() for name in array.dimension_names}
+        dims = {name for array in dataset.arrays.values() for name in array.dimension_names}
         for dim in names:
-            if dim not in known:
+            if dim not in dims:
                 raise InvalidInputError(
-                    f"{dataset.label}: no variable has the dimension {dim!r}; there are: "
-                    f"{', '.join(sorted(map(str, known))) or 'none'}",
+                    f"{dataset.label}: no variable has the dimension {dim!r}; available: "
+                    f"{', '.join(sorted(map(str, dims))) or 'none'}",
                     kind=ErrorKind.FILES_DISAGREE,
                 )
 
@@ -133,7 +133,7 @@ def _flatten(nested: Any) -> Iterator[VirtualDataset]:
         return
     if not isinstance(nested, list | tuple):
         type_name = type(nested).__name__
-        raise _not_allowed_error(f"combine takes the results of parse, not a {type_name}")
+        raise _not_allowed_error(f"expected datasets returned by parse, got a {type_name}")
     for item in nested:
         yield from _flatten(item)
 
@@ -146,7 +146,7 @@ def _join_nested(nested: Any, names: tuple[str, ...], policy: CombineAttributes)
     if not names:
         return cast("VirtualDataset", nested)
     if isinstance(nested, VirtualDataset):
-        raise _not_allowed_error("the lists must be nested as deep as there are dimensions")
+        raise _not_allowed_error("datasets: expected nested lists with one level per dimension")
     return _join([_join_nested(item, names[1:], policy) for item in nested], names[0], policy)
 
 
@@ -220,22 +220,22 @@ def _convert_times(
         if not isinstance(array, LoadedArray) or dim not in array.dimension_names:
             continue
         units = [parse_time_units(part.arrays[path].attributes) for part in parts]
-        known = [unit for unit in units if unit is not None]
-        if len(known) < len(units) or len(set(known)) == 1:
+        time_units = [unit for unit in units if unit is not None]
+        if len(time_units) < len(units) or len(set(time_units)) == 1:
             continue
         bounds = _find_bounds(parts[0], path)
         paths = [path] if bounds is None else [path, bounds]
         times = [
             np.concatenate([_require_values(part, p).reshape(-1) for p in paths]) for part in parts
         ]
-        common = reconcile_units(list(zip(times, known, strict=True)))
+        common = reconcile_units(list(zip(times, time_units, strict=True)))
         if common is None:
             continue  # reported by find_disagreements
         target, _ = common
         for array_path in paths:
             values = [
                 convert_times(_require_values(part, array_path), unit, target)
-                for part, unit in zip(parts, known, strict=True)
+                for part, unit in zip(parts, time_units, strict=True)
             ]
             units_text = target.text if "units" in parts[0].arrays[array_path].attributes else None
             result[array_path] = [item for item in values if item is not None], units_text
@@ -267,7 +267,7 @@ def _join_attributes(parts: list[dict[str, Any]], policy: CombineAttributes) -> 
     return {
         name: value
         for name, value in first.items()
-        if all(part is first or are_same(part.get(name, _MISSING), value) for part in parts)
+        if all(part is first or are_values_equal(part.get(name, _MISSING), value) for part in parts)
     }
 
 
@@ -280,31 +280,32 @@ def _find_attribute_conflicts(datasets: list[VirtualDataset]) -> Iterator[Disagr
             for path, array in first.arrays.items()
             if path in other.arrays
         ]
-        for path, mine, theirs in pairs:
-            for name in sorted({*mine, *theirs}):
-                if not are_same(mine.get(name, _MISSING), theirs.get(name, _MISSING)):
-                    text = f"has attribute {name} = {theirs.get(name)!r}, but {mine.get(name)!r}"
-                    yield Disagreement(other.label, path, "attribute", f"{text} in {first.label}")
+        for path, expected, actual in pairs:
+            for name in sorted({*expected, *actual}):
+                if not are_values_equal(expected.get(name, _MISSING), actual.get(name, _MISSING)):
+                    values = f"{actual.get(name)!r}, but {expected.get(name)!r} in {first.label}"
+                    text = f"has attribute {name} = {values}"
+                    yield Disagreement(other.label, path, "attribute", text)
 
 
 def _have_equal_metadata(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> bool:
-    """Whether metadata, and loaded values without a combined dimension, are equal.
+    """Return whether metadata, and loaded values without a combined dimension, are equal.
 
     A fast path that avoids `compare`.
     """
     if first.arrays.keys() != other.arrays.keys():
         return False
-    for path, mine in first.arrays.items():
-        theirs = other.arrays[path]
-        if type(mine) is not type(theirs) or mine.metadata != theirs.metadata:
+    for path, array in first.arrays.items():
+        other_array = other.arrays[path]
+        if type(array) is not type(other_array) or array.metadata != other_array.metadata:
             return False
         if (
-            isinstance(mine, LoadedArray)
-            and isinstance(theirs, LoadedArray)
-            and not dims & set(mine.dimension_names)
-            and not np.array_equal(mine.values, theirs.values)
+            isinstance(array, LoadedArray)
+            and isinstance(other_array, LoadedArray)
+            and not dims & set(array.dimension_names)
+            and not np.array_equal(array.values, other_array.values)
         ):
             return False
     return True
@@ -313,21 +314,21 @@ def _have_equal_metadata(
 def _align_grids(
     first: VirtualDataset, other: VirtualDataset, dims: frozenset[str]
 ) -> VirtualDataset:
-    """Use the chunk grid of ``other`` for contiguous arrays that joining will align with it."""
+    """Use the chunk grid of ``other`` for contiguous arrays that `_join_refs` can align with it."""
     arrays = dict(first.arrays)
-    for path, mine in first.arrays.items():
-        theirs = other.arrays.get(path)
+    for path, array in first.arrays.items():
+        other_array = other.arrays.get(path)
         if (
-            isinstance(mine, VirtualArray)
-            and isinstance(theirs, VirtualArray)
-            and mine.dimension_names == theirs.dimension_names
-            and mine.chunk_shape != theirs.chunk_shape
+            isinstance(array, VirtualArray)
+            and isinstance(other_array, VirtualArray)
+            and array.dimension_names == other_array.dimension_names
+            and array.chunk_shape != other_array.chunk_shape
         ):
-            axes = [axis for axis, name in enumerate(mine.dimension_names) if name in dims]
+            axes = [axis for axis, name in enumerate(array.dimension_names) if name in dims]
             if len(axes) != 1:
                 continue
-            left, right = align_chunk_lengths([mine, theirs], axes[0])
+            left, right = align_chunk_lengths([array, other_array], axes[0])
             if left.chunk_shape == right.chunk_shape:
-                grid = theirs.metadata["chunk_grid"]
-                arrays[path] = VirtualArray({**mine.metadata, "chunk_grid": grid}, mine.refs)
+                grid = other_array.metadata["chunk_grid"]
+                arrays[path] = VirtualArray({**array.metadata, "chunk_grid": grid}, array.refs)
     return VirtualDataset(first.sources, first.groups, arrays)

@@ -1,8 +1,8 @@
-"""Splitting of contiguous arrays into chunks that match other files. Pure, no I/O.
+"""Splits contiguous arrays into chunks that match those of other files. Pure, no I/O.
 
 Uncompressed values of a NetCDF3 file or of a contiguous HDF5 dataset can be referenced in pieces
-of any length along the outermost dimension. Months of 31 and 28 days then form one array, with a
-chunk length that divides both.
+of any length along the outermost dimension. Files of 31 and 28 daily steps can therefore form one
+array whose chunk length divides both.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[Virtua
     Returns the arrays unchanged if they need not or cannot be split.
     """
     shapes = [part.chunk_shape for part in parts]
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes) or any(len(shape) <= axis for shape in known):
+    regular = [shape for shape in shapes if shape is not None]
+    if len(regular) < len(shapes) or any(len(shape) <= axis for shape in regular):
         return list(parts)
-    lengths = {shape[axis] for shape in known}
+    lengths = {shape[axis] for shape in regular}
     is_aligned = len(lengths) == 1 and all(
         part.shape[axis] % shape[axis] == 0
-        for part, shape in zip(parts[:-1], known[:-1], strict=True)
+        for part, shape in zip(parts[:-1], regular[:-1], strict=True)
     )
     if is_aligned or not all(_is_splittable(part, axis) for part in parts):
         return list(parts)
@@ -42,7 +42,7 @@ def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[Virtua
 
 
 def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
-    """Split an array into chunks of a length along an axis; return it unchanged if impossible."""
+    """Split an array into chunks of a given length along an axis; unchanged if impossible."""
     chunk = part.chunk_shape
     if chunk is None or not length or chunk[axis] % length or not _is_splittable(part, axis):
         return part
@@ -50,7 +50,7 @@ def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
 
 
 def _is_splittable(part: VirtualArray, axis: int) -> bool:
-    """Whether chunks are uncompressed and contiguous along the axis."""
+    """Return whether chunks are uncompressed and contiguous along the axis."""
     chunk = part.chunk_shape
     return (
         chunk is not None

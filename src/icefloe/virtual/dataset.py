@@ -1,6 +1,6 @@
 """`VirtualDataset`: the groups and arrays of one file, or of several combined files.
 
-An immutable value that pickles and does not refer to a repository. Group and array paths are
+An immutable value that pickles and does not depend on a repository. Group and array paths are
 relative to the dataset root: ``""`` is the root group, ``a/b`` a node below it.
 """
 
@@ -42,7 +42,7 @@ class VirtualDataset:
 
     @property
     def label(self) -> str:
-        """The source files, for messages."""
+        """The source files, as text for messages."""
         if not self.sources:
             return "a dataset without a file"
         more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
@@ -66,8 +66,8 @@ class VirtualDataset:
 
     def without(self, *paths: str) -> VirtualDataset:
         """Return the dataset without some arrays."""
-        kept = {path: array for path, array in self.arrays.items() if path not in paths}
-        return replace(self, arrays=kept)
+        arrays = {path: array for path, array in self.arrays.items() if path not in paths}
+        return replace(self, arrays=arrays)
 
     write = writer.write
     append = writer.append

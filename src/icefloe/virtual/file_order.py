@@ -1,4 +1,4 @@
-"""Order of files along the combined dimensions: checks, and arrangement by coordinates.
+"""Checks the order of files along the combined dimensions, and sorts them by coordinates.
 
 Pure, no I/O.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
-from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_equal, find_coordinate
+from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_arrays_equal, find_coordinate
 from icefloe.virtual.cf_time import parse_time_units, reconcile_units
 from icefloe.virtual.contiguous import align_chunk_lengths
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def check_sequence(parts: list[VirtualDataset], dim: str) -> Iterator[Disagreement]:
-    """Find what prevents files that agree from being joined in this order along a dimension."""
+    """Find what prevents compatible files from being joined in this order along a dimension."""
     if len(parts) < 2:
         return
     for path, array in parts[0].arrays.items():
         if dim not in array.dimension_names:
-            yield from _check_static(parts, path)
+            yield from _check_static_values(parts, path)
         elif isinstance(array, VirtualArray):
             yield from _check_chunks(parts, path, dim)
         elif path.rpartition("/")[2] == dim and array.dimension_names == (dim,):
@@ -58,7 +58,7 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
     Raises
     ------
     InvalidInputError
-        If files have no loaded coordinates, or do not fill the grid.
+        If a file has no loaded coordinate, or the files do not form a complete grid.
     FilesDisagreeError
         If two files have the same position.
     """
@@ -73,7 +73,7 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
                 "of that name; pass them as nested lists in order",
                 kind=ErrorKind.NOT_ALLOWED,
             )
-        # Files of one step each have no direction, and their given order is arbitrary here.
+        # If each file has one step, the order of the files implies no direction: it is arbitrary.
         descends = any(len(coordinate) > 1 for coordinate in values) and _find_direction(values) < 0
         firsts = np.array([coordinate[0] for coordinate in values])
         starts, indices = np.unique(firsts, return_inverse=True)
@@ -96,16 +96,16 @@ def arrange_by_coordinates(datasets: list[VirtualDataset], dims: tuple[str, ...]
             for dim, starts, position in zip(dims, starts_by_dim, gaps[0], strict=True)
         )
         raise InvalidInputError(
-            f"{len(datasets)} files, the first {datasets[0].label}, do not fill a grid of "
+            f"{len(datasets)} files, the first of them {datasets[0].label}, do not fill a grid of "
             f"{' x '.join(map(str, sizes))} along {', '.join(dims)}: {len(gaps)} are missing, the "
-            f"first one starts at {first}. Add them, or combine a complete grid",
+            f"first missing file starts at {first}; add them, or combine a complete grid",
             kind=ErrorKind.FILES_DISAGREE,
         )
     return _nest(grid, datasets)
 
 
 def reconcile_values(parts: list[VirtualDataset], path: str) -> list[NDArray[Any]] | None:
-    """Return the values of a coordinate in common units; None if it is not loaded or has none."""
+    """Return the values of a coordinate in common units; None if not loaded or convertible."""
     arrays = [part.arrays[path] for part in parts]
     loaded = [array for array in arrays if isinstance(array, LoadedArray)]
     if len(loaded) < len(arrays):
@@ -114,21 +114,21 @@ def reconcile_values(parts: list[VirtualDataset], path: str) -> list[NDArray[Any
     units = [parse_time_units(array.attributes) for array in loaded]
     if len(set(units)) == 1:
         return values
-    known = [unit for unit in units if unit is not None]
-    if len(known) < len(units):
+    time_units = [unit for unit in units if unit is not None]
+    if len(time_units) < len(units):
         is_same = len({str(array.attributes.get("units")) for array in loaded}) == 1
         return values if is_same else None
-    common = reconcile_units(list(zip(values, known, strict=True)))
+    common = reconcile_units(list(zip(values, time_units, strict=True)))
     return None if common is None else common[1]
 
 
-def _check_static(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
-    """Find files with other values of an array that does not have the dimension."""
+def _check_static_values(parts: list[VirtualDataset], path: str) -> Iterator[Disagreement]:
+    """Find files whose values differ in an array without the combined dimension."""
     values = reconcile_values(parts, path)
     if values is None:
         return
-    for part, theirs in zip(parts[1:], values[1:], strict=True):
-        if not are_equal(values[0], theirs):
+    for part, part_values in zip(parts[1:], values[1:], strict=True):
+        if not are_arrays_equal(values[0], part_values):
             text = f"has other values than in {parts[0].label}"
             yield Disagreement(part.label, path, "values", text)
 
@@ -165,11 +165,11 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
             text = "is not sorted, or has duplicates, within the file"
             yield Disagreement(part.label, path, "order", text)
     for number in range(1, len(parts)):
-        before, here = values[number - 1], values[number]
-        if not len(before) or not len(here) or (here[0] - before[-1]) * sign > 0:
+        before, after = values[number - 1], values[number]
+        if not len(before) or not len(after) or (after[0] - before[-1]) * sign > 0:
             continue
-        low, high = max(here.min(), before.min()), min(here.max(), before.max())
-        text = f"goes from {here[0].item()} to {here[-1].item()},"
+        low, high = max(after.min(), before.min()), min(after.max(), before.max())
+        text = f"goes from {after[0].item()} to {after[-1].item()},"
         other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].label}"
         if low <= high:
             yield Disagreement(parts[number].label, path, "overlap", f"{text} and overlaps {other}")
@@ -181,13 +181,13 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
 def _check_labels(
     parts: list[VirtualDataset], values: list[NDArray[Any]], path: str
 ) -> Iterator[Disagreement]:
-    seen: dict[Any, str] = {}
+    file_of_label: dict[Any, str] = {}
     for part, labels in zip(parts, values, strict=True):
         for label in labels.tolist():
-            if label in seen:
-                text = f"has {label!r}, which {seen[label]} has too"
+            if label in file_of_label:
+                text = f"has {label!r}, which {file_of_label[label]} has too"
                 yield Disagreement(part.label, path, "overlap", text)
-            seen[label] = part.label
+            file_of_label[label] = part.label
 
 
 def _find_direction(values: list[NDArray[Any]]) -> int:

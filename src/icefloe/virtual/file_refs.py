@@ -1,4 +1,4 @@
-"""Columnar references into one file. Pure, no I/O.
+"""Builds columnar references into one file. Pure, no I/O.
 
 All arrays of a file share one location table and one checksum.
 """
@@ -14,7 +14,7 @@ from icefloe.model.chunk_payload import ETag, LastModified
 from icefloe.model.columns import constant
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import file_format_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FileRefBuilder:
-    """Builds references into one file, which all have the same checksum."""
+    """Builds references into one file, all with the same checksum."""
 
     def __init__(self, source: SourceFile, checksum: Checksum | None) -> None:
         self._source = source
@@ -48,18 +48,18 @@ class FileRefBuilder:
         if size is not None and len(offset) and int((offset + length).max()) > size:
             end = int((offset + length).max())
             reason = f"is truncated: it has {size} bytes, but a chunk ends at byte {end}"
-            raise format_error(self._source.url, reason)
+            raise file_format_error(self._source.url, reason)
         codes = constant(0, len(offset), np.int32)
         payloads = ChunkPayloads.virtual(codes, self._locations, offset, length)
         return ArrayManifest.of(coords, with_checksum(payloads, self._checksum))
 
-    def empty(self, ndim: int) -> ArrayManifest:
-        """Return the references of an array without chunks."""
+    def build_empty(self, ndim: int) -> ArrayManifest:
+        """Build the empty references of an array without chunks."""
         return self.build(np.zeros((0, ndim), np.uint32), [], [])
 
 
 def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPayloads:
-    """Return virtual payloads that all have one checksum."""
+    """Return virtual payloads with the same checksum for all chunks."""
     rows = len(payloads)
     match checksum:
         case LastModified(seconds):
@@ -73,7 +73,7 @@ def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPa
 def compute_chunk_indices(
     starts: NDArray[np.int64], chunk_shape: Sequence[int]
 ) -> NDArray[np.uint32]:
-    """Convert the first element of each chunk to the chunk's index in the grid."""
+    """Convert the array index of each chunk's first element to the chunk index."""
     if not len(chunk_shape):
         return np.zeros((len(starts), 0), np.uint32)
     return (starts // np.asarray(chunk_shape, np.int64)).astype(np.uint32)

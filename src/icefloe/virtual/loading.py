@@ -1,4 +1,4 @@
-"""Loads the values of small arrays: fetches their referenced chunks, decodes them with zarr."""
+"""Loads the values of small arrays: fetches the referenced chunks and decodes them with zarr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore
 
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
-from icefloe.virtual.parse_errors import format_error, unsupported_error
+from icefloe.virtual.parse_errors import file_format_error, unsupported_error
 from icefloe.virtual.sources import fetch_ranges
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _MAX_LOADED_BYTES = 1 << 30
 def load_values(
     dataset: VirtualDataset, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Load the arrays that a request selects; ``open_location`` opens referenced files."""
+    """Load the arrays that a request selects; ``open_location`` opens the referenced files."""
     arrays: dict[str, AnyArray] = dict(dataset.arrays)
     paths = [
         path
@@ -48,7 +48,7 @@ def load_values(
             continue
         size_bytes = compute_size_bytes(array)
         if size_bytes > _MAX_LOADED_BYTES:
-            problem = f"too large to load ({size_bytes} bytes)"
+            problem = f"it is too large to load ({size_bytes} bytes)"
             hint = "list the arrays to load in loadable_variables, or "
             raise unsupported_error(request.url, path, problem, hint)
         values = decode_values(array, path, request.url, fetch_encoded(array, open_location))
@@ -67,12 +67,12 @@ def decode_values(array: VirtualArray, path: str, url: str, encoded: list[bytes]
             warnings.simplefilter("ignore")
             values = np.asarray(zarr.open_array(store, path="a", mode="r")[...])
     except Exception as error:
-        raise format_error(url, f"{path}: its values cannot be decoded: {error}") from error
+        raise file_format_error(url, f"{path}: its values cannot be decoded: {error}") from error
     return values.astype(values.dtype.newbyteorder("="))
 
 
 def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource]) -> list[bytes]:
-    """Fetch the encoded chunks of an array; ``open_location`` opens referenced files.
+    """Fetch the encoded chunks of an array; ``open_location`` opens the referenced files.
 
     Raises `FormatError` if a chunk extends past the end of its file.
     """
@@ -89,9 +89,8 @@ def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource
         contents = fetch_ranges(source, starts, lengths)
         for row, data, length in zip(rows.tolist(), contents, lengths, strict=True):
             if len(data) < length:
-                raise format_error(
-                    source.url, "is truncated: a referenced chunk extends past its end"
-                )
+                reason = "is truncated: a referenced chunk extends past its end"
+                raise file_format_error(source.url, reason)
             chunks[row] = data
     return chunks
 

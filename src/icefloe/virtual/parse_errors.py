@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def format_error(url: str, reason: str) -> FormatError:
-    """Return the error for a file that is not what its format requires."""
+def file_format_error(url: str, reason: str) -> FormatError:
+    """Return the error for a file that is not in the expected format."""
     return FormatError(reason, file=url, kind=ErrorKind.INVALID_FILE_FORMAT)
 
 
-def damaged_error(url: str, what: str) -> FormatError:
+def damaged_error(url: str, problem: str) -> FormatError:
     """Return the error for a file with invalid content."""
-    return format_error(url, f"is damaged: {what}")
+    return file_format_error(url, f"is damaged: {problem}")
 
 
-def unsupported_error(url: str, variable: str, what: str, instead: str = "") -> InvalidInputError:
-    """Return the error for a variable that cannot be referenced, with advice to drop it."""
+def unsupported_error(url: str, variable: str, problem: str, hint: str = "") -> InvalidInputError:
+    """Return the error for a variable that cannot be referenced; suggests to drop it."""
     return InvalidInputError(
-        f"{url}: {variable}: {what}; {instead}skip it with drop_variables=[{variable!r}]",
+        f"{url}: {variable}: {problem}; {hint}skip it with drop_variables=[{variable!r}]",
         kind=ErrorKind.UNSUPPORTED_VARIABLE,
     )
 
 
 def import_optional(module: str, package: str | None = None) -> ModuleType:
-    """Import a module of an optional package, or one of ours that needs one.
+    """Import a module of an optional package, or a module of icefloe that needs one.
 
     Raises `InvalidInputError` of kind ``MISSING_DEPENDENCY`` if ``package`` is not installed.
     """

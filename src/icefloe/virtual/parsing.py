@@ -1,4 +1,4 @@
-"""`parse`: turn a file of arrays, of any supported format and place, into a `VirtualDataset`."""
+"""`parse`: parses a file of any supported format and storage into a `VirtualDataset`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from icefloe.errors import FormatError, ObjectNotFoundError
 from icefloe.virtual.loading import load_values
-from icefloe.virtual.parse_errors import format_error, import_optional
+from icefloe.virtual.parse_errors import file_format_error, import_optional
 from icefloe.virtual.parsers import kerchunk, netcdf3, sniffing, zarr
 from icefloe.virtual.request import ParseRequest
 from icefloe.virtual.sources import OpenSource, SourceFile, Sources, not_found_error
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def parse(
     url: str | os.PathLike[str],
     *,
-    format: str | None = None,  # noqa: A002 - the word for it
+    format: str | None = None,  # noqa: A002 - shadows the builtin
     group: str | None = None,
     drop_variables: Iterable[str] = (),
     loadable_variables: Iterable[str] | None = None,
@@ -40,33 +40,33 @@ def parse(
     """Parse a file of arrays into chunk references and Zarr metadata.
 
     Reads only metadata, and the values of the arrays to load. The result is columnar, does not
-    refer to a repository, and pickles: parse on many machines, `combine` and write on one.
+    depend on a repository, and pickles, so that many machines can parse files for one writer.
 
     Parameters
     ----------
     url
         A path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``http(s)://``, or one that
-        ``containers`` cover.
+        ``containers`` match.
     format
         Expected format: ``netcdf4`` or ``hdf5``, ``netcdf3``, ``zarr``, ``kerchunk-json``,
-        ``kerchunk-parquet``, ``geotiff`` or ``tiff``. By default it is detected from the content,
-        and must match the file name extension.
+        ``kerchunk-parquet``, ``geotiff`` or ``tiff``. By default, the format is detected from the
+        content, and must match the file name extension.
     group
-        Group to parse, including the groups below it.
+        Group to parse, with all groups below it.
     drop_variables
         Paths of arrays and groups to drop.
     loadable_variables
-        Paths of arrays whose values are copied instead of referenced. By default the coordinates
-        of dimensions with their bounds, which are needed to compare and order files, and scalars.
+        Paths of arrays whose values are copied instead of referenced. By default scalars, and
+        dimension coordinates with their bounds, which are used to compare and sort files.
     inline_below_bytes
-        Copy all smaller arrays as well.
+        Also copy all arrays smaller than this.
     checksum
         Checksum stored with each reference, so that a modified file is not read: ``etag``,
         ``last-modified``, or None. ``auto`` is the ETag in object stores and the modification time
         elsewhere. References from Kerchunk files have the modification time of the Kerchunk file.
     containers, credentials
         How to access the file, as for opening a repository: virtual chunk containers, and
-        credentials by URL prefix or name. Without a container, those of the environment apply.
+        credentials by URL prefix or name. By default, credentials of the environment are used.
     parser
         A VirtualiZarr parser to use instead of the built-in ones.
 
@@ -97,7 +97,7 @@ def parse_at(
     url: str | os.PathLike[str],
     sources: Sources,
     *,
-    format: str | None = None,  # noqa: A002 - the word for it
+    format: str | None = None,  # noqa: A002 - shadows the builtin
     group: str | None = None,
     drop_variables: Iterable[str] = (),
     loadable_variables: Iterable[str] | None = None,
@@ -105,37 +105,36 @@ def parse_at(
     checksum: ChecksumChoice = "auto",
     parser: Callable[..., Any] | None = None,
 ) -> VirtualDataset:
-    """Parse a file as `parse` does, with open ``sources`` that several files can share."""
+    """Parse a file as `parse` does, with ``sources`` that several files can share."""
     if format is not None:
-        sniffing.get_format(format)  # raises before any I/O
+        sniffing.parse_format(format)  # raises before any I/O
     source = sources.open(url)
     info = source.fetch_info()
     listing: list[tuple[str, ObjectInfo]] = []
-    found: sniffing.Format | None = None
+    detected: sniffing.Format | None = None
     if parser is not None:
         info = info or SourceFile(source.url)
     elif info is not None:
         sniffed = _sniff_file(source, info.size_bytes or 0)
-        found = sniffing.require_format(sniffed, claimed=format, url=source.url)
+        detected = sniffing.require_format(sniffed, claimed=format, url=source.url)
     else:
         listing = _list_directory(source)
         sniffed = _sniff_directory(source, [name for name, _ in listing])
-        found = sniffing.require_format(sniffed, claimed=format, url=source.url)
+        detected = sniffing.require_format(sniffed, claimed=format, url=source.url)
         info = SourceFile(source.url)
-        if found == "kerchunk-parquet":
-            # The references are as old as the document that describes them.
-            inner = source.child(".zmetadata").fetch_info() or info
+        if detected == "kerchunk-parquet":
+            # The metadata document has the modification time of the references.
+            inner = source.open_child(".zmetadata").fetch_info() or info
             info = SourceFile(source.url, None, inner.etag, inner.last_modified)
     choice = checksum
-    if found in {"kerchunk-json", "kerchunk-parquet"} and checksum is not None:
-        choice = "last-modified"  # the ETag of the reference file does not apply to other files
+    if detected in {"kerchunk-json", "kerchunk-parquet"} and checksum is not None:
+        choice = "last-modified"  # the files have other ETags than the Kerchunk file
+    loadable = None if loadable_variables is None else _strip_slashes(loadable_variables)
     request = ParseRequest(
         source=info,
         group=(group or "").strip("/"),
         drop_variables=_strip_slashes(drop_variables),
-        loadable_variables=None
-        if loadable_variables is None
-        else _strip_slashes(loadable_variables),
+        loadable_variables=loadable,
         inline_below_bytes=inline_below_bytes,
         checksum=info.checksum(choice),
     )
@@ -143,11 +142,11 @@ def parse_at(
     def open_location(location: str) -> OpenSource:
         if location == source.url:
             return source
-        if found == "zarr":
-            return source.child(unquote(location.removeprefix(f"{source.url}/")))
-        return sources.open_named_by(location, source)
+        if detected == "zarr":
+            return source.open_child(unquote(location.removeprefix(f"{source.url}/")))
+        return sources.open_referenced(location, source)
 
-    match found:
+    match detected:
         case "hdf5":  # loads values in the same pass
             return cast("VirtualDataset", _import_parser("hdf5").parse(source, request))
         case "netcdf3":
@@ -192,7 +191,7 @@ def _sniff_directory(source: OpenSource, names: list[str]) -> sniffing.Format:
     top = {name for name in names if "/" not in name}
     if ".zmetadata" in top:
         try:
-            document = json.loads(source.child(".zmetadata").fetch_all())
+            document = json.loads(source.open_child(".zmetadata").fetch_all())
         except ValueError:
             document = {}
         if isinstance(document, dict) and "record_size" in document:
@@ -201,8 +200,8 @@ def _sniff_directory(source: OpenSource, names: list[str]) -> sniffing.Format:
         return "zarr"
     if top & {"repo", "config.yaml"} or any(name.startswith("snapshots/") for name in names):
         reason = "is an Icechunk repository: open it, and read from a session"
-        raise format_error(source.url, reason)
-    raise format_error(
+        raise file_format_error(source.url, reason)
+    raise file_format_error(
         source.url,
         "is a directory, but neither a Zarr hierarchy (zarr.json, .zgroup) nor Kerchunk references "
         "(.zmetadata with record_size)",

@@ -1,4 +1,4 @@
-"""`ParseRequest`: the options of one call of `icefloe.virtual.parse`. Pure, no I/O."""
+"""`ParseRequest`: the normalized options of `icefloe.virtual.parse`. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParseRequest:
-    """Options of one call of `icefloe.virtual.parse`, as parsers receive them.
+    """Options of `icefloe.virtual.parse`, as parsers receive them.
 
-    Paths have no leading or trailing slash; the root group is empty. ``checksum`` is stored with
+    Paths have no leading or trailing slash; the root group is ``""``. ``checksum`` is stored with
     each reference.
     """
 
@@ -36,24 +36,24 @@ class ParseRequest:
         return self.source.url
 
     def is_dropped(self, path: str) -> bool:
-        """Whether to drop an array or a group."""
+        """Return whether to drop an array or a group."""
         return path in self.drop_variables
 
     def is_loadable(self, path: str, dims: Sequence[str | None], size_bytes: int) -> bool:
-        """Whether to load the values of an array, bounds aside."""
+        """Return whether to load the values of an array; `find_bounds_to_load` adds bounds."""
         if size_bytes < self.inline_below_bytes:
             return True
         if self.loadable_variables is not None:
             return path in self.loadable_variables
-        # Scalars describe other arrays (a grid mapping, a reference time) in a few bytes.
+        # Scalars are small and describe other arrays: a grid mapping, a reference time.
         return not dims or list(dims) == [path.rpartition("/")[2]]
 
     def find_bounds_to_load(
         self, arrays: Mapping[str, AnyArray], paths: Iterable[str]
     ) -> list[str]:
-        """Return the bounds of the coordinates among ``paths``, which are loaded with them.
+        """Return the virtual bounds of the coordinates among ``paths``.
 
-        Bounds have no units of their own: they are converted together with their coordinate.
+        Bounds are loaded with their coordinate: they have its units and are converted with it.
         """
         if self.loadable_variables is not None:
             return []

@@ -1,9 +1,9 @@
-"""Opens source files: paths and URLs given by the user, and locations named in reference files.
+"""Opens source files: paths and URLs that the user passes, and locations in reference files.
 
-Files given by the user are read with credentials of the environment, or of the container the user
-passed. Locations named in a reference file are not trusted: a downloaded Kerchunk file could name
-any file its reader can access. They are read only in the directory of the reference file or in a
-container the user passed.
+Files that the user passes are read with credentials of the environment or of a matching container.
+Locations in a reference file (Kerchunk, DMR++) are not trusted: a downloaded file could refer to
+any file that its reader can access. They are read only if they are in the directory of the
+reference file or in a container that the user passed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_CACHED_BYTES = _MAX_BLOCKS * _BLOCK_BYTES
 """Upper limit of the block cache of one remote file."""
 
 SINGLE_REQUEST_BYTES = 4 << 20
-"""Smaller files are fetched in one request: their metadata would need most blocks anyway."""
+"""Smaller files are fetched in one request: reading metadata would fetch most blocks anyway."""
 
 ChecksumChoice: TypeAlias = Literal["auto", "etag", "last-modified"] | None
 """Checksum stored with each reference, so that a modified file is detected on read."""
@@ -82,7 +82,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A readable file or directory; references to it contain its URL.
+    """A readable file or directory; references contain its URL.
 
     ``path`` is the local path, None for remote files.
     """
@@ -93,10 +93,10 @@ class OpenSource:
     path: str | None = None
 
     def fetch_info(self) -> SourceFile | None:
-        """Return size and version of the file, None if there is none (or it is a directory)."""
+        """Fetch the size and version of the file, None if it does not exist or is a directory."""
         if self.path is not None:
             try:
-                stat = os.stat(self.path)  # noqa: PTH116 - once for every file of an archive
+                stat = os.stat(self.path)  # noqa: PTH116 - faster; called for every file
             except FileNotFoundError:
                 return None
             except OSError as error:
@@ -112,7 +112,7 @@ class OpenSource:
         return SourceFile(self.url, info.size_bytes, info.version.etag, info.last_modified)
 
     def fetch(self, start: int, length: int) -> bytes:
-        """Fetch a byte range, shorter at the end of the file."""
+        """Fetch a byte range; the result is shorter if the file ends before."""
         if self.path is not None:
             with _open_local_file(self.url, self.path) as file:
                 file.seek(start)
@@ -127,34 +127,34 @@ class OpenSource:
         return bytes(self.storage.get(self.key).data)
 
     def list_tree(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """List all files of a directory, recursively, by relative name."""
+        """List all files below a directory with their relative names."""
         if self.path is not None:
-            found = LocalStorage(self.path, follow_symlinks=True).list()
-            return ((info.key, info) for info in found)
+            files = LocalStorage(self.path, follow_symlinks=True).list()
+            return ((info.key, info) for info in files)
         prefix = f"{self.key}/"
         return ((info.key[len(prefix) :], info) for info in self.storage.list(prefix))
 
     def fetch_size(self) -> int:
-        """Return the size of a file, or the total size of a directory; 0 if there is neither."""
+        """Fetch the size of a file or the total size of a directory; 0 if neither exists."""
         info = self.fetch_info()
         if info is not None and info.size_bytes is not None:
             return info.size_bytes
-        return sum(found.size_bytes for _, found in self.list_tree())
+        return sum(file.size_bytes for _, file in self.list_tree())
 
-    def child(self, name: str) -> OpenSource:
+    def open_child(self, name: str) -> OpenSource:
         """Return a file or directory below this directory."""
         path = None if self.path is None else f"{self.path}/{name}"
         return OpenSource(f"{self.url}/{quote(name)}", self.storage, f"{self.key}/{name}", path)
 
     def open_reader(self, size_bytes: int) -> io.BufferedIOBase | io.RawIOBase:
-        """Open it as a Python file object."""
+        """Open the file as a Python file object."""
         if self.path is not None:
             return Path(self.path).open("rb")
         return _BlockReader(self, size_bytes)
 
 
 class Sources:
-    """The places that files may be read from, given as for opening a repository."""
+    """Opens source files with the containers and credentials of the user or of a repository."""
 
     def __init__(
         self,
@@ -170,10 +170,10 @@ class Sources:
 
     @classmethod
     def of(cls, virtual: VirtualChunks) -> Sources:
-        """Return the places an open repository can read virtual chunks from.
+        """Return sources with the containers and credentials of an open repository.
 
         Includes default containers and, on the repository's platform, its own credentials.
-        Containers that the user did not authorize are excluded: their endpoints are untrusted.
+        Excludes containers that the user did not authorize: their endpoints are untrusted.
         """
         sources = cls()
         reach = virtual.reach
@@ -182,54 +182,54 @@ class Sources:
         return sources
 
     def open(self, url: str | os.PathLike[str]) -> OpenSource:
-        """Open a path or URL given by the user."""
+        """Open a path or URL that the user passed."""
         url = os.fspath(url)
         if not url:
             raise InvalidInputError(
-                "the URL of a file is empty: give a path, or a URL such as s3://bucket/a.nc",
+                "the URL of a file is empty: expected a path, or a URL such as s3://bucket/a.nc",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
         if "://" not in url and not url.startswith("file:"):
             url = Path(url).absolute().as_uri()
         url = url.rstrip("/")
         require_shareable(url)
-        held = self._find_container(url)
-        return self._open(url) if held is None else self._open_in_container(url, held)
+        file = self._find_in_container(url)
+        return self._open(url) if file is None else self._open_in_container(url, file)
 
     def list_folder(self, url: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """List all files below a remote directory or bucket, recursively, by relative name."""
-        # A bucket cannot be opened and is in no container, but an object in it is.
-        inside = self.open(f"{url}/x")
-        prefix = inside.key.removesuffix("x")
-        return ((info.key[len(prefix) :], info) for info in inside.storage.list(prefix))
+        """List all files below a remote directory or bucket with their relative names."""
+        # A bucket is not a valid location, but an object in it is.
+        probe = self.open(f"{url}/x")
+        prefix = probe.key.removesuffix("x")
+        return ((info.key[len(prefix) :], info) for info in probe.storage.list(prefix))
 
-    def open_named_by(self, url: str, owner: OpenSource) -> OpenSource:
-        """Open a location named in a reference file, if that is allowed."""
-        held = self._find_container(url)
-        if held is not None:
-            return self._open_in_container(url, held)
-        directory = f"{owner.url.rpartition('/')[0]}/"
+    def open_referenced(self, url: str, reference_file: OpenSource) -> OpenSource:
+        """Open a location in a reference file; raises `InvalidInputError` if it may not be read."""
+        file = self._find_in_container(url)
+        if file is not None:
+            return self._open_in_container(url, file)
+        directory = f"{reference_file.url.rpartition('/')[0]}/"
         if not parse_location(url).text.startswith(unquote(directory)):
             raise InvalidInputError(
-                f"{redact_url(owner.url)} refers to {redact_url(url)}, which is outside its "
-                "directory and would have to be read; if you trust it, pass "
-                "containers=[VirtualChunkContainer(…)] for that place, or loadable_variables=() to "
-                "load nothing",
+                f"{redact_url(reference_file.url)} refers to {redact_url(url)}, which is outside "
+                "its directory and has to be read; if you trust it, pass containers="
+                "[VirtualChunkContainer(…)] for that location, or loadable_variables=() to load "
+                "nothing",
                 kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
             )
         return self._open(url)
 
-    def _find_container(self, url: str) -> VirtualFile | None:
-        """Find a container that the user passed for a URL."""
-        if not self._table.known:
+    def _find_in_container(self, url: str) -> VirtualFile | None:
+        """Find the file of a URL in a container that may be read, None if there is none."""
+        if not self._table.containers:
             return None
         try:
-            held = self._table.find(url)
+            file = self._table.find(url)
         except InvalidInputError as error:
             if error.kind is ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK:
                 return None
             raise
-        return held if held.known.container.url_prefix in self._usable else None
+        return file if file.container.config.url_prefix in self._usable else None
 
     def _open(self, url: str) -> OpenSource:
         location = parse_location(url)
@@ -241,17 +241,17 @@ class Sources:
             storage = self._storages[bucket] = storage_from_url(bucket)
         return OpenSource(url, storage, location.key)
 
-    def _open_in_container(self, url: str, held: VirtualFile) -> OpenSource:
-        container = held.known.container
-        if is_local(container.store):
-            return _open_local(url, held.location.path)
-        key = f"{container.url_prefix} {held.location.authority}"
+    def _open_in_container(self, url: str, file: VirtualFile) -> OpenSource:
+        config = file.container.config
+        if is_local(config.store):
+            return _open_local(url, file.location.path)
+        key = f"{config.url_prefix} {file.location.authority}"
         storage = self._storages.get(key)
         if storage is None:
-            access = self._access.get(container.url_prefix)
-            storage = open_store(held, access, home=self._home, settings=self._settings)
+            access = self._access.get(config.url_prefix)
+            storage = open_store(file, access, home=self._home, settings=self._settings)
             self._storages[key] = storage
-        return OpenSource(url, storage, held.location.key)
+        return OpenSource(url, storage, file.location.key)
 
 
 class _BlockReader(io.RawIOBase):
@@ -262,7 +262,7 @@ class _BlockReader(io.RawIOBase):
         self._size = size_bytes
         self._position = 0
         self._blocks: dict[int, bytes] = {}
-        self._whole = source.fetch_all() if size_bytes <= SINGLE_REQUEST_BYTES else None
+        self._content = source.fetch_all() if size_bytes <= SINGLE_REQUEST_BYTES else None
 
     def readable(self) -> bool:
         return True
@@ -280,24 +280,24 @@ class _BlockReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._get(self._position, min(self._position + len(view), self._size))
+        data = self._read_range(self._position, min(self._position + len(view), self._size))
         view[: len(data)] = data
         self._position += len(data)
         return len(data)
 
-    def _get(self, start: int, end: int) -> bytes:
+    def _read_range(self, start: int, end: int) -> bytes:
         if end <= start:
             return b""
-        if self._whole is not None:
-            return self._whole[start:end]
+        if self._content is not None:
+            return self._content[start:end]
         first, last = start // _BLOCK_BYTES, (end - 1) // _BLOCK_BYTES
         missing = [block for block in range(first, last + 1) if block not in self._blocks]
         if missing:
             low, high = missing[0] * _BLOCK_BYTES, (missing[-1] + 1) * _BLOCK_BYTES
             data = self._source.fetch(low, min(high, self._size) - low)
             for block in range(missing[0], missing[-1] + 1):
-                at = block * _BLOCK_BYTES - low
-                self._blocks[block] = data[at : at + _BLOCK_BYTES]
+                offset = block * _BLOCK_BYTES - low
+                self._blocks[block] = data[offset : offset + _BLOCK_BYTES]
         joined = b"".join(self._blocks[block] for block in range(first, last + 1))
         while len(self._blocks) > _MAX_BLOCKS:
             self._blocks.pop(next(iter(self._blocks)))
@@ -325,7 +325,7 @@ def _open_local(url: str, path: str) -> OpenSource:
 
 @contextmanager
 def _open_local_file(url: str, path: str) -> Iterator[io.BufferedReader]:
-    """Open a local file, and raise errors of this library."""
+    """Open a local file; converts errors of the operating system."""
     try:
         with Path(path).open("rb") as file:
             yield file
@@ -337,4 +337,4 @@ def _open_local_file(url: str, path: str) -> Iterator[io.BufferedReader]:
 
 def _unreadable_error(url: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error)
-    return StorageError(f"{redact_url(url)}: cannot be read: {reason}", kind=ErrorKind.IO)
+    return StorageError(f"{redact_url(url)}: the file cannot be read: {reason}", kind=ErrorKind.IO)

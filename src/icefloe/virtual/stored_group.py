@@ -1,4 +1,4 @@
-"""The group of a session that a dataset is written to or compared with."""
+"""Access to the group of a session that a dataset is written to or compared with."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ NO_PAYLOADS: Final = ChunkPayloads.of([])
 
 
 def resolve_group(session: Session, group: str) -> Path:
-    """Return the path of a group, given with or without slashes around it."""
+    """Return the path of a group; leading and trailing slashes are optional."""
     return session.path(f"/{group.strip('/')}")
 
 
 def join_path(base: Path, path: str) -> Path:
-    """Return the path of a node of a dataset below its group."""
+    """Return the absolute path of a node from its path in a dataset."""
     for name in path.split("/") if path else ():
         base = base.child(name)
     return base
 
 
-def open_stored(session: Session, path: Path) -> Any:
+def open_stored_array(session: Session, path: Path) -> Any:
     """Open an array of the session with zarr."""
     with warnings.catch_warnings():
-        # Codecs and data types of source files that are not in the Zarr specification.
+        # zarr warns about codecs and data types that are not in the Zarr specification.
         warnings.simplefilter("ignore")
         return open_array(session.store, path.value, mode="r+")
 
 
-def fetch_stored(session: Session, base: Path, dataset: VirtualDataset) -> VirtualDataset:
-    """Return the stored group, with values for the arrays that ``dataset`` has loaded.
+def fetch_stored_dataset(session: Session, base: Path, dataset: VirtualDataset) -> VirtualDataset:
+    """Return the stored group, with the values of arrays that are loaded in ``dataset``.
 
-    Virtual arrays have metadata only.
+    Other arrays have only metadata.
     """
     start = len(base.value) + (not base.is_root)
     groups: dict[str, dict[str, Any]] = {"": {}}
@@ -57,7 +57,8 @@ def fetch_stored(session: Session, base: Path, dataset: VirtualDataset) -> Virtu
         if not node.is_array:
             groups[path] = document.get("attributes") or {}
         elif isinstance(dataset.arrays.get(path), LoadedArray):
-            arrays[path] = LoadedArray(document, np.asarray(open_stored(session, node.path)[...]))
+            values = np.asarray(open_stored_array(session, node.path)[...])
+            arrays[path] = LoadedArray(document, values)
         else:
             coords = np.zeros((0, len(document["shape"])), np.uint32)
             arrays[path] = VirtualArray(document, ArrayManifest(coords, NO_PAYLOADS))

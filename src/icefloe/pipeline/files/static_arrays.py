@@ -57,8 +57,8 @@ class StaticDigests:
             if location == source.url:
                 return source
             if location.startswith(within):  # a Zarr store
-                return source.child(unquote(location.removeprefix(within)))
-            return self._sources.open_named_by(location, source)
+                return source.open_child(unquote(location.removeprefix(within)))
+            return self._sources.open_referenced(location, source)
 
         found = {}
         for path, array in dataset.arrays.items():

@@ -1,1 +1,1 @@
-"""One module per file format, and what they share."""
+"""Parsers: one module per file format, and modules that they share."""

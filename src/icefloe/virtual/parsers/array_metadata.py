@@ -1,8 +1,8 @@
-"""Zarr v3 metadata for arrays of other formats, as VirtualiZarr and zarr convert types and codecs.
+"""Builds Zarr v3 metadata for arrays of other formats; VirtualiZarr and zarr convert the codecs.
 
-Each combination of data type, codecs and fill value is converted once and cached: the files of an
-archive share a few, and a conversion takes longer than reading the file. VirtualiZarr is optional
-and imported on first use.
+Each combination of data type, codecs and fill value is converted once and cached: an archive has
+few of them, and a conversion takes longer than reading a file. VirtualiZarr is optional, and
+imported on first use.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _templates: dict[tuple[object, ...], dict[str, Any]] = {}
 def get_array_template(
     dtype: np.dtype[Any], codecs: Sequence[dict[str, Any]], fill_value: Any, ndim: int
 ) -> dict[str, Any]:
-    """Return metadata for arrays of a data type, with numcodecs codecs in encoding order.
+    """Return metadata for arrays of a data type; codecs are numcodecs, in encoding order.
 
-    `build_array_metadata` adds shape, chunks, dimension names and attributes. Raises the errors of
-    zarr and numcodecs for unknown types and codecs.
+    `build_array_metadata` adds shape, chunks, dimension names and attributes. Raises errors of zarr
+    and numcodecs for unknown types and codecs.
     """
     key = dtype.str, repr(codecs), repr(fill_value), ndim
     template = _templates.get(key)
@@ -51,8 +51,8 @@ def build_array_metadata(
     dims: Sequence[str | None] | None,
     attributes: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the metadata of one array from its template."""
-    # Zarr requires chunk lengths of at least 1, also for arrays of length 0.
+    """Build the metadata of an array from a template."""
+    # Zarr requires chunk lengths of at least 1, even for arrays of length 0.
     chunk = [max(1, length) for length in chunk_shape]
     metadata = {
         **template,
@@ -66,7 +66,7 @@ def build_array_metadata(
 
 
 def normalize_chunk_keys(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with the default chunk key encoding, the only one repositories store."""
+    """Return metadata with the default chunk key encoding, the only one in repositories."""
     return {**metadata, "chunk_key_encoding": _DEFAULT_KEYS}
 
 
@@ -90,7 +90,7 @@ def _build_template(
     convert_codec = import_optional("virtualizarr.codecs").zarr_codec_config_to_v3
     create_metadata = import_optional("virtualizarr.manifests.utils").create_v3_array_metadata
     with warnings.catch_warnings():
-        # Codecs of source files that are not in the Zarr specification.
+        # zarr warns about codecs that are not in the Zarr specification.
         warnings.simplefilter("ignore")
         metadata = create_metadata(
             shape=(1,) * ndim,

@@ -1,8 +1,8 @@
-"""Parser of HDF5 and NetCDF4 files: one pass through h5py's low-level API.
+"""Parser of HDF5 and NetCDF4 files: one pass with the low-level API of h5py.
 
 Several times faster than VirtualiZarr's parser, which opens each object several times and builds
-zarr metadata per array. It also handles compact storage, and refuses chunks that skip filters and
-external files. The conversion of HDF5 filters to codecs is VirtualiZarr's.
+zarr metadata per array. It also supports compact storage, and rejects external files and chunks
+that skip filters. VirtualiZarr converts HDF5 filters to codecs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from icefloe.errors import IcefloeError, InvalidInputError, NodeNotFoundError
 from icefloe.virtual.arrays import LoadedArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder, compute_chunk_indices
-from icefloe.virtual.parse_errors import format_error, unsupported_error
+from icefloe.virtual.parse_errors import file_format_error, unsupported_error
 from icefloe.virtual.parsers.array_metadata import (
     build_array_metadata,
     encode_fill_value,
@@ -50,12 +50,12 @@ _INTERNAL_ATTRIBUTES: Final = frozenset(
         b"_NCProperties",
     }
 )
-"""Attributes in which HDF5 and the NetCDF4 library store dimensions, not user attributes."""
+"""Attributes in which HDF5 and the NetCDF4 library store dimensions; not user attributes."""
 _NO_VARIABLE: Final = b"This is a netCDF dimension but not a netCDF variable"
 _DEFLATE: Final = 1
 _SHUFFLE: Final = 2
 _LAST_BUILTIN_FILTER: Final = 255
-"""Filters with a greater number are plugins."""
+"""Filters with a larger number are plugins."""
 _ATTRIBUTE_CLASSES: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM})
 
 
@@ -67,24 +67,24 @@ def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
     refs = FileRefBuilder(request.source, request.checksum)
     try:
         if source.path is not None:
-            with closing(_open_file(source.path)) as file:
-                return _Walk(file, request, refs).parse()
+            with closing(_open_file(source.path)) as file_id:
+                return _FileParser(file_id, request, refs).parse()
         with (
             source.open_reader(request.source.size_bytes or 0) as reader,
-            h5py.File(reader, "r") as opened,
+            h5py.File(reader, "r") as file,
         ):
-            return _Walk(opened.id, request, refs).parse()
+            return _FileParser(file.id, request, refs).parse()
     except IcefloeError:
         raise
     except FileNotFoundError as error:
         raise not_found_error(source.url) from error
     except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
         # h5py raises many kinds of errors for invalid bytes.
-        raise format_error(source.url, f"is damaged or truncated: {error}") from error
+        raise file_format_error(source.url, f"is damaged or truncated: {error}") from error
 
 
 def _open_file(path: str) -> Any:
-    # Without locks: other processes may have it open, and read-only file systems have none.
+    # Without file locks: other processes may hold one, and some file systems do not support them.
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
@@ -93,12 +93,12 @@ def _open_file(path: str) -> Any:
     except OSError as error:
         if "match" not in str(error):
             raise
-        # This process, for example xarray, has it open with other settings: use those.
+        # This process (for example xarray) has the file open with other settings: use the same.
         return h5f.open(path.encode(), h5f.ACC_RDONLY)
 
 
-class _Walk:
-    """One pass over an open file."""
+class _FileParser:
+    """Parses an open file in one pass."""
 
     def __init__(self, file: Any, request: ParseRequest, refs: FileRefBuilder) -> None:
         self._file = file
@@ -108,8 +108,8 @@ class _Walk:
         self._arrays: dict[str, AnyArray] = {}
         self._netcdf_dims: dict[int, str] | None = None
 
-    def _unsupported_error(self, path: str, what: str, instead: str = "") -> InvalidInputError:
-        return unsupported_error(self._request.url, path, what, instead)
+    def _unsupported_error(self, path: str, problem: str, hint: str = "") -> InvalidInputError:
+        return unsupported_error(self._request.url, path, problem, hint)
 
     def parse(self) -> VirtualDataset:
         path = self._request.group
@@ -121,41 +121,41 @@ class _Walk:
             root = None
         if not isinstance(root, h5g.GroupID):
             raise NodeNotFoundError(f"{self._request.url}: there is no group {path!r} in the file")
-        self._walk(root, "", frozenset())
+        self._parse_group(root, "", frozenset())
         return VirtualDataset((self._request.source,), self._groups, self._arrays)
 
-    def _walk(self, group: Any, path: str, above: frozenset[object]) -> None:
-        """Parse a group and the groups below it, except cycles."""
+    def _parse_group(self, group: Any, path: str, ancestors: frozenset[object]) -> None:
+        """Parse a group and the groups below it; skips cycles."""
         address = h5o.get_info(group).addr
-        if address in above:
+        if address in ancestors:
             return
         self._groups[path] = self._read_attributes(group)
         phony: list[int] = []
         groups: list[tuple[str, Any]] = []
         datasets: dict[str, Any] = {}
         for raw_name in group:
-            # NetCDF4 adds the prefix to a variable named like a dimension that is not its
+            # NetCDF4 adds this prefix to a variable that has the name of a dimension but is not its
             # coordinate.
             name = raw_name.decode("utf-8", "replace").removeprefix("_nc4_non_coord_")
-            below = f"{path}/{name}" if path else name
-            if self._request.is_dropped(below):
+            child_path = f"{path}/{name}" if path else name
+            if self._request.is_dropped(child_path):
                 continue
             if group.links.get_info(raw_name).type != h5l.TYPE_HARD:
-                continue  # external links have offsets of other files; soft links are aliases
-            found = h5o.open(group, raw_name)
-            if isinstance(found, h5g.GroupID):
-                groups.append((below, found))
-            elif isinstance(found, h5d.DatasetID):
-                array = self._parse_array(found, below, phony)
+                continue  # external links lead to other files; soft links are aliases
+            child = h5o.open(group, raw_name)
+            if isinstance(child, h5g.GroupID):
+                groups.append((child_path, child))
+            elif isinstance(child, h5d.DatasetID):
+                array = self._parse_array(child, child_path, phony)
                 if array is not None:
-                    self._arrays[below] = array
-                    datasets[below] = found
-        for below in self._request.find_bounds_to_load(self._arrays, datasets):
-            found = datasets[below]
-            values = _read_values(found, found.shape, found.dtype)
-            self._arrays[below] = LoadedArray.of(self._arrays[below].metadata, values)
-        for below, found in groups:
-            self._walk(found, below, above | {address})
+                    self._arrays[child_path] = array
+                    datasets[child_path] = child
+        for child_path in self._request.find_bounds_to_load(self._arrays, datasets):
+            dataset = datasets[child_path]
+            values = _read_values(dataset, dataset.shape, dataset.dtype)
+            self._arrays[child_path] = LoadedArray.of(self._arrays[child_path].metadata, values)
+        for child_path, child in groups:
+            self._parse_group(child, child_path, ancestors | {address})
 
     def _parse_array(self, dataset: Any, path: str, phony: list[int]) -> AnyArray | None:
         is_scale = h5ds.is_scale(dataset)
@@ -179,14 +179,14 @@ class _Walk:
                 )
             return self._load_strings(dataset, attributes, dims)
         if dtype.kind in "OV" or dtype.names is not None:
-            what = f"values of type {_format_type(dtype)} cannot be stored"
-            raise self._unsupported_error(path, what)
+            problem = f"values of type {_format_type(dtype)} cannot be stored"
+            raise self._unsupported_error(path, problem)
         chunk = create.get_chunk() if layout == h5d.CHUNKED else shape
         template = self._build_template(dataset, create, dtype, path, len(shape))
         metadata = build_array_metadata(
             template, shape=shape, chunk_shape=chunk, dims=dims, attributes=attributes
         )
-        # Compact storage is part of the object header, without an address.
+        # Compact storage is in the object header and has no address to refer to.
         if is_loadable or layout == h5d.COMPACT:
             return LoadedArray.of(metadata, _read_values(dataset, shape, dtype))
         return VirtualArray(metadata, self._collect_refs(dataset, create, layout, chunk, path))
@@ -209,8 +209,8 @@ class _Walk:
             return get_array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
         except Exception as error:
             kind = _format_type(dtype)
-            what = f"zarr cannot represent its data type or codecs ({kind}): {error}"
-            raise self._unsupported_error(path, what) from error
+            problem = f"zarr cannot represent its data type or codecs ({kind}): {error}"
+            raise self._unsupported_error(path, problem) from error
 
     def _convert_filters(
         self, dataset: Any, path: str, code: int, name: bytes
@@ -219,8 +219,8 @@ class _Walk:
             return [codec.get_config() for codec in codecs_from_dataset(h5py.Dataset(dataset))]
         except Exception as error:
             hint = "install hdf5plugin and imagecodecs, or " if code > _LAST_BUILTIN_FILTER else ""
-            what = f"HDF5 filter {code} ({name.decode(errors='replace')}) has no codec here"
-            raise self._unsupported_error(path, what, hint) from error
+            problem = f"no codec for HDF5 filter {code} ({name.decode(errors='replace')})"
+            raise self._unsupported_error(path, problem, hint) from error
 
     def _collect_refs(
         self, dataset: Any, create: Any, layout: int, chunk_shape: Sequence[int], path: str
@@ -231,31 +231,31 @@ class _Walk:
         if layout != h5d.CHUNKED:
             offset, size = dataset.get_offset(), dataset.get_storage_size()
             if offset is None or not size:
-                return self._refs.empty(ndim)
+                return self._refs.build_empty(ndim)
             return self._refs.build(np.zeros((1, ndim), np.uint32), [offset], [size])
-        found: list[Any] = []
+        chunks: list[Any] = []
         if dataset.get_num_chunks():
-            dataset.chunk_iter(found.append)
-        if any(info.filter_mask for info in found):
+            dataset.chunk_iter(chunks.append)
+        if any(chunk.filter_mask for chunk in chunks):
             raise self._unsupported_error(path, "some of its chunks skip filters")
-        starts = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, ndim)
+        starts = np.array([chunk.chunk_offset for chunk in chunks], np.int64).reshape(-1, ndim)
         coords = compute_chunk_indices(starts, chunk_shape)
-        offsets, sizes = [info.byte_offset for info in found], [info.size for info in found]
+        offsets, sizes = [chunk.byte_offset for chunk in chunks], [chunk.size for chunk in chunks]
         return self._refs.build(coords, offsets, sizes)
 
     def _load_strings(
         self, dataset: Any, attributes: dict[str, Any], dims: Sequence[str]
     ) -> AnyArray:
-        found = h5py.Dataset(dataset).asstr()[...]
-        attributes.pop("_FillValue", None)  # unused by readers, and not valid JSON for zarr
+        values = h5py.Dataset(dataset).asstr()[...]
+        attributes.pop("_FillValue", None)  # unused, and zarr cannot encode it as JSON
         template, shape = get_array_template(np.dtype("i1"), [], 0, len(dims)), dataset.shape
         metadata = build_array_metadata(
             template, shape=shape, chunk_shape=shape, dims=dims, attributes=attributes
         )
-        return LoadedArray.of(metadata, np.asarray(found, dtype=object))
+        return LoadedArray.of(metadata, np.asarray(values, dtype=object))
 
     def _read_attributes(self, node: Any, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for index in range(h5a.get_num_attrs(node)):
             attribute = h5a.open(node, index=index)
             if attribute.name in _INTERNAL_ATTRIBUTES:
@@ -265,13 +265,13 @@ class _Walk:
             name, value = attribute.name.decode(), _decode_attribute(attribute)
             if name == "_FillValue" and dtype is not None:
                 value = encode_fill_value(value, dtype)
-            found[name] = value
-        return found
+            attributes[name] = value
+        return attributes
 
     def _find_dims(
         self, dataset: Any, name: str, shape: Sequence[int], phony: list[int], *, is_scale: bool
     ) -> list[str]:
-        """Return dimension names: those of the attached dimension scales."""
+        """Return dimension names, from the attached dimension scales if there are any."""
         if is_scale and len(shape) == 1:
             return [name]
         if is_scale and h5a.exists(dataset, b"_Netcdf4Coordinates"):
@@ -285,14 +285,14 @@ class _Walk:
                 if len(scales):
                     path = h5r.get_name(scales[0], self._file)
                     dims[axis] = None if path is None else path.decode().rpartition("/")[2]
-        taken: set[int] = set()
+        used: set[int] = set()
         return [
-            self._name_phony_dim(length, phony, taken) if name is None else name
+            self._name_phony_dim(length, phony, used) if name is None else name
             for name, length in zip(dims, shape, strict=True)
         ]
 
     def _index_netcdf_dims(self) -> dict[int, str]:
-        """Return NetCDF dimension names by id, needed for scales with several axes."""
+        """Return NetCDF dimension names by id, for dimension scales with several axes."""
         if self._netcdf_dims is None:
             names: dict[int, str] = {}
 
@@ -308,26 +308,26 @@ class _Walk:
         return self._netcdf_dims
 
     @staticmethod
-    def _name_phony_dim(length: int, known: list[int], taken: set[int]) -> str:
-        """Name an unnamed dimension as NetCDF does: one name per length."""
-        unused = (index for index in range(len(known)) if index not in taken)
-        number = next((index for index in unused if known[index] == length), len(known))
-        if number == len(known):
-            known.append(length)
-        taken.add(number)
+    def _name_phony_dim(length: int, phony: list[int], used: set[int]) -> str:
+        """Name an unnamed dimension as NetCDF does: ``phony`` are the lengths in the group."""
+        unused = (index for index in range(len(phony)) if index not in used)
+        number = next((index for index in unused if phony[index] == length), len(phony))
+        if number == len(phony):
+            phony.append(length)
+        used.add(number)
         return f"phony_dim_{number}"
 
 
 def _read_attribute(attribute: Any) -> NDArray[Any]:
-    found = np.empty(attribute.shape, attribute.dtype)
-    attribute.read(found)
-    return found
+    values = np.empty(attribute.shape, attribute.dtype)
+    attribute.read(values)
+    return values
 
 
 def _is_only_dimension(scale: Any) -> bool:
-    """Whether NetCDF4 wrote a dimension scale for a dimension without a variable."""
-    found = _read_attribute(h5a.open(scale, b"NAME")) if h5a.exists(scale, b"NAME") else np.empty(0)
-    value = found.item() if found.size == 1 else None
+    """Return whether a dimension scale is only a NetCDF4 dimension, without a variable."""
+    names = _read_attribute(h5a.open(scale, b"NAME")) if h5a.exists(scale, b"NAME") else np.empty(0)
+    value = names.item() if names.size == 1 else None
     label = value.encode() if isinstance(value, str) else value
     return isinstance(label, bytes) and label.startswith(_NO_VARIABLE)
 
@@ -335,20 +335,20 @@ def _is_only_dimension(scale: Any) -> bool:
 def _decode_attribute(attribute: Any) -> Any:
     if attribute.get_space().get_simple_extent_type() == h5s.NULL:
         return ""
-    found = _read_attribute(attribute)
-    if found.dtype.kind in "SO":
+    values = _read_attribute(attribute)
+    if values.dtype.kind in "SO":
         texts = [
             text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-            for text in found.reshape(-1).tolist()
+            for text in values.reshape(-1).tolist()
         ]
-        return texts[0] if found.size == 1 else texts
-    return found.reshape(-1).tolist()[0] if found.size == 1 else found.tolist()
+        return texts[0] if values.size == 1 else texts
+    return values.reshape(-1).tolist()[0] if values.size == 1 else values.tolist()
 
 
 def _read_fill_value(create: Any, dtype: np.dtype[Any]) -> Any:
-    found = np.zeros((), dtype)
-    create.get_fill_value(found)
-    return found.item()
+    value = np.zeros((), dtype)
+    create.get_fill_value(value)
+    return value.item()
 
 
 def _read_values(dataset: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

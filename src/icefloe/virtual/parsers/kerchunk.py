@@ -1,7 +1,7 @@
 """Parser of Kerchunk references: JSON (versions 0 and 1), and directories of Parquet files.
 
-Used instead of VirtualiZarr's parser, which has no inline references and creates a Python object
-per chunk. Parquet files are read as columns.
+Used instead of VirtualiZarr's parser, which does not support inline references and creates a Python
+object per chunk. Parquet files are read as columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from icefloe.model.strings import Strings
 from icefloe.storage.urls import redact_url, require_shareable
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
-from icefloe.virtual.parse_errors import damaged_error, format_error
+from icefloe.virtual.parse_errors import damaged_error, file_format_error
 from icefloe.virtual.parsers.zarr_nodes import DOCUMENTS, ZarrArray, read_nodes, select_group
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ _BASE64: Final = "base64:"
 def parse_json(
     source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Parse references in JSON; loads no variables.
+    """Parse references in JSON, without loading variables.
 
-    The modification time of the JSON file is the checksum of the references, so that chunks
-    modified later are rejected.
+    The checksum of the references is the modification time of the JSON file, so that files modified
+    later are rejected.
     """
     try:
         document = json.loads(source.fetch_all())
@@ -58,7 +58,7 @@ def parse_json(
         )
     if not isinstance(refs, dict) or not any(key.rpartition("/")[2] in DOCUMENTS for key in refs):
         reason = "is a JSON document without Zarr metadata, not a Kerchunk file"
-        raise format_error(source.url, reason)
+        raise file_format_error(source.url, reason)
     templates = document.get("templates") or {}
     refs = select_group(refs, request.group, request.url)
     documents: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def parse_json(
     for folder, (names, values) in folders.items():
         path = nodes.find_array(f"{folder}/")
         if path is not None:
-            # With "/" as the separator, chunk keys have directories below the array.
+            # With the separator "/", chunk keys have directories below the array.
             prefix = f"{folder[len(path) :].lstrip('/')}/".lstrip("/")
             array_keys, array_values = chunks.setdefault(path, ([], []))
             array_keys += [f"{prefix}{name}" for name in names] if prefix else names
@@ -93,9 +93,9 @@ def parse_json(
 def parse_parquet(
     source: OpenSource, request: ParseRequest, open_location: Callable[[str], OpenSource]
 ) -> VirtualDataset:
-    """Parse a directory of references in Parquet files; loads no variables."""
+    """Parse a directory of references in Parquet files, without loading variables."""
     try:
-        document = json.loads(source.child(".zmetadata").fetch_all())
+        document = json.loads(source.open_child(".zmetadata").fetch_all())
         documents, record_size = document["metadata"], int(document["record_size"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged_error(source.url, f".zmetadata is not valid ({error!r})") from error
@@ -106,7 +106,7 @@ def parse_parquet(
         count = int(np.prod(array.grid, dtype=np.int64))
         full_path = f"{request.group}/{path}".strip("/")
         parts = [
-            _read_parquet(source.child(f"{full_path}/refs.{number}.parq"), resolver)
+            _read_parquet(source.open_child(f"{full_path}/refs.{number}.parq"), resolver)
             for number in range(-(-count // record_size))
         ]
         ranges = [number * record_size + np.arange(len(part)) for number, part in enumerate(parts)]
@@ -115,7 +115,7 @@ def parse_parquet(
         present = np.flatnonzero((rows.kind != 0) & (numbers < count))
         axes = np.unravel_index(numbers[present], array.grid) if array.grid else []
         coords = np.stack(axes, 1) if array.grid else np.zeros((len(present), 0), np.int64)
-        refs = _with_checksum(rows.rows(present), request)
+        refs = _set_checksum(rows.rows(present), request)
         manifest = ArrayManifest.of(coords.astype(np.uint32), refs)
         arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
@@ -148,7 +148,7 @@ class _LocationResolver:
         return urljoin(self._url, location)
 
     def fetch_size(self, url: str) -> int:
-        """Fetch the size of a file that is referenced as a whole."""
+        """Fetch the size of a file for a reference without a byte range."""
         info = self._open_location(url).fetch_info()
         if info is None or info.size_bytes is None:
             problem = f"refers to the whole file {url}, which does not exist"
@@ -161,7 +161,7 @@ def _reference_error(message: str) -> InvalidInputError:
 
 
 def _parse_refs(values: list[Any], resolver: _LocationResolver) -> ChunkPayloads:
-    """Convert JSON references to columns; kind 0 marks empty chunks."""
+    """Convert JSON references to columns; the kind of empty chunks is 0."""
     ranges = _parse_ranges(values, resolver)
     if ranges is not None:
         return ranges
@@ -213,12 +213,12 @@ def _parse_ranges(values: list[Any], resolver: _LocationResolver) -> ChunkPayloa
 
 
 def _read_parquet(source: OpenSource, resolver: _LocationResolver) -> ChunkPayloads:
-    """Read one Parquet file; its columns map directly to those of a manifest."""
+    """Read one Parquet file, whose columns correspond to those of a manifest."""
     import pyarrow as pa  # noqa: PLC0415 - optional, only for Parquet
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     if source.fetch_info() is None:
-        return _parse_refs([], resolver)  # no chunk of this part exists
+        return _parse_refs([], resolver)  # all chunks of this part are missing
     try:
         table = pq.read_table(io.BytesIO(source.fetch_all()))
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -228,9 +228,8 @@ def _read_parquet(source: OpenSource, resolver: _LocationResolver) -> ChunkPaylo
         offset = columns["offset"].to_numpy(zero_copy_only=False).astype(np.uint64)
         length = columns["size"].to_numpy(zero_copy_only=False).astype(np.uint64)
     except (KeyError, ValueError, OSError) as error:
-        raise damaged_error(
-            source.url, f"its reference columns are missing or invalid ({error})"
-        ) from error
+        problem = f"its reference columns are missing or invalid ({error})"
+        raise damaged_error(source.url, problem) from error
     rows = table.num_rows
     path_urls = [resolver.resolve(path) for path in paths.dictionary.to_pylist()]
     codes, urls = Strings.of(path_urls).unique()
@@ -271,10 +270,10 @@ def _build_manifest(
         bad_key = keys[int(outside[0])]
         raise damaged_error(request.url, f"{path}/{bad_key} is outside the chunk grid")
     present = np.flatnonzero(rows.kind != 0)
-    return ArrayManifest.of(coords[present], _with_checksum(rows.rows(present), request))
+    return ArrayManifest.of(coords[present], _set_checksum(rows.rows(present), request))
 
 
-def _with_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:
+def _set_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:
     if not isinstance(request.checksum, LastModified):
         return rows
     seconds = np.where(rows.kind == ChunkKind.VIRTUAL, request.checksum.seconds, 0)

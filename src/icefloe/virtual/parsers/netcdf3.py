@@ -1,7 +1,7 @@
 """Parser of NetCDF3 files: classic format, 64-bit offsets and 64-bit data (CDF-1, -2 and -5).
 
-Used instead of VirtualiZarr's parser, which reads through kerchunk, scipy and fsspec and would need
-separate credentials. The header holds the offsets of all variables.
+Used instead of VirtualiZarr's parser, which reads with kerchunk, scipy and fsspec and needs
+separate credentials. Only the header is read: it contains the offsets of all variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from icefloe.errors import FormatError, NodeNotFoundError
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import FileRefBuilder
-from icefloe.virtual.parse_errors import damaged_error, format_error
+from icefloe.virtual.parse_errors import damaged_error, file_format_error
 from icefloe.virtual.parsers.array_metadata import (
     build_array_metadata,
     encode_fill_value,
@@ -31,7 +31,7 @@ _TYPE_CODES: Final = ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4"
 _TYPES: Final = dict(enumerate(map(np.dtype, _TYPE_CODES), start=1))
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _STREAMING: Final = 2**32 - 1
-"""Number of records in a file that was written as a stream."""
+"""Number of records in the header of a file that was written as a stream."""
 _FIRST_BYTES: Final = 64 << 10
 _MAX_HEADER_BYTES: Final = 256 << 20
 
@@ -46,7 +46,7 @@ class _Variable:
 
 
 def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
-    """Parse a file, or raise `FormatError` if it is damaged; no variable is loaded yet."""
+    """Parse a file without loading variables; raises `FormatError` if it is damaged."""
     if request.group:
         raise NodeNotFoundError(
             f"{source.url}: there is no group {request.group!r}: NetCDF3 files have no groups"
@@ -55,11 +55,11 @@ def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
     length = min(_FIRST_BYTES, size)
     while True:
         try:
-            return _Header(source.fetch(0, length), request).parse()
+            return _HeaderParser(source.fetch(0, length), request).parse()
         except _EndOfBytesError:
             if length >= min(size, _MAX_HEADER_BYTES):
                 reason = f"is truncated: its header does not end within its {size} bytes"
-                raise format_error(source.url, reason) from None
+                raise file_format_error(source.url, reason) from None
             length = min(length * 8, size)
 
 
@@ -67,20 +67,20 @@ class _EndOfBytesError(Exception):
     """The header is longer than the fetched bytes."""
 
 
-class _Header:
+class _HeaderParser:
     def __init__(self, data: bytes, request: ParseRequest) -> None:
         self._data = data
-        self._at = 4
+        self._position = 4
         self._request = request
         version = data[3]
-        # CDF-2 has wide offsets, CDF-5 wide counts as well.
-        self._count = ">q" if version == 5 else ">i"
-        self._offset = ">i" if version == 1 else ">q"
+        # CDF-2 has 64-bit offsets, CDF-5 also 64-bit counts.
+        self._count_format = ">q" if version == 5 else ">i"
+        self._offset_format = ">i" if version == 1 else ">q"
 
     def parse(self) -> VirtualDataset:
-        num_records = self._read_number(self._count)
+        num_records = self._read_number(self._count_format)
         dims = [
-            (self._read_text(), self._read_number(self._count))
+            (self._read_text(), self._read_number(self._count_format))
             for _ in range(self._read_list_length(_DIMENSION))
         ]
         attributes = self._read_attributes()
@@ -91,13 +91,13 @@ class _Header:
         def is_record(variable: _Variable) -> bool:
             return bool(variable.dims) and dims[variable.dims[0]][1] == 0
 
-        def row_bytes(variable: _Variable) -> int:
+        def count_row_bytes(variable: _Variable) -> int:
             sizes = [dims[dim][1] for dim in variable.dims[1:]]
             return int(np.prod(sizes, dtype=np.int64)) * variable.dtype.itemsize
 
         records = [variable for variable in variables if is_record(variable)]
-        # Each variable of a record is padded to four bytes, unless it is the only one.
-        sizes = [row_bytes(variable) for variable in records]
+        # The variables of a record are padded to four bytes, unless there is only one.
+        sizes = [count_row_bytes(variable) for variable in records]
         stride = sizes[0] if len(sizes) == 1 else sum(-(-size // 4) * 4 for size in sizes)
         if num_records in {_STREAMING, -1}:
             begin = min((variable.begin for variable in records), default=0)
@@ -124,17 +124,17 @@ class _Header:
             metadata = build_array_metadata(
                 template, shape=shape, chunk_shape=chunk, dims=names, attributes=variable.attributes
             )
-            refs = refs if size else builder.empty(len(shape))
+            refs = refs if size else builder.build_empty(len(shape))
             arrays[variable.name] = VirtualArray(metadata, refs)
         return VirtualDataset((self._request.source,), {"": attributes}, dict(arrays))
 
     def _read_variable(self) -> _Variable:
         name = self._read_text()
-        dims = tuple(self._read_number(self._count) for _ in range(self._read_length()))
+        dims = tuple(self._read_number(self._count_format) for _ in range(self._read_length()))
         attributes = self._read_attributes()
         dtype = self._read_type()
-        self._read_number(self._count)  # the size, unreliable for large variables
-        begin = self._read_number(self._offset)
+        self._read_number(self._count_format)  # the size, unreliable for large variables
+        begin = self._read_number(self._offset_format)
         if begin < 0:
             raise self._damaged_error(f"the variable {name} has a negative offset")
         if "_FillValue" in attributes:
@@ -142,23 +142,23 @@ class _Header:
         return _Variable(name, dims, attributes, dtype, begin)
 
     def _read_attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for _ in range(self._read_list_length(_ATTRIBUTE)):
             name = self._read_text()
             dtype = self._read_type()
             length = self._read_length()
-            data = self._take(length * dtype.itemsize, padded=True)
+            data = self._read_bytes(length * dtype.itemsize, is_padded=True)
             if dtype.kind == "S":
-                found[name] = data.decode("utf-8", "replace").rstrip("\0")
+                attributes[name] = data.decode("utf-8", "replace").rstrip("\0")
             else:
                 values = np.frombuffer(data, dtype).tolist()
-                found[name] = values[0] if length == 1 else values
-        return found
+                attributes[name] = values[0] if length == 1 else values
+        return attributes
 
-    def _read_list_length(self, tag: int) -> int:
-        found, count = self._read_number(">i"), self._read_length()
-        if found not in {tag, 0} or (found == 0 and count):
-            raise self._damaged_error(f"its header has tag {found} where a list is expected")
+    def _read_list_length(self, expected_tag: int) -> int:
+        tag, count = self._read_number(">i"), self._read_length()
+        if tag not in {expected_tag, 0} or (tag == 0 and count):
+            raise self._damaged_error(f"its header has tag {tag}, expected {expected_tag}")
         return count
 
     def _read_type(self) -> np.dtype[Any]:
@@ -168,24 +168,24 @@ class _Header:
         return _TYPES[number]
 
     def _read_text(self) -> str:
-        return self._take(self._read_length(), padded=True).decode("utf-8", "replace")
+        return self._read_bytes(self._read_length(), is_padded=True).decode("utf-8", "replace")
 
     def _read_length(self) -> int:
-        number = self._read_number(self._count)
+        number = self._read_number(self._count_format)
         if number < 0:
             raise self._damaged_error("its header has a negative length")
         return number
 
-    def _read_number(self, form: str) -> int:
-        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+    def _read_number(self, layout: str) -> int:
+        return int(struct.unpack(layout, self._read_bytes(struct.calcsize(layout)))[0])
 
-    def _take(self, length: int, *, padded: bool = False) -> bytes:
-        end = self._at + length
+    def _read_bytes(self, length: int, *, is_padded: bool = False) -> bytes:
+        end = self._position + length
         if end > len(self._data):
             raise _EndOfBytesError
-        data = self._data[self._at : end]
-        self._at = end + (-length % 4 if padded else 0)
+        data = self._data[self._position : end]
+        self._position = end + (-length % 4 if is_padded else 0)
         return data
 
-    def _damaged_error(self, what: str) -> FormatError:
-        return damaged_error(self._request.url, what)
+    def _damaged_error(self, problem: str) -> FormatError:
+        return damaged_error(self._request.url, problem)

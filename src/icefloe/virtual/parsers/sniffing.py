@@ -1,11 +1,11 @@
-"""Detection of file formats by their first bytes; the file name must match. Pure, no I/O."""
+"""Detects file formats from the first bytes, and checks the file name. Pure, no I/O."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import file_format_error
 
 Format: TypeAlias = Literal["hdf5", "netcdf3", "zarr", "kerchunk-json", "kerchunk-parquet", "tiff"]
 
@@ -13,7 +13,7 @@ _ALIASES: Final[dict[str, Format]] = {"hdf5": "hdf5", "netcdf4": "hdf5", "geotif
 HEAD_BYTES: Final = 512
 HDF5: Final = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS: Final = (512, 1024, 2048, 4096, 8192)
-"""Further offsets at which an HDF5 file may start, after a user block."""
+"""Offsets at which an HDF5 file starts after a user block."""
 
 _DESCRIPTIONS: Final[dict[Format, str]] = {
     "hdf5": "an HDF5 or NetCDF4 file",
@@ -54,63 +54,63 @@ def sniff(head: bytes, *, url: str) -> Format:
 
     Raises `FormatError` if it cannot be parsed; the message identifies the file type if possible.
     """
-    for found, signatures in _MAGIC.items():
+    for file_format, signatures in _MAGIC.items():
         if head.startswith(signatures):
-            return found
+            return file_format
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text.startswith(b"{"):
         return "kerchunk-json"
-    raise format_error(
+    raise file_format_error(
         url,
-        f"is {_identify(head, text)}, which cannot be parsed; supported are NetCDF4, HDF5, "
-        "NetCDF3, Zarr, Kerchunk references and GeoTIFF",
+        f"is {_identify(head, text)}, which cannot be parsed; supported formats: NetCDF4, HDF5, "
+        "NetCDF3, Zarr, Kerchunk references, GeoTIFF",
     )
 
 
-def get_format(name: str) -> Format:
-    """Return the format of a name that the user passes; raises `InvalidInputError` if unknown."""
+def parse_format(name: str) -> Format:
+    """Parse the name of a format; raises `InvalidInputError` if it is unknown."""
     formats = _ALIASES | {format_name: format_name for format_name in _DESCRIPTIONS}
     if name not in formats:
         raise InvalidInputError(
-            f"there is no format {name!r}: give one of {', '.join(formats)}",
+            f"unknown format {name!r}; expected one of: {', '.join(formats)}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     return formats[name]
 
 
-def require_format(found: Format, *, claimed: str | None, url: str) -> Format:
-    """Check the detected format against the one the user claims, or else the file name extension.
+def require_format(detected: Format, *, claimed: str | None, url: str) -> Format:
+    """Check a detected format against the user's claim, or else the file name extension.
 
     Raises `FormatError` if the file has another format.
     """
     if claimed is not None:
-        expected = get_format(claimed)
-        if expected != found:
-            found_and_expected = f"{_DESCRIPTIONS[found]}, not {_DESCRIPTIONS[expected]}"
-            raise format_error(url, f"is {found_and_expected} as format={claimed!r} requires")
-        return found
+        expected = parse_format(claimed)
+        if expected != detected:
+            formats = f"{_DESCRIPTIONS[detected]}, not {_DESCRIPTIONS[expected]}"
+            raise file_format_error(url, f"is {formats} as format={claimed!r} requires")
+        return detected
     name = url.rpartition("/")[2].lower()
     extension = f".{name.rpartition('.')[2]}" if "." in name else ""
-    if found not in _EXTENSIONS.get(extension, (found,)):
-        raise format_error(
+    if detected not in _EXTENSIONS.get(extension, (detected,)):
+        raise file_format_error(
             url,
-            f"is {_DESCRIPTIONS[found]}, which its extension {extension} contradicts; rename it, "
-            f"or pass format={found!r}",
+            f"is {_DESCRIPTIONS[detected]}, which does not match its extension {extension}; rename "
+            f"it, or pass format={detected!r}",
         )
-    return found
+    return detected
 
 
 def _identify(head: bytes, text: bytes) -> str:
     if not head:
         return "empty"
-    for magic, what in _UNSUPPORTED:
+    for magic, description in _UNSUPPORTED:
         if head.startswith(magic):
-            return what
+            return description
     start = text[:15].lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page (perhaps a login or error page)"
     if start.startswith(b"<"):
         return "an XML document"
     if not any(head[:64]):
-        return "full of zeros at its start, as after an incomplete copy"
+        return "filled with zeros at its start (perhaps an incomplete copy)"
     return f"of an unknown type (it starts with {head[:8]!r})"

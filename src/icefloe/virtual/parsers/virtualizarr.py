@@ -1,6 +1,7 @@
 """Adapter for VirtualiZarr parsers: converts their manifests to columns.
 
-Used for GeoTIFF (``virtual-tiff``) and for a ``parser`` that the user passes: FITS, DMR++, GRIB.
+Used for GeoTIFF (``virtual-tiff``) and for a ``parser`` that the user passes, such as one for FITS,
+DMR++ or GRIB.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from icefloe.storage.object_store.reader import open_reader
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
 from icefloe.virtual.file_refs import with_checksum
-from icefloe.virtual.parse_errors import format_error
+from icefloe.virtual.parse_errors import file_format_error
 from icefloe.virtual.parsers.array_metadata import to_document
 
 if TYPE_CHECKING:
@@ -29,42 +30,42 @@ if TYPE_CHECKING:
 
 
 def parse(source: OpenSource, request: ParseRequest, parser: Callable[..., Any]) -> VirtualDataset:
-    """Run a parser on a file; no variable is loaded yet."""
-    # Everything up to the bucket or host: the client takes whole keys.
+    """Run a parser on a file, without loading variables."""
+    # The prefix ends with the bucket or host: the client expects full keys.
     prefix = "file://" if source.path is not None else "/".join(source.url.split("/")[:3])
     registry = ObjectStoreRegistry({prefix: open_reader(source.storage)})
     try:
-        found = parser(url=source.url, registry=registry)
+        store = parser(url=source.url, registry=registry)
     except IcefloeError:
         raise
     except Exception as error:
         reason = f"cannot be parsed by {type(parser).__name__}: {error}"
-        raise format_error(source.url, reason) from error
+        raise file_format_error(source.url, reason) from error
     dataset = VirtualDataset((request.source,))
-    _walk_group(found._group, "", request, dataset)  # noqa: SLF001 - it has no public name
+    _add_group(store._group, "", request, dataset)  # noqa: SLF001 - no public attribute
     return dataset
 
 
-def _walk_group(group: Any, path: str, request: ParseRequest, dataset: VirtualDataset) -> None:
-    """Add a group and what is below it to a dataset."""
+def _add_group(group: Any, path: str, request: ParseRequest, dataset: VirtualDataset) -> None:
+    """Add a group and all nodes below it to a dataset."""
     dataset.groups[path] = dict(group.metadata.attributes)
     start = f"{path}/" if path else ""
     for name, array in group.arrays.items():
         if not request.is_dropped(f"{start}{name}"):
             manifest = _convert_manifest(array.manifest, request)
             dataset.arrays[f"{start}{name}"] = VirtualArray(to_document(array.metadata), manifest)
-    for name, below in group.groups.items():
+    for name, child in group.groups.items():
         if not request.is_dropped(f"{start}{name}"):
-            _walk_group(below, f"{start}{name}", request, dataset)
+            _add_group(child, f"{start}{name}", request, dataset)
 
 
 def _convert_manifest(manifest: Any, request: ParseRequest) -> ArrayManifest:
-    paths = manifest._paths  # noqa: SLF001 - the columns, which have no public name
+    paths = manifest._paths  # noqa: SLF001 - no public attribute
     offsets, lengths = manifest._offsets, manifest._lengths  # noqa: SLF001
     inlined: dict[tuple[int, ...], bytes] = getattr(manifest, "_inlined", {})
     present = np.flatnonzero((paths != "").reshape(-1))
-    places = np.unravel_index(present, paths.shape) if paths.shape else ()
-    coords = np.stack(places, 1) if places else np.zeros((len(present), 0), np.int64)
+    axes = np.unravel_index(present, paths.shape) if paths.shape else ()
+    coords = np.stack(axes, 1) if axes else np.zeros((len(present), 0), np.int64)
     names = paths.reshape(-1)[present].tolist()
     codes, locations = Strings.of(names).unique()
     payloads = ChunkPayloads.virtual(

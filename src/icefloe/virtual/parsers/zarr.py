@@ -1,7 +1,7 @@
 """Parser of Zarr v2 and v3 stores: each chunk is an object, found by listing.
 
-Used instead of VirtualiZarr's parser, which supports only ``.`` as v2 separator and the arrays of
-one group, and does not record object versions.
+Used instead of VirtualiZarr's parser, which supports only the v2 separator ``.`` and the arrays of
+one group, and does not record checksums.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MAX_REQUESTS = 16
 def parse(
     source: OpenSource, request: ParseRequest, listing: _Listing, checksum: ChecksumChoice
 ) -> VirtualDataset:
-    """Parse a store from the listing of its objects; no variable is loaded yet."""
+    """Parse a store from the listing of its objects, without loading variables."""
     start = f"{request.group}/" if request.group else ""
-    below = [key for key, _ in listing if key.startswith(start)]
-    keys = [key for key in below if key.rpartition("/")[2] in DOCUMENTS]
+    group_keys = [key for key, _ in listing if key.startswith(start)]
+    keys = [key for key in group_keys if key.rpartition("/")[2] in DOCUMENTS]
     with ThreadPoolExecutor(_MAX_REQUESTS) as pool:
         fetched = pool.map(lambda key: _fetch_json(source, key), keys)
         documents = dict(zip(keys, fetched, strict=True))
@@ -65,7 +65,7 @@ def _build_refs(
 ) -> ArrayManifest:
     coords = array.parse_keys([key for key, _ in chunks])
     if coords is None:
-        # Other objects between the chunks are not part of the array.
+        # Ignores other objects below the array.
         chunks = [(key, info) for key, info in chunks if array.parse_keys([key]) is not None]
         coords = array.parse_keys([key for key, _ in chunks])
         if coords is None:
@@ -93,6 +93,6 @@ def _build_refs(
 
 def _fetch_json(source: OpenSource, key: str) -> Any:
     try:
-        return json.loads(source.child(key).fetch_all())
+        return json.loads(source.open_child(key).fetch_all())
     except (ValueError, RecursionError) as error:
         raise damaged_error(source.url, f"{key} is not JSON ({error})") from error

@@ -1,6 +1,6 @@
-"""Nodes of a Zarr v2 or v3 hierarchy, converted to v3. Pure, no I/O.
+"""Converts the nodes of a Zarr v2 or v3 hierarchy to v3, and parses chunk keys. Pure, no I/O.
 
-Shared by Zarr stores and Kerchunk references: metadata documents and chunk keys, by Zarr key.
+Used by the parsers of Zarr stores and of Kerchunk references.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SPECIAL_FLOATS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infin
 
 @dataclass(frozen=True, slots=True)
 class ZarrArray:
-    """An array and its chunk key encoding."""
+    """The metadata of an array, and the separator and prefix of its chunk keys in the source."""
 
     metadata: dict[str, Any]
     separator: str
@@ -51,7 +51,7 @@ class ZarrArray:
         return tuple(-(-length // step) for length, step in lengths)
 
     def parse_keys(self, keys: Sequence[str]) -> NDArray[np.uint32] | None:
-        """Parse chunk keys, relative to the array; None if one is not a chunk key."""
+        """Parse keys relative to the array; None if any is not a chunk key."""
         if self.ndim == 0:
             scalar = self.prefix.rstrip("/.") if self.prefix else "0"
             is_valid = all(key == scalar for key in keys)
@@ -77,7 +77,7 @@ class ZarrNodes:
     arrays: dict[str, ZarrArray] = field(default_factory=dict)
 
     def find_array(self, key: str) -> str | None:
-        """Return the path of the array that a key is below, None if there is none."""
+        """Return the path of the array that contains a key, None if there is none."""
         path = key
         while path:
             path = path.rpartition("/")[0]
@@ -87,7 +87,7 @@ class ZarrNodes:
 
 
 def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes:
-    """Read metadata documents, by key relative to the requested group."""
+    """Convert metadata documents, by key relative to the requested group, to nodes."""
     nodes = ZarrNodes()
     for key, document in documents.items():
         path, _, name = key.rpartition("/")
@@ -96,7 +96,7 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
         ):
             continue
         if not isinstance(document, dict):
-            raise damaged_error(request.url, f"{key}: it is not a JSON object")
+            raise damaged_error(request.url, f"{key} is not a JSON object")
         try:
             if name == "zarr.json":
                 _read_v3(nodes, path, document, request)
@@ -108,7 +108,7 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
         except IcefloeError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_error(request.url, f"{key}: it is not valid: {error!r}") from error
+            raise damaged_error(request.url, f"{key} is not valid: {error!r}") from error
     if "" in nodes.arrays:
         raise InvalidInputError(
             f"{request.url}: {request.group or 'its root'} is an array, not a group: parse the "
@@ -157,9 +157,9 @@ def _convert_v2_array(
             raise
         except Exception as error:
             names = ", ".join(str(codec.get("id")) for codec in codecs) or "no codecs"
-            what = f"zarr cannot represent {dtype} with {names}: {error}"
-            raise unsupported_error(request.url, path, what) from error
-        attributes = _with_missing_value(attributes, fill_value, dtype)
+            problem = f"zarr cannot represent {dtype} with {names}: {error}"
+            raise unsupported_error(request.url, path, problem) from error
+        attributes = _add_missing_value(attributes, fill_value, dtype)
     metadata = build_array_metadata(
         template, shape=shape, chunk_shape=chunks, dims=dims, attributes=attributes
     )
@@ -169,7 +169,7 @@ def _convert_v2_array(
     return ZarrArray(metadata, zarray.get("dimension_separator", "."), "")
 
 
-def _with_missing_value(
+def _add_missing_value(
     attributes: dict[str, Any], fill_value: Any, dtype: np.dtype[Any]
 ) -> dict[str, Any]:
     """Add a ``_FillValue`` attribute: in v2 the fill value also marks missing data."""
@@ -182,10 +182,10 @@ def _with_missing_value(
 def _build_string_template(
     codecs: list[dict[str, Any]], path: str, request: ParseRequest, ndim: int
 ) -> dict[str, Any]:
-    """Return the template of variable-length strings: the v2 filter is a codec in v3."""
+    """Build the template of variable-length strings: the v2 filter is a codec in v3."""
     if not codecs or codecs[0].get("id") != "vlen-utf8":
-        what = "object arrays other than strings cannot be stored"
-        raise unsupported_error(request.url, path, what)
+        problem = "object arrays other than strings cannot be stored"
+        raise unsupported_error(request.url, path, problem)
     template = get_array_template(np.dtype("i1"), codecs[1:], 0, ndim)
     compressors = [codec for codec in template["codecs"] if codec["name"] != "bytes"]
     return {
@@ -197,9 +197,9 @@ def _build_string_template(
 
 
 def select_group(documents: Mapping[str, Any], group: str, url: str) -> dict[str, Any]:
-    """Return the documents below a group, by key relative to it.
+    """Return the documents below a group, by key relative to the group.
 
-    Raises `NodeNotFoundError` if there are none below a group other than the root.
+    Raises `NodeNotFoundError` if a group other than the root has none.
     """
     if not group:
         return dict(documents)
