@@ -54,7 +54,7 @@ class RowsInMemory:
         return self.table.schema
 
     def summarize(self, plan: WritePlan) -> RowSummary:
-        labels = {name: pc.unique(self.table[name]) for name in plan.unknown}
+        labels = {name: pc.unique(self.table[name]) for name in plan.growing_dims}
         nulls = any(self.table[name].null_count for name in plan.variables)
         return RowSummary(labels, len(self.table), has_nulls=nulls)
 

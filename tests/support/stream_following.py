@@ -19,13 +19,13 @@ def follow(repository: Repository, **given: Any) -> BranchFollower:
 
 
 def read(follower: BranchFollower, start: str, stop: str) -> list[dict[str, Any]]:
-    tasks = follower.tasks(start, stop)
+    tasks = follower.plan_tasks(start, stop)
     return [row for task in tasks for part in follower.read(task) for row in part.to_pylist()]
 
 
 def steps(follower: BranchFollower) -> Iterator[tuple[str, str]]:
     """Tell from where to where each micro-batch goes, up to the tip."""
-    place = follower.initial()
-    while (reached := follower.advance(place, follower.tip())) != place:
+    place = follower.find_initial_snapshot()
+    while (reached := follower.advance(place, follower.fetch_tip())) != place:
         yield place, reached
         place = reached

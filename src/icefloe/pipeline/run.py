@@ -22,7 +22,7 @@ from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from icefloe.session.parallel_write import ChangeSet, ForkPoint, finish_task, make_scratch_fork
 from icefloe.spark.engine.packing import enable_packing
-from icefloe.spark.engine.tasks import Outcome, format_error, parallelism, run_tasks
+from icefloe.spark.engine.tasks import Outcome, format_error, get_parallelism, run_tasks
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class JobRun:
     @property
     def slots(self) -> int:
         """The number of tasks that run concurrently."""
-        return parallelism(self.spark)
+        return get_parallelism(self.spark)
 
     def min_boxes(self, total_bytes: int) -> int:
         """Return the number of units that keeps all cores busy."""

@@ -1,7 +1,7 @@
-"""Spark: groups as tables, streams of commits, and Spark sessions for commands.
+"""Spark integration: groups as DataFrames, streams of commits, and Spark sessions.
 
-``pip install 'icefloe[spark]'``. Names are loaded on first use: importing this package imports
-neither PySpark nor Arrow nor xarray.
+Install with ``pip install 'icefloe[spark]'``. Names are loaded on first use: importing this
+package does not import PySpark, Arrow or xarray.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data source ``icefloe``: wiring between Spark and the plans that read for it.
+"""The Spark data source ``icefloe``: connects Spark's interfaces to plans, writers and streams.
 
-Filters are not pushed down: Spark 4.1 to 4.3 returns wrong rows from Python sources that take them.
-Selections are options of the read.
+Filters are not pushed down: Spark 4.1 to 4.3 returns wrong rows from Python sources that accept
+them. Selections are options of the read.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_FOLLOW: Final = 'spark.readStream.format("icefloe").load({path})'
+_STREAM: Final = 'spark.readStream.format("icefloe").load({path})'
 
 
 def register(spark: SparkSession) -> None:
     """Register the format ``icefloe`` and the table functions ``icefloe_…`` with a session.
 
-    If this package is installed beside Spark, Spark finds the format by itself, but not the
-    functions.
+    If this package is installed where Spark runs, Spark finds the format without this call, but not
+    the functions.
     """
     spark.dataSource.register(IcefloeDataSource)
     register_table_functions(spark)
 
 
 class IcefloeDataSource(DataSource):
-    """``spark.read.format("icefloe")``, and likewise ``write`` and streams.
+    """The format of ``spark.read.format("icefloe")``, also for writes and streams.
 
-    The snapshot is resolved when the DataFrame is made: every action on it sees the same rows. With
-    Spark Connect that happens for each action, unless the option ``snapshot`` names a snapshot, as
-    `icefloe.spark.read` does.
+    The snapshot is resolved when the DataFrame is created, and every action on it reads the same
+    rows. Spark Connect resolves it for each action, unless the option ``snapshot`` is set.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -57,11 +56,11 @@ class IcefloeDataSource(DataSource):
         return "icefloe"
 
     def schema(self) -> StructType:
-        # Spark does not say whether it is going to read a snapshot or to follow a branch.
-        found = self._get_follower() if has_stream_options(self.options) else self._get_plan()
-        return to_spark_schema(found.schema)
+        # Spark does not pass whether the read is a batch or a stream.
+        source = self._get_follower() if has_stream_options(self.options) else self._get_plan()
+        return to_spark_schema(source.schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - planned
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - the plan has it
         return IcefloeReader(self._get_plan())
 
     def writer(self, schema: StructType, overwrite: bool) -> IcefloeWriter:  # noqa: FBT001 - Spark's
@@ -76,20 +75,20 @@ class IcefloeDataSource(DataSource):
     def _get_follower(self) -> BranchFollower:
         if self._follower is None:
             options = StreamOptions.parse(self.options)
-            repository = open_from_options(options.read.place, example=_FOLLOW)
+            repository = open_from_options(options.read.repository, example=_STREAM)
             self._follower = BranchFollower.begin(repository, options)
         return self._follower
 
     def _get_plan(self) -> PlannedRead:
-        # Spark calls `schema` when the DataFrame is made, then pickles this object: all later
-        # actions use this plan, and so its snapshot.
+        # Spark calls `schema` when the DataFrame is created, then pickles this object: all later
+        # actions use this plan and its snapshot.
         if self._plan is None:
             self._plan = plan_from_options(self.options)
         return self._plan
 
 
 class IcefloeReader(DataSourceReader):
-    """Passes partitions of a planned read to Spark's tasks."""
+    """Runs a planned read in Spark tasks."""
 
     def __init__(self, plan: PlannedRead) -> None:
         self._plan = plan
@@ -98,5 +97,5 @@ class IcefloeReader(DataSourceReader):
         return [InputPartition(partition) for partition in self._plan.partitions()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Without partitions Spark passes one whose value is None.
+        # If there are no partitions, Spark passes one whose value is None.
         return iter(()) if partition.value is None else self._plan.read(partition.value)

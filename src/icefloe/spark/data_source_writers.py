@@ -1,7 +1,7 @@
-"""What Spark calls to write: a batch, or the micro-batches of a stream.
+"""Spark's writer interfaces, for batches and for the micro-batches of a stream.
 
-Spark makes a writer in one process, writes in others, and commits in yet another; the writer of a
-stream is made for each commit. Only messages go from tasks to commits: references and ids.
+Spark creates a writer in one process, calls ``write`` in others, and ``commit`` in yet another; it
+creates a new stream writer for each commit. Tasks pass only references and ids to the commit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from icefloe.errors import RebaseFailedError
 from icefloe.session.exactly_once import JobId
 from icefloe.spark.engine.packing import enable_packing
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 from icefloe.spark.reading.repository_options import open_from_options
 from icefloe.spark.spark_versions import to_arrow_schema
 from icefloe.spark.writing.staged_commit import commit_staged_rows
@@ -41,30 +41,30 @@ _START: Final = 'df.writeStream.format("icefloe").option("checkpointLocation", â
 
 
 @dataclass(frozen=True, slots=True)
-class Message(WriterCommitMessage):
-    """Answer of a task: references to what it wrote, and the id of the stream's query."""
+class CommitMessage(WriterCommitMessage):
+    """Result of a task: references to its chunks or staged rows, and the id of the stream."""
 
     content: WrittenBlocks | StagedRows | None
-    query: str | None = None
+    query_id: str | None = None
 
 
 class IcefloeWriter(DataSourceArrowWriter):
-    """Writes one DataFrame, in one commit."""
+    """Writes one DataFrame in one commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema)
-        self._repository = enable_packing(open_from_options(options.place, example=_SAVE))
+        self._repository = enable_packing(open_from_options(options.repository, example=_SAVE))
         self._job: WriteJob | None = None
         self._base: str | None = None
-        # The tip before the search: a later commit of this job is a conflict, and found then.
+        # Open the tip before the search: a commit of this job after the search is then a conflict.
         session = self._repository.writable_session(options.branch)
         if find_written(self._repository, options.branch, options.job):
             return
         self._base = session.snapshot_id
         plan = plan_write(session, options, self._schema, overwrite=overwrite)
-        if options.coords.keys() >= set(plan.unknown) and not plan.auxiliary:
+        if options.coords.keys() >= set(plan.growing_dims) and not plan.auxiliary:
             labels = parse_labels(plan, options.coords)
             grid = prepare_write(session, options, plan, labels)
             self._job = WriteJob.start(self._repository, session, options, plan, grid)
@@ -72,23 +72,24 @@ class IcefloeWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         if self._base is None:
-            return Message(None)  # committed by an earlier attempt
+            return CommitMessage(None)  # committed by an earlier attempt
         if self._job is not None:
-            return Message(self._job.write_unrouted(iterator))
+            return CommitMessage(self._job.write_unrouted(iterator))
         session = self._repository.readonly_session(snapshot_id=self._base)
-        return Message(stage_rows(session.connection, iterator))
+        return CommitMessage(stage_rows(session.connection, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks wrote, unless an earlier attempt did."""
+        """Commit the chunks and rows of the tasks, unless an earlier attempt did."""
         if self._base is None:
             return
-        contents = _contents(messages)
+        contents = _get_contents(messages)
         if self._job is not None:
-            answers = [content for content in contents if isinstance(content, WrittenBlocks)]
+            results = [content for content in contents if isinstance(content, WrittenBlocks)]
             try:
-                self._job.commit(answers, self._options.job)
+                self._job.commit(results, self._options.job)
             except RebaseFailedError as error:
-                raise explain_conflict(error) from error  # no retry: the rows are gone
+                # No retry: the rows are no longer available.
+                raise explain_conflict(error) from error
             return
         commit_staged_rows(
             self._repository,
@@ -97,32 +98,32 @@ class IcefloeWriter(DataSourceArrowWriter):
             [content for content in contents if isinstance(content, StagedRows)],
             overwrite=self._overwrite,
             job=self._options.job,
-            # Appended rows are placed at the tip; what is overwritten must not have changed.
+            # An append starts from the tip; an overwrite fails if its region changed meanwhile.
             base=self._base if self._overwrite else None,
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: Spark calls this also after a commit that may have succeeded."""
+        """Do nothing: Spark also calls this after a commit that may have succeeded."""
 
 
 class IcefloeStreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches, each in one commit."""
+    """Writes each micro-batch in one commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._overwrite = overwrite
         self._schema = to_arrow_schema(schema)
-        self._repository = enable_packing(open_from_options(options.place, example=_START))
-        # Columns that do not fit are refused before anything is written.
+        self._repository = enable_packing(open_from_options(options.repository, example=_START))
+        # Checks the columns before anything is written.
         session = self._repository.readonly_session(options.branch)
         plan_write(session, options, self._schema, overwrite=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         session = self._repository.readonly_session(self._options.branch)
-        return Message(stage_rows(session.connection, iterator), query)
+        return CommitMessage(stage_rows(session.connection, iterator), query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a micro-batch, unless an earlier attempt did."""
@@ -130,27 +131,27 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
             self._repository,
             self._options,
             self._schema,
-            [part for part in _contents(messages) if isinstance(part, StagedRows)],
+            [content for content in _get_contents(messages) if isinstance(content, StagedRows)],
             overwrite=self._overwrite,
-            job=JobId(self._application(messages), batchId),
+            job=JobId(self._get_application_id(messages), batchId),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: Spark calls this also after a commit that may have succeeded."""
+        """Do nothing: Spark also calls this after a commit that may have succeeded."""
 
-    def _application(self, messages: list[WriterCommitMessage | None]) -> str:
+    def _get_application_id(self, messages: list[WriterCommitMessage | None]) -> str:
         if self._options.transaction_id is not None:
             return self._options.transaction_id
         for message in messages:
-            if isinstance(message, Message) and message.query is not None:
-                return f"spark-stream/{message.query}"
-        raise invalid_input(
-            "Spark did not pass the id of this stream, without which commits are not idempotent: "
-            "name the stream with the option 'transaction_id'"
+            if isinstance(message, CommitMessage) and message.query_id is not None:
+                return f"spark-stream/{message.query_id}"
+        raise input_error(
+            "Spark did not pass the query id of this stream, which makes commits idempotent: set "
+            "the option 'transaction_id'"
         )
 
 
-def _contents(
+def _get_contents(
     messages: list[WriterCommitMessage | None],
 ) -> list[WrittenBlocks | StagedRows | None]:
-    return [message.content for message in messages if isinstance(message, Message)]
+    return [message.content for message in messages if isinstance(message, CommitMessage)]

@@ -1,7 +1,7 @@
-"""Parsing of options: text as Spark passes it, names in any case. Pure, no I/O.
+"""Parsing of options, which Spark passes as strings with case-insensitive names. Pure, no I/O.
 
-Options are shown by ``df.explain``, in the web interface and in event logs. They name kinds of
-credentials, never credentials; an open repository carries those.
+Spark displays options in ``df.explain``, its web interface and event logs. They contain kinds of
+credentials, never credentials; an open repository has those.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _SECRETS: Final = ("secret", "password", "token", "access_key", "account_key", "credential", "sas")
-"""Parts of names that users give credentials by; refused, because options are shown."""
+"""Parts of option names that suggest credentials; rejected, because Spark displays options."""
 
-_SPELLINGS: Final = {
+_CAMEL_CASE_NAMES: Final = {
     "startingsnapshot": "starting_snapshot",
     "maxcommitspertrigger": "max_commits_per_trigger",
     "maxbytespertrigger": "max_bytes_per_trigger",
@@ -29,49 +29,49 @@ _SPELLINGS: Final = {
     "transactionid": "transaction_id",
     "transactionversion": "transaction_version",
 }
-"""Options of streams and writes in camel case, as other data sources spell them."""
+"""Camel-case aliases for options of streams and writes, as in other data sources."""
 
 
-def invalid_input(message: str) -> InvalidInputError:
-    """Return the error for an invalid argument or option."""
+def input_error(message: str) -> InvalidInputError:
+    """Make the error for an invalid argument or option."""
     return InvalidInputError(message, kind=ErrorKind.NOT_ALLOWED)
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a message: the closest known name, or else all of them."""
-    names = sorted(known)
-    if close := get_close_matches(name, names, n=1, cutoff=0.5):
-        return f"did you mean {close[0]!r}?"
-    return f"there are: {', '.join(names)}" if names else "there are none"
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return a hint for a message: the most similar of the available names, or else all of them."""
+    available = sorted(names)
+    if matches := get_close_matches(name, available, n=1, cutoff=0.5):
+        return f"did you mean {matches[0]!r}?"
+    return f"available: {', '.join(available) or 'none'}"
 
 
-def normalize_names(given: Mapping[str, str]) -> dict[str, str]:
-    """Return options of streams and writes under their names in snake case."""
-    options = {name.lower(): value for name, value in given.items()}
-    return {_SPELLINGS.get(name, name): value for name, value in options.items()}
+def normalize_names(raw_options: Mapping[str, str]) -> dict[str, str]:
+    """Return options of streams and writes with snake-case names."""
+    options = {name.lower(): value for name, value in raw_options.items()}
+    return {_CAMEL_CASE_NAMES.get(name, name): value for name, value in options.items()}
 
 
-def require_known(name: str, known: Iterable[str]) -> None:
-    """Raise if an option is unknown, with a special message for credentials."""
-    if name in known:
+def require_known_option(name: str, names: Iterable[str]) -> None:
+    """Raise if an option is unknown; the message for credentials suggests alternatives."""
+    if name in names:
         return
     if any(part in name for part in _SECRETS):
-        raise invalid_input(
-            f"option {name!r} is refused: options are shown in plans and logs. Set the "
-            "environment of the executors, or pass an open repository to icefloe.spark.read, "
-            "which carries its credentials out of sight"
+        raise input_error(
+            f"option {name!r} is not allowed: Spark displays options in plans and logs. Set "
+            "credentials in the environment of the executors, or pass an open repository to "
+            "icefloe.spark.read"
         )
-    raise invalid_input(f"there is no option {name!r}: {suggest_name(name, known)}")
+    raise input_error(f"there is no option {name!r}: {suggest_name(name, names)}")
 
 
-def encode_options(**given: Any) -> dict[str, str]:
-    """Return Python values as options; None is left out.
+def encode_options(**values: Any) -> dict[str, str]:
+    """Encode Python values as options, and omit None.
 
-    Slices, times and numpy values in selections become JSON.
+    Slices, times and NumPy values in selections become JSON.
     """
     return {
         name: value if isinstance(value, str) else json.dumps(_to_json_value(value))
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None
     }
 
@@ -84,7 +84,7 @@ def parse_flag(name: str, text: str) -> bool:
         case "false" | "0" | "no":
             return False
         case _:
-            raise invalid_input(f"option {name!r} is true or false, not {text!r}")
+            raise input_error(f"option {name!r}: expected true or false, got {text!r}")
 
 
 def parse_count(name: str, text: str | None) -> int | None:
@@ -92,43 +92,43 @@ def parse_count(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) == 0:
-        raise invalid_input(f"option {name!r} is a number above zero, not {text!r}")
+        raise input_error(f"option {name!r}: expected a positive integer, got {text!r}")
     return int(text)
 
 
 def parse_names(name: str, text: str) -> list[str]:
-    """Parse a list of names: JSON, or separated by commas."""
+    """Parse a list of names: a JSON array, or names separated by commas."""
     try:
         names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
-        raise invalid_input(f"option {name!r} is a list of names, not {text!r}")
+        raise input_error(f"option {name!r}: expected a list of names, got {text!r}")
     names = [item.strip() for item in names]
     if not all(names):
-        raise invalid_input(f"option {name!r} has an empty name in it: {text!r}")
+        raise input_error(f"option {name!r} contains an empty name: {text!r}")
     return names
 
 
-def load_object(text: str) -> dict[str, Any] | None:
-    """Return a JSON object, None if the text is none."""
+def parse_json_object(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object; return None if the text is not one."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def parse_object(name: str, text: str | None, example: str) -> dict[str, Any] | None:
+def parse_dimension_object(name: str, text: str | None, example: str) -> dict[str, Any] | None:
     """Parse a JSON object whose keys are dimensions."""
     if text is None:
         return None
-    found = load_object(text)
-    if found is None:
-        raise invalid_input(
-            f"option {name!r} is a JSON object by dimension, such as {example}, not {text!r}"
+    value = parse_json_object(text)
+    if value is None:
+        raise input_error(
+            f"option {name!r}: expected a JSON object by dimension such as {example}, got {text!r}"
         )
-    return found
+    return value
 
 
 def _to_json_value(value: Any) -> Any:
@@ -149,7 +149,7 @@ def _to_json_value(value: Any) -> Any:
         case _ if hasattr(value, "tolist"):
             return value.tolist()
         case _:
-            raise invalid_input(
-                f"{value!r} cannot be written as an option: use text, numbers, times, lists and "
+            raise input_error(
+                f"{value!r} cannot be written as an option: use strings, numbers, times, lists and "
                 "slices"
             )

@@ -1,4 +1,4 @@
-"""`icefloe.spark.read`: a repository as a DataFrame."""
+"""`icefloe.spark.read`: read a group or a metadata table as a DataFrame."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from icefloe.repository import Repository
 from icefloe.session import Session
 from icefloe.spark.engine.progress import is_connect
-from icefloe.spark.option_parsing import encode_options, invalid_input
-from icefloe.spark.reading.read_options import PLACE_OPTIONS, TABLE_OPTIONS, ReadOptions
+from icefloe.spark.option_parsing import encode_options, input_error
+from icefloe.spark.reading.read_options import REPOSITORY_OPTIONS, TABLE_OPTIONS, ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
-from icefloe.spark.reading.repository_options import open_from_options, require_visible
+from icefloe.spark.reading.repository_options import open_from_options, require_shared_storage
 from icefloe.spark.reading.snapshot_source import SnapshotSource
 from icefloe.spark.spark_versions import to_spark_schema
 
@@ -48,17 +48,17 @@ def read(
     spark
         A classic session or one of Spark Connect.
     repo
-        A repository, whose credentials travel out of sight; a session, whose snapshot is read; or a
-        path or URL, opened here, or by the server of Spark Connect, with its own credentials.
+        A repository, whose credentials are sent to tasks and never displayed; a session; or a path
+        or URL, opened with the credentials of the environment (on Spark Connect, of the server).
     variables
-        All variables by default, if they fit into one table.
+        Variables to read; by default all, if they fit into one table.
     sel, isel
         Selections along dimensions, by label or by position: a value, a list, a slice, or
-        ``{"nearest": value}``. Chunks outside of them are not read.
+        ``{"nearest": value}``. Only chunks that overlap the selection are read.
     group
-        The root by default.
+        Path of the group; the root by default.
     layout
-        ``rows``, a row per cell; or ``chunks``, a row per chunk.
+        ``rows`` (default), one row per cell, or ``chunks``, one row per chunk.
     table
         A metadata table: ``snapshots``, ``history``, ``refs``, ``nodes``, ``manifests``,
         ``chunks``, ``files``, ``changes`` or ``ops_log``.
@@ -71,11 +71,11 @@ def read(
     Raises
     ------
     InvalidInputError, NotFoundError
-        If something does not exist or does not fit. With a path or URL on Spark Connect, the server
-        raises an error of its own with the same message.
+        If an option is invalid, or a node, ref or repository does not exist. With a path or URL on
+        Spark Connect, Spark raises its own exception with the same message.
     """
     names = variables if isinstance(variables, str) or variables is None else list(variables)
-    given = encode_options(
+    settings = encode_options(
         variables=names,
         sel=None if sel is None else dict(sel),
         isel=None if isel is None else dict(isel),
@@ -89,47 +89,46 @@ def read(
         **{name.rstrip("_"): value for name, value in options.items()},
     )
     if isinstance(repo, Session):
-        given, repo = _pin_session(repo, given)
+        settings, repo = _pin_session(repo, settings)
     if not isinstance(repo, Repository):
         path = os.fspath(repo)
-        place = ReadOptions.parse({**given, "path": path}).place
-        if is_connect(spark):  # only the server may be able to see the location
-            return spark.read.format("icefloe").options(**given).load(path)
-        repo = open_from_options(place)
-        given = {name: value for name, value in given.items() if name not in place}
-    return _read_repository(spark, repo, given)
+        repo_options = ReadOptions.parse({**settings, "path": path}).repository
+        if is_connect(spark):  # the client may not have access to the path
+            return spark.read.format("icefloe").options(**settings).load(path)
+        repo = open_from_options(repo_options)
+        settings = {name: value for name, value in settings.items() if name not in repo_options}
+    return _read_repository(spark, repo, settings)
 
 
-def _pin_session(session: Session, given: dict[str, str]) -> tuple[dict[str, str], Repository]:
+def _pin_session(session: Session, settings: dict[str, str]) -> tuple[dict[str, str], Repository]:
     if session.has_uncommitted_changes:
-        raise invalid_input(
-            "this session has changes that Spark cannot see: commit them, then read"
+        raise input_error(
+            "this session has uncommitted changes, which Spark cannot read: commit them, then read"
         )
     for name in ("branch", "tag", "snapshot", "as_of"):
-        if name in given:
-            raise invalid_input(
-                f"a session reads one snapshot: leave {name!r} out, or pass a repository"
+        if name in settings:
+            raise input_error(
+                f"a session reads its own snapshot: omit {name!r}, or pass a repository"
             )
-    if "table" not in given or "snapshot" in TABLE_OPTIONS[given["table"]]:
-        given = {**given, "snapshot": session.snapshot_id}
+    if "table" not in settings or "snapshot" in TABLE_OPTIONS[settings["table"]]:
+        settings = {**settings, "snapshot": session.snapshot_id}
     connection = session.connection
-    return given, Repository.open(connection.storage, connection.config, connection.credentials)
+    return settings, Repository.open(connection.storage, connection.config, connection.credentials)
 
 
 def _read_repository(
-    spark: SparkSession, repository: Repository, given: dict[str, str]
+    spark: SparkSession, repository: Repository, settings: dict[str, str]
 ) -> DataFrame:
-    """Read with a function that closes over the plan, and so the repository.
+    """Read with `mapInArrow` and a function that closes over the plan and its repository.
 
-    Faster than the data source, whose batches Spark converts to rows and projects once more.
-    Planned here, so that errors are raised by this library, without the traceback of another
-    process, and every action reads the same snapshot.
+    This is faster than the data source, whose batches Spark converts to rows. Planning runs in this
+    process: errors have no traceback of another process, and all actions read the same snapshot.
     """
-    for name in PLACE_OPTIONS:
-        if name in given:
-            raise invalid_input(f"an open repository was passed: leave {name!r} out")
-    options = ReadOptions.parse(given)
-    require_visible(repository)
+    for name in REPOSITORY_OPTIONS:
+        if name in settings:
+            raise input_error(f"option {name!r} has no effect on an open repository: omit it")
+    options = ReadOptions.parse(settings)
+    require_shared_storage(repository)
     plan = plan_read(SnapshotSource.resolve(repository, options), options)
     num_partitions = len(plan.partitions())
 

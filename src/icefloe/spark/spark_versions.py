@@ -1,4 +1,4 @@
-"""What differs between the supported versions of PySpark (4.1 and later)."""
+"""Differences between the supported versions of PySpark (4.1 and later)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ try:
 except ImportError:  # Spark 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for the interface, which Spark 4.1 does not have."""
+        """Placeholder for the interface, which Spark 4.1 does not have."""
 
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["HAS_READ_LIMITS", "SupportsTriggerAvailableNow", "to_arrow_schema", "to_spark_schema"]
 
 HAS_READ_LIMITS: Final = SupportsTriggerAvailableNow.__module__.startswith("pyspark")
-"""Whether streams are asked for an end offset that respects limits; not in Spark 4.1."""
+"""Whether Spark supports limits on micro-batches; Spark 4.1 does not."""
 
-# Spark 4.1 always makes timestamps UTC, and has no such parameter.
+# Spark 4.1 does not have this parameter, and always converts timestamps to UTC.
 _TIMEZONE: Final[dict[str, Any]] = (
     {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_schema).parameters else {}
 )
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema; timestamps are UTC."""
+    """Convert a Spark schema to Arrow; timestamps are UTC."""
     return types.to_arrow_schema(schema, **_TIMEZONE)
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of an Arrow schema; timestamps without a zone are ``ntz``."""
+    """Convert an Arrow schema to Spark; timestamps without a time zone are ``ntz``."""
     return types.from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,4 +1,4 @@
-"""A SQL query of one snapshot, whose group is the table ``data``."""
+"""SQL queries on one snapshot, with a group as the table ``data``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from icefloe.spark.data_source import register
 from icefloe.spark.engine.progress import Progress, run_with_progress
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 from icefloe.spark.read_dataframe import read
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def run_query(
 ) -> tuple[list[str], list[Row]]:
     """Return the column names and the first ``limit`` rows of a query.
 
-    It is Spark SQL; the group is the table ``data``, metadata tables are functions, and ``select``
-    are arguments of `read`. Raises if Spark refuses it; the message has no plan and no Java stack.
+    The query is Spark SQL. The group is the table ``data``, metadata tables are functions, and
+    ``select`` are arguments of `read`. Errors of Spark are raised without its plan and Java stack.
     """
     register(spark)
     read(spark, session, **select).createOrReplaceTempView(_TABLE)
@@ -41,6 +41,6 @@ def run_query(
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
         if isinstance(error, AnalysisException):
-            # Spark's plan follows, which does not help users of SQL.
+            # The following lines are Spark's plan.
             reason = reason.partition("\n")[0].rstrip(";")
-        raise invalid_input(reason) from error
+        raise input_error(reason) from error

@@ -74,10 +74,10 @@ def test_no_java_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "place, told",
     [
-        ({"remote": "sc://127.0.0.1:1/;token=hidden"}, "no Spark Connect server answers at 127"),
-        ({"remote": "sc://127.0.0.1:1;token=hidden"}, "no Spark Connect server answers at 127"),
-        ({"remote": "sc://me:hidden@127.0.0.1:1"}, "no Spark Connect server answers at 127"),
-        ({"remote": "sc://host:many"}, "no Spark Connect server answers at host:many"),
+        ({"remote": "sc://127.0.0.1:1/;token=hidden"}, "no Spark Connect server responds at 127"),
+        ({"remote": "sc://127.0.0.1:1;token=hidden"}, "no Spark Connect server responds at 127"),
+        ({"remote": "sc://me:hidden@127.0.0.1:1"}, "no Spark Connect server responds at 127"),
+        ({"remote": "sc://host:many"}, "no Spark Connect server responds at host:many"),
         ({"master": "spark://127.0.0.1:1,127.0.0.1:2"}, "127.0.0.1:1 .*, 127.0.0.1:2 "),
     ],
 )
@@ -120,7 +120,7 @@ def test_what_spark_quotes_is_hidden() -> None:
     told = done.stdout.splitlines()
     assert len(told) == len(rests)
     for line in told:
-        assert line.startswith(f"Spark does not start on sc://{place}: ")
+        assert line.startswith(f"Spark failed to start on sc://{place}: ")
         assert line.endswith("None True")
         assert "hidden" not in line
 

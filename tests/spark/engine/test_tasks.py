@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 from pyspark import TaskContext
 
-from icefloe.spark.engine.tasks import Outcome, parallelism, run_tasks
+from icefloe.spark.engine.tasks import Outcome, get_parallelism, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def half_of(number: int) -> int:
 
 def test_tasks_are_dealt_out_evenly(spark: SparkSession) -> None:
     per_partition = 3
-    partitions = parallelism(spark) * 3
+    partitions = get_parallelism(spark) * 3
     tasks = range(per_partition * partitions)
     outcomes = run_tasks(spark, tasks, partition_of)
     shares = Counter(outcome.result for outcome in outcomes)

@@ -28,7 +28,7 @@ def test_options_are_read_in_any_case() -> None:
             "target_rows": "1000",
         }
     )
-    assert read.place == {"path": "s3://bucket/weather"}
+    assert read.repository == {"path": "s3://bucket/weather"}
     assert read.group == "/a/b"
     assert read.variables == ("t2m", "rain")
     assert read.as_of == datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -66,19 +66,19 @@ def test_python_values_become_options_that_are_read_back() -> None:
         ({"brnch": "dev"}, "no option 'brnch': did you mean 'branch'"),
         ({"table": "snapshot"}, "no table 'snapshot': did you mean 'snapshots'"),
         ({"layout": "columns"}, "no layout 'columns'"),
-        ({"table": "refs", "branch": "dev"}, "'branch' has no meaning for table='refs'"),
-        ({"table": "nodes", "sel": "{}"}, "'sel' has no meaning for table='nodes'"),
-        ({"layout": "chunks", "nan_as_null": "true"}, "no meaning for layout='chunks'"),
-        ({"from": "v1"}, "'from' has no meaning"),
-        ({"table": "changes"}, "needs option 'from'"),
-        ({"branch": "dev", "tag": "v1"}, "'branch' and 'tag' exclude each other"),
-        ({"as_of": "2026-01-01T00:00:00Z", "tag": "v1"}, "leave 'tag' out"),
+        ({"table": "refs", "branch": "dev"}, "'branch' has no effect on table='refs'"),
+        ({"table": "nodes", "sel": "{}"}, "'sel' has no effect on table='nodes'"),
+        ({"layout": "chunks", "nan_as_null": "true"}, "no effect on layout='chunks'"),
+        ({"from": "v1"}, "'from' has no effect"),
+        ({"table": "changes"}, "needs the option 'from'"),
+        ({"branch": "dev", "tag": "v1"}, "'branch' and 'tag' are exclusive"),
+        ({"as_of": "2026-01-01T00:00:00Z", "tag": "v1"}, "omit 'tag'"),
         ({"as_of": "yesterday"}, "a time such as"),
         ({"as_of": "2026-01-01"}, "no time zone"),
-        ({"sel": "time"}, "'sel' is a JSON object by dimension"),
+        ({"sel": "time"}, "'sel': expected a JSON object by dimension"),
         ({"isel": "[1]"}, "JSON object by dimension"),
-        ({"target_bytes": "lots"}, "a number above zero"),
-        ({"target_rows": "0"}, "a number above zero"),
+        ({"target_bytes": "lots"}, "a positive integer"),
+        ({"target_rows": "0"}, "a positive integer"),
         ({"nan_as_null": "maybe"}, "true or false"),
         ({"variables": "a,,b"}, "an empty name"),
     ],
@@ -123,13 +123,13 @@ def test_options_name_kinds_of_credentials(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "place, message",
     [
-        ({}, "no repository was named"),
-        ({"path": "/data/repo", "anonymous": "true"}, "are for s3://, gs:// and az://"),
-        ({"path": "gs://bucket/x", "region": "eu"}, "'region' is for s3:// URLs"),
+        ({}, "option 'path' is missing"),
+        ({"path": "/data/repo", "anonymous": "true"}, "are only for s3://, gs:// and az://"),
+        ({"path": "gs://bucket/x", "region": "eu"}, "'region' is only for s3:// URLs"),
         ({"path": "/x", "authorize_virtual_chunk_access": "all"}, "JSON object such as"),
         (
             {"path": "/x", "authorize_virtual_chunk_access": '{"s3://b/": "hunter2"}'},
-            "'s3://b/' is opened with null",
+            "'s3://b/': expected null",
         ),
     ],
     ids=str,

@@ -38,8 +38,8 @@ def history(repository: Repository) -> list[str]:
 def test_each_commit_gives_its_own_rows(repository: Repository, history: list[str]) -> None:
     """Appended rows come alone, and a correction gives the rows of its chunk."""
     follower = follow(repository, commit_columns=True)
-    assert follower.initial() == history[0]
-    found = read(follower, follower.initial(), follower.tip())
+    assert follower.find_initial_snapshot() == history[0]
+    found = read(follower, follower.find_initial_snapshot(), follower.fetch_tip())
     by_commit = {
         commit: sorted((row["time"], row["lat"]) for row in found if row["_snapshot_id"] == commit)
         for commit in history
@@ -93,10 +93,10 @@ def test_chunks_that_changed(repository: Repository, history: list[str]) -> None
 
 
 def test_where_a_stream_starts(repository: Repository, history: list[str]) -> None:
-    assert follow(repository, starting="latest").initial() == history[-1]
-    assert follow(repository, startingSnapshot=history[2]).initial() == history[2]
+    assert follow(repository, starting="latest").find_initial_snapshot() == history[-1]
+    assert follow(repository, startingSnapshot=history[2]).find_initial_snapshot() == history[2]
     with pytest.raises(InvalidInputError, match="not in the history"):
-        follow(repository, startingSnapshot="ZZZZZZZZZZZZZZZZZZZG").initial()
+        follow(repository, startingSnapshot="ZZZZZZZZZZZZZZZZZZZG").find_initial_snapshot()
 
 
 def test_a_branch_that_was_reset(repository: Repository, history: list[str]) -> None:
@@ -104,7 +104,7 @@ def test_a_branch_that_was_reset(repository: Repository, history: list[str]) -> 
     repository.reset_branch("main", history[1])
     follower = follow(repository)
     with pytest.raises(InvalidInputError, match=r"reset.*new checkpoint.*startingSnapshot"):
-        follower.advance(history[-1], follower.tip())
+        follower.advance(history[-1], follower.fetch_tip())
 
 
 def test_columns_that_change(repository: Repository, history: list[str]) -> None:
@@ -112,17 +112,17 @@ def test_columns_that_change(repository: Repository, history: list[str]) -> None
     follower = follow(repository)
     write_rows(repository, batch([9]).remove_column(3), overwrite=True, dims=["time", "lat"])
     with pytest.raises(InvalidInputError, match=r"option\s+'variables'"):
-        follower.tasks(history[-1], follower.tip())
+        follower.plan_tasks(history[-1], follower.fetch_tip())
 
 
 @pytest.mark.parametrize(
     "given, problem",
     [
         ({"starting": "now"}, "earliest or latest"),
-        ({"startingSnapshot": "x", "starting": "latest"}, "exclude each other"),
-        ({"maxCommitsPerTrigger": 0}, "'maxCommitsPerTrigger' is a number above zero"),
-        ({"maxBytesPerTrigger": "1g"}, "'maxBytesPerTrigger' is a number above zero"),
-        ({"starting": "latest", "tag": "v1"}, "follows a branch"),
+        ({"startingSnapshot": "x", "starting": "latest"}, "are exclusive"),
+        ({"maxCommitsPerTrigger": 0}, "'maxCommitsPerTrigger': expected a positive integer"),
+        ({"maxBytesPerTrigger": "1g"}, "'maxBytesPerTrigger': expected a positive integer"),
+        ({"starting": "latest", "tag": "v1"}, "reads a branch"),
     ],
 )
 def test_options_that_do_not_fit(given: dict[str, Any], problem: str) -> None:
@@ -152,7 +152,7 @@ def test_what_expired_is_read_from_the_oldest_commit_that_was_kept(
     assert len(everything) == 8 * 3
     repository.expire_snapshots(repository.lookup_snapshot(kept).written_at)
 
-    assert follower.initial() == first
+    assert follower.find_initial_snapshot() == first
     assert follower.advance(first, tip) == tip
     found = read(follower, first, tip)
     assert len(found) == len(everything)
@@ -163,7 +163,7 @@ def test_what_expired_is_read_from_the_oldest_commit_that_was_kept(
     for start, stop in (lost[-1], tip), (first, lost[-1]):
         if (stop, spec_version) != (lost[-1], 1):  # its file says still what came before it
             with pytest.raises(InvalidInputError, match=r"expired.*new checkpoint"):
-                follower.tasks(start, stop)
+                follower.plan_tasks(start, stop)
 
 
 def test_small_commits_and_arrays_share_tasks(repository: Repository) -> None:
@@ -173,10 +173,10 @@ def test_small_commits_and_arrays_share_tasks(repository: Repository) -> None:
             for name in "abcdef":
                 zarr.create_array(store, name=name, data=np.full(3, step), overwrite=True)
     follower = follow(repository, layout="chunks", commit_columns=True)
-    (task,) = follower.tasks(follower.initial(), follower.tip())
+    (task,) = follower.plan_tasks(follower.find_initial_snapshot(), follower.fetch_tip())
     found = [row for part in follower.read(task) for row in part.to_pylist()]
     values = [(row["path"], np.frombuffer(row["data"], row["dtype"])[0]) for row in found]
     assert values == [(f"/{name}", step) for step in (1, 2, 3) for name in "abcdef"]
     assert len({row["_snapshot_id"] for row in found}) == 3
     each = follow(repository, layout="chunks", target_bytes=1)
-    assert len(each.tasks(each.initial(), each.tip())) == 3 * 6
+    assert len(each.plan_tasks(each.find_initial_snapshot(), each.fetch_tip())) == 3 * 6

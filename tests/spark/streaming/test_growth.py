@@ -205,11 +205,13 @@ def test_a_copy_is_equal(repository: Repository) -> None:
         table = floats(number, missing=number in {3, 6, 7})
         write_rows(repository, table, group="source", append_dim="time")
     follower = follow(repository, group="source", maxCommitsPerTrigger=1)
-    target = follower.tip()
-    place = follower.initial()
+    target = follower.fetch_tip()
+    place = follower.find_initial_snapshot()
     while place != target:
         reached = follower.advance(place, target)
-        batches = [part for task in follower.tasks(place, reached) for part in follower.read(task)]
+        batches = [
+            part for task in follower.plan_tasks(place, reached) for part in follower.read(task)
+        ]
         write_rows(repository, *batches, group="copy", append_dim="time", **NEW)
         place = reached
     xr.testing.assert_equal(found(repository, "copy"), found(repository, "source"))

@@ -74,7 +74,7 @@ def test_columns_that_do_not_fit(repository: Repository, folder: Path) -> None:
     )
     with pytest.raises(InvalidInputError) as error:
         start(repository, schema=schema, append_dim="time")
-    for part in ("dimension 'lat'", "'v' is string", "'w' is no variable"):
+    for part in ("dimension 'lat'", "'v': expected float", "'w' is not a variable"):
         assert part in str(error.value)
     assert sorted(folder.rglob("*")) == before
 
@@ -82,7 +82,7 @@ def test_columns_that_do_not_fit(repository: Repository, folder: Path) -> None:
 @pytest.mark.parametrize(
     "given, mode, problem",
     [
-        ({}, "append", "give the option 'dims'"),
+        ({}, "append", "set the option 'dims'"),
         ({"dims": "time,lta"}, "append", "did you mean 'lat'"),
         ({"dims": "time,lat", "chunks": {"lon": 2}}, "append", "'lon'"),
         ({"replace_where": {"time": "2020"}}, "append", "mode 'overwrite'"),
@@ -100,10 +100,10 @@ def test_options_that_do_not_fit(
     "given, problem",
     [
         ({"append_dmi": "time"}, "append_dim"),
-        ({"secret_key": "x"}, "options are shown"),
+        ({"secret_key": "x"}, "Spark displays options"),
         ({"sel": {}}, "there is no option 'sel'"),
         ({"transaction_version": 1}, "transaction_id"),
-        ({"chunks": {"time": 0}}, "chunks along 'time'"),
+        ({"chunks": {"time": 0}}, "-1 along 'time'"),
     ],
 )
 def test_options_that_nobody_has(given: dict[str, Any], problem: str) -> None:
@@ -126,7 +126,9 @@ def test_every_type_of_a_new_group(repository: Repository) -> None:
         "big": pa.array([2**62, -(2**62)]),
     }
     table = pa.table(given)
-    with pytest.raises(InvalidInputError, match="'small' has the value -128, which means missing"):
+    with pytest.raises(
+        InvalidInputError, match="'small' has the value -128, which represents missing"
+    ):
         write_rows(repository, *table.to_batches(), dims=["station", "date"])
     table = table.set_column(6, "small", pa.array([-127, 127], pa.int8()))
     write_rows(repository, *table.to_batches(), dims=["station", "date"])
@@ -151,7 +153,7 @@ def test_append_goes_on_in_a_chunk(repository: Repository) -> None:
     xr.testing.assert_equal(found(repository), expected([1, 2, 3, 4, 5]))
 
 
-@pytest.mark.parametrize("days, problem", [([3, 4], "are there already"), ([2], "out of order")])
+@pytest.mark.parametrize("days, problem", [([3, 4], "already exist"), ([2], "out of order")])
 def test_append_refuses_labels(repository: Repository, days: list[int], problem: str) -> None:
     write_rows(repository, batch([1, 3]), **NEW)
     with pytest.raises(InvalidInputError, match=problem):
@@ -250,8 +252,8 @@ def test_rows_of_chunks_in_any_tasks(repository: Repository, seed: int) -> None:
     assert np.isfinite(answers[0][0]["v"][1:6]).sum() == len(new)
     for part in answers[1][1]:
         assert part.rows == sum(
-            (job.grid.box(block)[0][1] - job.grid.box(block)[0][0])
-            * (job.grid.box(block)[1][1] - job.grid.box(block)[1][0])
+            (job.grid.get_box(block)[0][1] - job.grid.get_box(block)[0][0])
+            * (job.grid.get_box(block)[1][1] - job.grid.get_box(block)[1][0])
             for block in part.blocks
         )
 
@@ -269,7 +271,7 @@ def test_cells_that_two_tasks_have(repository: Repository, tasks: list[pa.Record
     """Neither wins, whichever way each of them went."""
     job = start(repository, coords=COORDS, **NEW)
     parts = [job.write_unrouted([task]) for task in tasks]
-    with pytest.raises(InvalidInputError, match=r"come more than once, such as .*time"):
+    with pytest.raises(InvalidInputError, match=r"occur more than once, such as .*time"):
         job.commit(parts, None)
     assert num_commits(repository) == 0
 

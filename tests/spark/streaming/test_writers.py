@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no p
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from icefloe.spark.data_source import IcefloeDataSource
-from icefloe.spark.data_source_writers import Message
+from icefloe.spark.data_source_writers import CommitMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,7 @@ def test_a_micro_batch_that_is_committed_again(repository: Repository, folder: P
     for query, number, one in [("a", 0, 1), ("a", 0, 1), ("b", 0, 2), ("a", 1, 3), ("a", 1, 3)]:
         writer = here.streamWriter(columns(), overwrite=False)
         put = elsewhere(writer).write(iter([batch([one])]))
-        message = elsewhere(Message(put.content, query))
+        message = elsewhere(CommitMessage(put.content, query))
         # Created again, as Spark does.
         here.streamWriter(columns(), overwrite=False).commit([message, None], number)
     assert num_commits(repository) == 3
@@ -151,5 +151,5 @@ def test_columns_are_refused_before_tasks_run(repository: Repository, folder: Pa
     wrong = columns(SCHEMA.set(2, pa.field("v", pa.float64())))
     here = source(folder, append_dim="time")
     for make in (here.writer, here.streamWriter):
-        with pytest.raises(InvalidInputError, match="'v' is double, and the variable holds float"):
+        with pytest.raises(InvalidInputError, match="'v': expected float, got double"):
             make(wrong, overwrite=False)

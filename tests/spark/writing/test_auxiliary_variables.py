@@ -120,7 +120,7 @@ def test_a_group_that_is_no_single_table(begun: Repository) -> None:
         rows(begun.readonly_session("main"))
     write_table(begun, table(3, 6), append_dim="time")
     xr.testing.assert_equal(found(begun), whole(3, 6).reset_coords("edges"))
-    with pytest.raises(InvalidInputError, match=r"'edges' goes along 'time' too, over \(bnds, tim"):
+    with pytest.raises(InvalidInputError, match=r"for variable 'edges' over \(bnds, tim"):
         write_table(begun, table(6, 7, edges=None), append_dim="time")
 
 
@@ -147,17 +147,25 @@ def test_what_is_left_missing(begun: Repository) -> None:
 @pytest.mark.parametrize(
     "columns, given, problem",
     [
-        ({"orbit": None}, {}, r"'orbit' goes along 'time' too, over \(time\).* of int32.*leave_m"),
-        ({"time_bnds": None}, {}, r"'time_bnds' goes along.*\(time, bnds\).*arrays of 2 timestamp"),
+        ({"orbit": None}, {}, r"no column of int32 for variable 'orbit' over \(time\).*leave_m"),
+        (
+            {"time_bnds": None},
+            {},
+            r"arrays of 2 timestamp.* for variable 'time_bnds' over \(time, bnds",
+        ),
         ({"orbit": None}, {"leave_missing": "orbit"}, "'orbit' cannot be left missing.*column"),
         ({}, {"leave_missing": "edges"}, "'edges' is in 'leave_missing' and has a column"),
-        ({"edges": None}, {"leave_missing": "edgse"}, "'edgse', which is no.*mean 'edges'"),
-        ({"edges": pa.array([1.0] * 4)}, {}, "'edges' is double, and the variable has arrays of 2"),
-        ({"edges": pa.array([["a", "b"]] * 4)}, {}, "'edges' is string.*holds double"),
-        ({"edges": pa.array([[1.0]] * 4)}, {}, r"arrays of 2 double, and not \[1\.0\] as at time="),
-        ({"edges": pa.array([None, *[[1.0, 2]] * 3])}, {}, r"'edges'.* and not None as at"),
-        ({"orbit": pa.array([1, 2, 3, 3], pa.int32())}, {}, r"'orbit' has several values at time="),
-        ({"height": pa.array([1.0, 2] * 2)}, {}, "'height' does not go along 'time': drop"),
+        ({"edges": None}, {"leave_missing": "edgse"}, "no variable 'edgse' .*mean 'edges'"),
+        ({"edges": pa.array([1.0] * 4)}, {}, "'edges': expected arrays of 2 double, got double"),
+        ({"edges": pa.array([["a", "b"]] * 4)}, {}, "'edges': expected double, got string"),
+        ({"edges": pa.array([[1.0]] * 4)}, {}, r"arrays of 2 double, got \[1\.0\] at time="),
+        ({"edges": pa.array([None, *[[1.0, 2]] * 3])}, {}, r"'edges'.*, got None at"),
+        (
+            {"orbit": pa.array([1, 2, 3, 3], pa.int32())},
+            {},
+            r"'orbit' has different values at time=",
+        ),
+        ({"height": pa.array([1.0, 2] * 2)}, {}, "'height' is not over time: drop"),
     ],
 )
 def test_what_does_not_fit(
@@ -171,7 +179,7 @@ def test_what_does_not_fit(
 
 
 def test_a_region_has_none_of_them(begun: Repository) -> None:
-    with pytest.raises(InvalidInputError, match="'time_bnds' does not go along all of time, lat"):
+    with pytest.raises(InvalidInputError, match="'time_bnds' is not over time, lat"):
         write_table(begun, table(0, 1), overwrite=True, replace_where={"time": "1970-01-01"})
 
 

@@ -105,7 +105,9 @@ def test_rows_that_overlap_what_others_appended(empty: Repository) -> None:
     """The error says that others were faster, and which label is there."""
     unsorted(empty)
     theirs = event_rows([7])
-    with pytest.raises(InvalidInputError, match=r"others committed to branch 'main'.*such as 7"):
+    with pytest.raises(
+        InvalidInputError, match=r"another writer committed to branch 'main'.*such as 7"
+    ):
         write_table(
             empty,
             event_rows([6, 7]),
@@ -123,7 +125,7 @@ def test_a_group_that_others_created(empty: Repository) -> None:
 
     write_table(empty, event_rows([2]), create, append_dim="event", **NEW)
     assert require_events(empty) == [1, 2]
-    with pytest.raises(InvalidInputError, match=r"others committed.*option 'append_dim'"):
+    with pytest.raises(InvalidInputError, match=r"another writer committed.*option 'append_dim'"):
         write_table(
             empty,
             event_rows([2]),
@@ -193,7 +195,7 @@ def test_what_is_overwritten_must_not_have_changed(
 
 def test_somebody_is_always_faster(empty: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of tries is bounded, and nothing is left on the branch."""
-    monkeypatch.setattr("icefloe.spark.writing.write_retries._TRIES", 3)
+    monkeypatch.setattr("icefloe.spark.writing.write_retries._MAX_ATTEMPTS", 3)
     unsorted(empty)
     others = [
         partial(write_table, empty, event_rows([label]), append_dim="event")

@@ -1,1 +1,1 @@
-"""Running work on Spark: sessions, tasks, progress, exactly-once commits."""
+"""Running work on Spark: sessions, tasks and their progress."""

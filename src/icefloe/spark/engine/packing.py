@@ -1,4 +1,4 @@
-"""Packing of small chunks, which jobs and row writes switch on."""
+"""Packing of small chunks into larger objects, which jobs and row writes enable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def enable_packing(repository: Repository) -> Repository:
-    """Return the repository, reopened with packing of small chunks unless it is configured."""
+    """Reopen a repository with packing enabled, unless its configuration sets packing."""
     if repository.config.packing is not None:
         return repository
     return repository.reopen(RepositoryConfig(packing=PackingConfig()))

@@ -1,4 +1,4 @@
-"""Progress of a Spark job, for classic sessions, which are polled, and for Spark Connect."""
+"""Progress of Spark jobs: polled in classic sessions, received from Spark Connect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def run_with_progress(spark: SparkSession, action: Callable[[], T], progress: Progress | None) -> T:
-    """Run a Spark action, and report its progress meanwhile."""
+    """Run a Spark action and report its progress while it runs."""
     if progress is None:
         return action()
     if is_connect(spark):
@@ -42,9 +42,9 @@ def run_with_progress(spark: SparkSession, action: Callable[[], T], progress: Pr
 @contextmanager
 def _forward_progress(spark: Any, progress: Progress) -> Iterator[None]:
     def handle(stages: Any, **_: Any) -> None:
-        if found := list(stages or ()):
-            done = sum(stage.num_completed_tasks for stage in found)
-            progress(done, sum(stage.num_tasks for stage in found))
+        if current := list(stages or ()):
+            done = sum(stage.num_completed_tasks for stage in current)
+            progress(done, sum(stage.num_tasks for stage in current))
 
     spark.registerProgressHandler(handle)
     try:

@@ -1,10 +1,10 @@
-"""Tasks on Spark: a list of values, a function, and the outcome of each.
+"""Running tasks on Spark: one call of a function per task, with an outcome for each.
 
-One `mapInArrow` stage: tasks and results travel as bytes, and arrays stay in the Python workers. A
-task that raises is an outcome, so that one bad file does not hide the others and is not retried.
-Spark retries tasks whose worker died.
+All tasks run in one `mapInArrow` stage, which transfers tasks and results as pickled bytes. An
+exception is part of the outcome: one bad file neither fails the other tasks nor is retried. Spark
+retries tasks whose worker died.
 
-Credentials travel in the function, never in rows, which are shown, shuffled and spilled.
+Credentials are part of the function, never of rows, which Spark displays, shuffles and spills.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 _WAVES: Final = 3
-"""Spark tasks per core: a slow one then delays a third of a core's work."""
+"""Partitions per core: smaller ones balance better if some tasks are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Outcome(Generic[R]):
     error: str | None
 
 
-def parallelism(spark: SparkSession | None) -> int:
-    """Return how many tasks run at the same time; a guess on Spark Connect."""
+def get_parallelism(spark: SparkSession | None) -> int:
+    """Return how many tasks run at the same time; an estimate on Spark Connect."""
     if spark is None:
         return 1
     if is_connect(spark):
@@ -58,10 +58,10 @@ def run_tasks(
     *,
     progress: Progress | None = None,
 ) -> list[Outcome[R]]:
-    """Run a function for each task, and return the outcomes in the order of the tasks.
+    """Call ``work`` for each task, and return the outcomes in the order of the tasks.
 
-    Without ``spark`` they run in-process, to the same result. Tasks are pickled, and visible to
-    everyone who sees the job; ``work`` is pickled too, with the credentials that it needs.
+    None for ``spark`` runs in-process. Tasks are pickled into rows, which Spark may display;
+    ``work`` is pickled with the credentials that it needs.
     """
     if spark is None:
         return list(_run_in_process(tasks, work, progress))
@@ -69,7 +69,7 @@ def run_tasks(
         return []
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    partitions = min(len(tasks), parallelism(spark) * _WAVES)
+    partitions = min(len(tasks), get_parallelism(spark) * _WAVES)
     _log.debug("running %d tasks in %d partitions", len(tasks), partitions)
     table = pa.table(
         {
@@ -78,11 +78,11 @@ def run_tasks(
             "task": pa.array([pickle.dumps(task) for task in tasks], pa.binary()),
         }
     )
-    # Round-robin: `repartition` hashes, and gives some cores twice their share.
+    # Round-robin: `repartition` hashes, and gives some partitions twice as many tasks.
     frame = spark.createDataFrame(table).repartitionById(partitions, "partition")
-    done = frame.mapInArrow(_make_worker(work), "index long, result binary, error string")
-    answers = run_with_progress(spark, done.toArrow, progress)
-    columns = (answers[name].to_pylist() for name in ("index", "result", "error"))
+    results = frame.mapInArrow(_make_worker(work), "index long, result binary, error string")
+    table = run_with_progress(spark, results.toArrow, progress)
+    columns = (table[name].to_pylist() for name in ("index", "result", "error"))
     outcomes = [
         Outcome(index, None if result is None else pickle.loads(result), error)  # noqa: S301 - ours
         for index, result, error in zip(*columns, strict=True)
@@ -96,7 +96,7 @@ def _run_in_process(
     for index, task in enumerate(tasks):
         try:
             outcome = Outcome(index, work(task), None)
-        except Exception as error:  # noqa: BLE001 - as in a worker
+        except Exception as error:  # noqa: BLE001 - part of the outcome
             outcome = Outcome(index, None, format_error(error))
         yield outcome
         if progress is not None:
@@ -112,7 +112,7 @@ def _make_worker(
 
         types = {"index": pa.int64(), "result": pa.binary(), "error": pa.string()}
         schema = pa.schema(types)
-        # A task has one core: more threads would compete with those of other tasks.
+        # Spark runs one task per core: more threads would compete with other tasks.
         with zarr.config.set({"threading.max_workers": 1}):
             for batch in batches:
                 columns = (batch[name].to_pylist() for name in ("index", "task"))
@@ -120,7 +120,7 @@ def _make_worker(
                     result = text = None
                     try:
                         result = pickle.dumps(work(pickle.loads(task)))  # noqa: S301 - ours
-                    except Exception as error:  # noqa: BLE001 - an outcome
+                    except Exception as error:  # noqa: BLE001 - part of the outcome
                         text = format_error(error)
                     row = {"index": index, "result": result, "error": text}
                     yield pa.RecordBatch.from_pylist([row], schema)
@@ -129,7 +129,7 @@ def _make_worker(
 
 
 def format_error(error: Exception) -> str:
-    """Return the text of an error for a report; the type is left out for errors of icefloe."""
+    """Return the message of an error, with its type unless it is an error of icefloe."""
     if isinstance(error, IcefloeError):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -1,1 +1,1 @@
-"""Reading groups as tables; knows nothing of Spark."""
+"""Reading groups as tables, without importing PySpark."""

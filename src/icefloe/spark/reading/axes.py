@@ -1,7 +1,7 @@
-"""The dimensions of a table: selected positions, and the chunks that contain them.
+"""The dimensions of a table: selected positions and the chunks that contain them.
 
 A table is a grid of blocks, one per chunk with selected positions. Blocks are numbered in C order,
-so that a partition is a range of numbers. Pure, no I/O.
+and a partition is a range of block numbers. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Positions: TypeAlias = "range | NDArray[np.int64]"
-"""Ascending and distinct: rows have no order in Spark, and each is read once."""
+"""Selected positions, ascending and distinct."""
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """Start and stop along each dimension."""
 
 _MAX_CHUNKS: Final = 1 << 24
-"""Planning this many along one dimension takes 0.5 GB; untrusted metadata may claim any number."""
+"""Limit along one dimension, which takes 0.5 GB; untrusted metadata may claim any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegularEdges:
-    """Starts of equally long chunks of an array, and the end of the last; indexed like those."""
+    """Edges of chunks of equal length, computed when indexed."""
 
     path: str
     length: int
@@ -47,21 +47,21 @@ class RegularEdges:
     def find_chunks(
         self, name: str, positions: Positions
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the chunks that contain positions, and where the positions of each end."""
+        """Return the chunks that contain positions, and the end of each in the positions."""
         if not len(positions):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         first, last = (int(positions[end]) // self.chunk_length for end in (0, -1))
         num_chunks = last - first + 1
         if min(num_chunks, len(positions)) > _MAX_CHUNKS:
-            raise invalid_input(
+            raise input_error(
                 f"array {self.path!r} has {len(self) - 1} chunks of length {self.chunk_length} "
-                f"along {name!r}, and a read plans at most {_MAX_CHUNKS}: select fewer of its "
+                f"along {name!r}, more than the limit of {_MAX_CHUNKS}: select fewer of its "
                 f"{self.length} positions with 'isel', or rechunk it"
             )
         if len(positions) >= num_chunks:
-            used, ends = _find_chunks(positions, self[np.arange(first, last + 2)])
-            return used + first, ends
-        # Sparse: most chunks between the first and the last have no position.
+            chunks, ends = _find_chunks(positions, self[np.arange(first, last + 2)])
+            return chunks + first, ends
+        # Sparse: many chunks between the first and the last contain no position.
         if isinstance(positions, range):
             positions = np.arange(positions.start, positions.stop, positions.step)
         chunks = positions // self.chunk_length
@@ -70,14 +70,14 @@ class RegularEdges:
 
 
 Edges: TypeAlias = "RegularEdges | NDArray[np.int64]"
-"""Starts of the chunks along a dimension, and the end of the last."""
+"""Start of each chunk along a dimension, and the end of the last chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One dimension of a table: selected positions, and the chunks that contain them.
+    """One dimension of a table: selected positions and the chunks that contain them.
 
-    ``offsets`` are where those of each chunk begin in ``positions``, and the end.
+    ``positions[offsets[i]:offsets[i + 1]]`` are in the chunk ``chunks[i]``.
     """
 
     name: str
@@ -87,13 +87,13 @@ class Axis:
 
     @classmethod
     def from_edges(cls, name: str, positions: Positions, edges: Edges) -> Axis:
-        """Split selected positions at chunk edges; raise if there are too many chunks to plan."""
-        used, ends = (
+        """Split selected positions at chunk edges; raise if there are too many chunks."""
+        chunks, ends = (
             edges.find_chunks(name, positions)
             if isinstance(edges, RegularEdges)
             else _find_chunks(positions, edges)
         )
-        return cls(name, positions, used, np.concatenate([np.zeros(1, np.int64), ends]))
+        return cls(name, positions, chunks, np.concatenate([np.zeros(1, np.int64), ends]))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -109,18 +109,18 @@ class Axis:
         return np.diff(self.offsets)
 
     def split(self, position: int) -> Axis:
-        """Return the axis with the block of a position split, so that a block begins there."""
-        place = bisect_left(self.positions, position)
-        number = int(np.searchsorted(self.offsets, place))
-        if number == len(self.offsets) or self.offsets[number] == place:
+        """Split the block of a position, so that a block begins at the position."""
+        index = bisect_left(self.positions, position)
+        number = int(np.searchsorted(self.offsets, index))
+        if number == len(self.offsets) or self.offsets[number] == index:
             return self
         return replace(
             self,
             chunks=np.insert(self.chunks, number, self.chunks[number - 1]),
-            offsets=np.insert(self.offsets, number, place),
+            offsets=np.insert(self.offsets, number, index),
         )
 
-    def blocks(self, start: int, stop: int) -> slice:
+    def find_blocks(self, start: int, stop: int) -> slice:
         """Return the blocks with selected positions from ``start`` to ``stop``."""
         first, last = (bisect_left(self.positions, position) for position in (start, stop))
         if first >= last:
@@ -130,14 +130,14 @@ class Axis:
             int(np.searchsorted(self.offsets, last, "left")),
         )
 
-    def indexer(self, first: int, stop: int) -> slice | NDArray[np.int64]:
-        """Return the index into an array for ``positions[first:stop]``."""
+    def make_indexer(self, first: int, stop: int) -> slice | NDArray[np.int64]:
+        """Return an array index for ``positions[first:stop]``."""
         part = self.positions[first:stop]
         return slice(part.start, part.stop, part.step) if isinstance(part, range) else part
 
 
-def boxes(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
-    """Split a range of cell numbers of a grid, in C order, into as few boxes as possible."""
+def iter_boxes(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
+    """Split a range of cells of a grid, numbered in C order, into as few boxes as possible."""
     if not shape:
         if first < stop:
             yield ()
@@ -146,15 +146,15 @@ def boxes(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
     row, start = divmod(first, inner)
     last, end = divmod(stop, inner)
     if start and row < last:
-        yield from (((row, row + 1), *box) for box in boxes(start, inner, shape[1:]))
+        yield from (((row, row + 1), *box) for box in iter_boxes(start, inner, shape[1:]))
         row, start = row + 1, 0
     if row < last:
         yield ((row, last), *((0, size) for size in shape[1:]))
     if start < end:
-        yield from (((last, last + 1), *box) for box in boxes(start, end, shape[1:]))
+        yield from (((last, last + 1), *box) for box in iter_boxes(start, end, shape[1:]))
 
 
-def pieces(shape: Sequence[int], max_size: int) -> Iterator[Box]:
+def iter_pieces(shape: Sequence[int], max_size: int) -> Iterator[Box]:
     """Split a box into pieces that are contiguous in C order, of at most ``max_size`` cells."""
     split = len(shape)
     inner = 1
@@ -166,21 +166,20 @@ def pieces(shape: Sequence[int], max_size: int) -> Iterator[Box]:
             yield tuple((0, size) for size in shape)
         return
     step = max(1, max_size // inner)
-    whole = tuple((0, size) for size in shape[split:])
+    inner_box = tuple((0, size) for size in shape[split:])
     for outer in np.ndindex(*shape[: split - 1]):
-        fixed = tuple((place, place + 1) for place in outer)
+        outer_box = tuple((index, index + 1) for index in outer)
         for start in range(0, shape[split - 1], step):
-            yield (*fixed, (start, min(start + step, shape[split - 1])), *whole)
+            yield (*outer_box, (start, min(start + step, shape[split - 1])), *inner_box)
 
 
 def _find_chunks(
     positions: Positions, edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the chunks that contain positions, and where the positions of each end."""
+    """Return the chunks that contain positions, and the end of each in the positions."""
     if isinstance(positions, range):
-        found = -((positions.start - edges) // positions.step)
-        offsets = np.clip(found, 0, len(positions))
+        offsets = np.clip(-((positions.start - edges) // positions.step), 0, len(positions))
     else:
         offsets = np.searchsorted(positions, edges)
-    used = np.flatnonzero(np.diff(offsets))
-    return used, offsets[used + 1]
+    chunks = np.flatnonzero(np.diff(offsets))
+    return chunks, offsets[chunks + 1]

@@ -1,14 +1,14 @@
-"""Decoding of CF conventions into Arrow arrays of types that Spark has.
+"""Decoding of variables by CF conventions into Arrow arrays of types that Spark supports.
 
-xarray decodes scales, offsets, fill values and times, block by block, so that rows hold the values
-of ``xarray.open_zarr``, with these differences:
+xarray decodes scales, offsets, fill values and times, so that rows have the values of
+``xarray.open_zarr``, with these differences:
 
 - Missing values are null. Integers with a fill value stay integers; xarray converts them to floats.
-- Times are ``timestamp_ntz`` in microseconds: CF times have no time zone, and that of a Spark
-  session must not shift them. Times of calendars that Spark does not support, such as ``noleap``
-  and ``360_day``, become text like ``2001-02-30T00:00:00``, which sorts like the times.
-- Types that Spark does not have are widened: unsigned integers to the next signed type, 64-bit ones
-  to ``decimal(20, 0)``, half-precision floats to single precision.
+- Times are ``timestamp_ntz`` in microseconds: CF times have no time zone, and the time zone of the
+  Spark session must not shift them. Times in calendars that Spark does not support, such as
+  ``noleap`` and ``360_day``, become strings like ``2001-02-30T00:00:00``, in chronological order.
+- Types that Spark does not support are widened: unsigned integers to the next larger signed type,
+  64-bit unsigned integers to ``decimal(20, 0)``, half-precision floats to single precision.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 import xarray as xr
 from xarray.coders import CFDatetimeCoder, CFTimedeltaCoder
 
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,9 +51,9 @@ _WIDENED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How stored values of type ``dtype`` and values of a column of type ``type`` correspond.
+    """Mapping between stored values of type ``dtype`` and column values of type ``type``.
 
-    ``attributes`` are those that define the coding; ``name`` is for messages.
+    ``attributes`` are the attributes that define the coding; ``name`` is used in messages.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Coding:
     ) -> Coding:
         """Return the coding that the attributes of a variable define.
 
-        Raises if they contradict each other, or Spark has no type for the values.
+        Raises if attributes contradict each other, or Spark has no type for the values.
         """
         relevant = {key: attributes[key] for key in _CODING_ATTRIBUTES & attributes.keys()}
         if "_FillValue" in relevant:
@@ -75,19 +75,19 @@ class Coding:
         if _is_time(dtype, relevant):
             relevant["calendar"] = attributes.get("calendar", "standard")
         elif relevant.get("dtype") != "bool" and not _is_duration(relevant):
-            # For other variables these have no effect on the values.
+            # These do not affect the values of other variables.
             relevant.pop("units", None)
             relevant.pop("dtype", None)
         coding = cls(name, dtype, relevant, pa.null())
         return cls(name, dtype, relevant, coding._find_type())
 
     def decode(self, stored: NDArray[Any], *, nan_as_null: bool) -> pa.Array:
-        """Return stored values as a column, flattened in C order."""
+        """Decode stored values to a column, flattened in C order."""
         flat = np.ascontiguousarray(stored).reshape(-1)
         if self._keeps_integers:
             return self._make_array(flat, self._is_missing(flat))
         if "calendar" in self.attributes and (missing := self._is_missing(flat)).any():
-            # Decoded without missing values: cftime makes a time of NaN, and xarray fails if all
+            # Decode only present values: cftime decodes NaN as a time, and xarray fails if all
             # values are missing.
             present = self.decode(flat[~missing], nan_as_null=nan_as_null)
             return present.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
@@ -103,7 +103,7 @@ class Coding:
                 return self._make_array(values, np.isnan(values))
             case "O" if pa.types.is_timestamp(self.type):
                 return pa.array([self._to_datetime(time) for time in values], self.type)
-            case "O" if self.is_calendar_text:
+            case "O" if self.has_calendar_text:
                 return pa.array([time.isoformat() for time in values], self.type)
             case "O" | "T" | "U" | "S":
                 return pa.array(values.astype(object), self.type, from_pandas=True)
@@ -114,14 +114,14 @@ class Coding:
 
     @property
     def fills(self) -> NDArray[Any]:
-        """Stored values that mean missing."""
+        """Stored values that represent missing values."""
         fills = [np.ravel(self.attributes[name]) for name in _FILLS if name in self.attributes]
         fills = [values.astype(self.dtype) for values in fills]
         return np.concatenate([np.empty(0, self.dtype), *fills])
 
     def _is_missing(self, flat: NDArray[Any]) -> NDArray[np.bool_]:
-        found = np.isin(flat, self.fills)
-        return found | np.isnan(flat) if self.dtype.kind == "f" else found
+        is_fill = np.isin(flat, self.fills)
+        return is_fill | np.isnan(flat) if self.dtype.kind == "f" else is_fill
 
     @property
     def _keeps_integers(self) -> bool:
@@ -133,14 +133,14 @@ class Coding:
         )
 
     @property
-    def is_calendar_text(self) -> bool:
-        """Whether values are times of a calendar that Spark does not support."""
+    def has_calendar_text(self) -> bool:
+        """Whether values are times, as text, of a calendar that Spark does not support."""
         return self.attributes.get("calendar", "standard").lower() not in _SPARK_CALENDARS
 
     def _decode_cf(self, flat: NDArray[Any]) -> NDArray[Any]:
         try:
             with warnings.catch_warnings():
-                # xarray warns about times that it decodes as objects; those are supported here.
+                # xarray warns about times that it decodes to objects, which are supported here.
                 warnings.simplefilter("ignore", xr.SerializationWarning)
                 decoded = xr.conventions.decode_cf_variable(
                     self.name,
@@ -153,21 +153,21 @@ class Coding:
                 )
                 return np.asarray(decoded.values)
         except (ValueError, TypeError, OverflowError) as error:
-            raise invalid_input(
+            raise input_error(
                 f"variable {self.name!r} cannot be decoded: {error}; its attributes are "
                 f"{dict(self.attributes)}"
             ) from error
 
     def _find_type(self) -> pa.DataType:
         if "calendar" in self.attributes:
-            # Not by an example: how xarray decodes times depends on their values.
-            return pa.string() if self.is_calendar_text else _MICROSECONDS
+            # Not from a decoded example: the type of times in xarray depends on their values.
+            return pa.string() if self.has_calendar_text else _MICROSECONDS
         dtype = self.dtype
         if not self._keeps_integers and self.attributes and dtype.kind in "biuf":
             dtype = self._decode_cf(np.zeros(1, dtype)).dtype
-        return self._arrow_type(dtype)
+        return self._to_arrow_type(dtype)
 
-    def _arrow_type(self, dtype: np.dtype[Any]) -> pa.DataType:
+    def _to_arrow_type(self, dtype: np.dtype[Any]) -> pa.DataType:
         match dtype.kind:
             case "b":
                 return pa.bool_()
@@ -183,13 +183,13 @@ class Coding:
             case "S":
                 return pa.binary()
             case _:
-                raise invalid_input(
-                    f"variable {self.name!r} has the type {dtype}, which Spark does not have: "
-                    "choose others with the option 'variables', or layout='chunks'"
+                raise input_error(
+                    f"variable {self.name!r} has type {dtype}, which Spark does not support: "
+                    "choose other variables with the option 'variables', or use layout='chunks'"
                 )
 
     def _make_array(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> pa.Array:
-        """Return an array of fixed-width values; zero-copy if the type is that of the column."""
+        """Return an array of fixed-width values; zero-copy if no conversion is needed."""
         target = self.type
         if pa.types.is_decimal(target):
             return pa.array(values.astype("=u8"), pa.uint64(), mask=missing).cast(target)
@@ -201,13 +201,13 @@ class Coding:
         return pa.Array.from_buffers(target, len(values), [validity, pa.py_buffer(values)])
 
     def _to_datetime(self, time: Any) -> datetime:
-        """Convert a time that xarray decodes as an object, because its year is out of range."""
+        """Convert a time that xarray decodes to an object because its year is out of range."""
         try:
             return datetime(*(getattr(time, unit) for unit in _UNITS))  # noqa: DTZ001 - CF times have none
         except ValueError as error:
-            raise invalid_input(
-                f"variable {self.name!r} has the time {time.isoformat()}, which Spark's calendar "
-                "does not have"
+            raise input_error(
+                f"variable {self.name!r} has the time {time.isoformat()}, which does not exist in "
+                "Spark's calendar"
             ) from error
 
 
@@ -221,12 +221,12 @@ def _is_duration(attributes: Mapping[str, Any]) -> bool:
 
 
 def _decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Decode a fill value as xarray writes it to Zarr: floats as base 64 of their bytes."""
+    """Decode a fill value that xarray wrote to Zarr: floats and bytes are base 64."""
     if dtype.kind == "f" and isinstance(value, str):
         try:
             return struct.unpack("<d", base64.standard_b64decode(value))[0]
         except (ValueError, struct.error):
-            return float(value)  # "NaN", as other writers store it
+            return float(value)  # such as "NaN", from other writers
     if dtype.kind == "S" and isinstance(value, str):
         return base64.standard_b64decode(value)
     return value

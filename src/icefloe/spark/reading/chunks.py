@@ -1,11 +1,13 @@
-"""Arrays as chunks: one row per stored chunk, with its decoded values as bytes.
+"""Arrays as a table of chunks: one row per stored chunk, with its values as bytes.
 
-Values are as stored, before scales, offsets and fill values are applied; a chunk at the end of an
-array is cut off there. ``numpy.frombuffer(row.data, row.dtype).reshape(row.shape)`` is the array.
+Values are decoded by the codecs of the array only: CF scales, offsets and fill values are not
+applied. A chunk at the edge of an array is clipped to the array.
+``numpy.frombuffer(row.data, row.dtype).reshape(row.shape)`` returns its values.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,11 +17,11 @@ import pyarrow as pa
 
 from icefloe.model.path import Path
 from icefloe.session import Session, contents
-from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.reading.axes import Axis, Box, Edges, boxes
-from icefloe.spark.reading.group import Group, chunk_edges
+from icefloe.spark.option_parsing import input_error
+from icefloe.spark.reading.axes import Axis, Box, Edges, iter_boxes
+from icefloe.spark.reading.group import Group, get_chunk_edges
 from icefloe.spark.reading.partitions import (
-    MAX_BYTES_AT_ONCE,
+    MAX_BYTES_IN_MEMORY,
     choose_target_bytes,
     pack_tasks,
     split_evenly,
@@ -47,14 +49,14 @@ _SCHEMA: Final = pa.schema(
 )
 
 ChunkRange: TypeAlias = tuple[int, range]
-"""Some chunks of one array: its number in the plan, and theirs among the selected ones."""
+"""Index of an array in the plan, and a range of its selected chunks in C order."""
 
 _BATCH_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """Chunk edges and selected chunks of one array, by dimension; ``dtype`` is numpy's text."""
+    """Chunk edges and selected chunks of one array by dimension; ``dtype`` is ``dtype.str``."""
 
     path: str
     dtype: str
@@ -68,7 +70,7 @@ class ArrayChunks:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the chunks, if all of them are stored."""
+        """Size of the selected chunks, if all of them are stored."""
         lengths = (
             int((edges[chunks + 1] - edges[chunks]).sum())
             for edges, chunks in zip(self.edges, self.chunks, strict=True)
@@ -92,8 +94,8 @@ class ChunksPlan:
     def schema(self) -> pa.Schema:
         return _SCHEMA
 
-    def partitions(self, source: object = None) -> list[tuple[ChunkRange, ...]]:  # noqa: ARG002 - of ReadPlan
-        """Split the chunks of each array into ranges; small ones, of any arrays, share a task."""
+    def partitions(self, source: object = None) -> list[tuple[ChunkRange, ...]]:  # noqa: ARG002 - required by ReadPlan
+        """Split the chunks of each array into ranges; small ranges share a task."""
         total = sum(array.num_bytes for array in self.arrays)
         target = choose_target_bytes(total, self.target_bytes)
         ranges = (
@@ -107,36 +109,37 @@ class ChunksPlan:
     def read(
         self, source: SnapshotSource, partition: Sequence[ChunkRange]
     ) -> Iterator[pa.RecordBatch]:
-        return read_chunks(source.session(), self, partition)
+        return read_chunks(source.open_session(), self, partition)
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
-    """Plan a table of chunks: those that overlap the selection, each as a whole.
+    """Plan a table of the chunks that overlap the selection; chunks are not cut to it.
 
     Raises if a node does not exist, a selection is empty, or values of an array have no fixed size.
     """
     group = Group.fetch(session, options.group)
     names = options.variables
-    chosen = list(group.variables.values()) if names is None else list(map(group.variable, names))
-    dims = tuple(dict.fromkeys(name for variable in chosen for name in variable.dims))
+    variables = [group.get_variable(name) for name in (group.variables if names is None else names)]
+    dims = tuple(dict.fromkeys(name for variable in variables for name in variable.dims))
     require_selectable(options, dims)
     # Arrays may disagree about the length of a dimension that is not selected.
-    along = [name for name in dims if name in options.sel or name in options.isel]
-    selected = select(session, group, along, group.sizes(chosen, along=along), options)
+    selected_dims = [name for name in dims if name in options.sel or name in options.isel]
+    sizes = group.get_sizes(variables, dims=selected_dims)
+    selected = select(session, group, selected_dims, sizes, options)
     arrays = []
-    for variable in chosen:
+    for variable in variables:
         array = open_array(session.store, variable.path)
         if array.dtype.hasobject or array.dtype.kind == "T":
             if names is None:
                 continue
-            raise invalid_input(
-                f"variable {variable.name!r} has strings of any length, which have no fixed "
+            raise input_error(
+                f"variable {variable.name!r} has strings of variable length, which have no fixed "
                 "layout in bytes: read it with layout='rows'"
             )
-        edges = chunk_edges(array)
+        edges = get_chunk_edges(array)
         chunks = tuple(
-            Axis.from_edges(name, selected.get(name, range(length)), along_edges).chunks
-            for name, length, along_edges in zip(variable.dims, variable.shape, edges, strict=True)
+            Axis.from_edges(name, selected.get(name, range(length)), dim_edges).chunks
+            for name, length, dim_edges in zip(variable.dims, variable.shape, edges, strict=True)
         )
         dtype = array.dtype.newbyteorder("<").str
         arrays.append(ArrayChunks(variable.path, dtype, edges, chunks))
@@ -146,7 +149,7 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
 def read_chunks(
     session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some chunks; adjacent chunks are read together."""
+    """Yield the rows of some ranges of chunks; adjacent chunks are read together."""
     rows: list[tuple[Any, ...]] = []
     num_bytes = 0
     for row in _iter_rows(session, plan, ranges):
@@ -171,36 +174,33 @@ def _iter_rows(
     for number, numbers in ranges:
         selected = plan.arrays[number]
         array = open_array(session.store, selected.path)
-        at_once = max(1, int(MAX_BYTES_AT_ONCE / max(selected.chunk_bytes, 1)))
-        for first in range(numbers.start, numbers.stop, at_once):
-            for box in boxes(first, min(first + at_once, numbers.stop), selected.grid):
+        chunks_per_read = max(1, int(MAX_BYTES_IN_MEMORY / max(selected.chunk_bytes, 1)))
+        for first in range(numbers.start, numbers.stop, chunks_per_read):
+            for box in iter_boxes(first, min(first + chunks_per_read, numbers.stop), selected.grid):
                 for run in _split_at_gaps(selected, box):
                     yield from _read_run(session, array, selected, run)
 
 
 def _split_at_gaps(selected: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
-    """Split a box of selected chunks where chunks between them are not selected."""
+    """Split a box of selected chunks at chunks that are not selected."""
     runs = []
     for chunks, (first, stop) in zip(selected.chunks, box, strict=True):
         numbers = chunks[first:stop]
         runs.append(np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1))
-    for place in np.ndindex(*map(len, runs)):
-        yield tuple(along[index] for along, index in zip(runs, place, strict=True))
+    for indices in np.ndindex(*map(len, runs)):
+        yield tuple(dim_runs[index] for dim_runs, index in zip(runs, indices, strict=True))
 
 
 def _read_run(
     session: Session, array: Any, selected: ArrayChunks, run: tuple[NDArray[np.int64], ...]
 ) -> Iterator[tuple[Any, ...]]:
     path = Path(selected.path)
-    grid = np.ndindex(*map(len, run))
-    indices = [
-        tuple(int(along[index]) for along, index in zip(run, place, strict=True)) for place in grid
-    ]
-    stored = [chunk for chunk in indices if contents.get_payload(session, path, chunk) is not None]
+    chunks = itertools.product(*(numbers.tolist() for numbers in run))
+    stored = [chunk for chunk in chunks if contents.get_payload(session, path, chunk) is not None]
     if not stored:
         return
-    start = [int(edges[along[0]]) for edges, along in zip(selected.edges, run, strict=True)]
-    stop = [int(edges[along[-1] + 1]) for edges, along in zip(selected.edges, run, strict=True)]
+    start = [int(edges[numbers[0]]) for edges, numbers in zip(selected.edges, run, strict=True)]
+    stop = [int(edges[numbers[-1] + 1]) for edges, numbers in zip(selected.edges, run, strict=True)]
     values = np.asarray(array[tuple(map(slice, start, stop))]).astype(selected.dtype, copy=False)
     for chunk in stored:
         low = [int(edges[index]) for edges, index in zip(selected.edges, chunk, strict=True)]

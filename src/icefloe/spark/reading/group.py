@@ -1,4 +1,4 @@
-"""The variables of a group, from the snapshot alone: no array is opened, no chunk is read."""
+"""The variables of a group, from the metadata in the snapshot, without opening arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icefloe.errors import NodeNotFoundError
 from icefloe.model.node import ArrayNodeData, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.session import Session, contents
-from icefloe.spark.option_parsing import invalid_input, suggest_name
+from icefloe.spark.option_parsing import input_error, suggest_name
 from icefloe.spark.reading.axes import Edges, RegularEdges
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
-    """An array of a group, by the conventions of xarray; unnamed dimensions are ``dim_0``, …."""
+    """An array as a variable of xarray; unnamed dimensions are ``dim_0``, ``dim_1``, and so on."""
 
     name: str
     path: str
@@ -33,17 +33,17 @@ class Variable:
 
     @property
     def is_index(self) -> bool:
-        """Whether it holds the labels of the dimension of the same name."""
+        """Whether the variable has the labels of the dimension of the same name."""
         return self.dims == (self.name,)
 
-    def names_in(self, *attributes: str) -> set[str]:
-        """Return the variables that attributes such as ``coordinates`` list."""
+    def list_names(self, *attributes: str) -> set[str]:
+        """Return the names of variables in attributes such as ``coordinates``."""
         return _split_names(self.attributes.get(attribute) for attribute in attributes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """A group of a snapshot: its attributes, and the arrays directly below it."""
+    """A group of a snapshot: its attributes and its child arrays."""
 
     path: str
     attributes: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Group:
 
     @classmethod
     def fetch(cls, session: Session, path: str) -> Group:
-        """Look up a group; raise `NodeNotFoundError` with a suggestion if there is none."""
+        """Look up a group; raise `NodeNotFoundError` if there is none."""
         node = contents.get_node(session, Path(path))
         if node is None:
             nodes = contents.iter_nodes_below(session, Path("/"))
@@ -61,15 +61,15 @@ class Group:
                 f"{session.connection.storage.url}: {suggest_name(path, ['/', *groups])}"
             )
         if node.is_array:
-            raise invalid_input(
-                f"{path!r} is an array: name its group as 'group', and it in 'variables'"
+            raise input_error(
+                f"{path!r} is an array: set 'group' to its group, and 'variables' to its name"
             )
         arrays = (node for node in contents.list_child_nodes(session, node.path) if node.is_array)
-        variables = {array.path.name: _variable(array) for array in arrays}
+        variables = {array.path.name: _make_variable(array) for array in arrays}
         return cls(path, _parse_attributes(node), variables)
 
-    def variable(self, name: str) -> Variable:
-        """Return a variable; raise `NodeNotFoundError` with a suggestion if there is none."""
+    def get_variable(self, name: str) -> Variable:
+        """Return a variable; raise `NodeNotFoundError` if there is none."""
         if name not in self.variables:
             raise NodeNotFoundError(
                 f"there is no variable {name!r} in group {self.path!r}: "
@@ -86,36 +86,36 @@ class Group:
         """Whether the positions along a dimension have labels."""
         return dimension in self.variables and self.variables[dimension].is_index
 
-    def sizes(
-        self, variables: Iterable[Variable], *, along: Sequence[str] | None = None
+    def get_sizes(
+        self, variables: Iterable[Variable], *, dims: Sequence[str] | None = None
     ) -> dict[str, int]:
         """Return the lengths of dimensions (by default all); raise if variables disagree."""
-        found: dict[str, tuple[int, str]] = {}
+        sizes: dict[str, tuple[int, str]] = {}
         for variable in variables:
             for name, length in zip(variable.dims, variable.shape, strict=True):
-                if along is not None and name not in along:
+                if dims is not None and name not in dims:
                     continue
-                expected, other = found.setdefault(name, (length, variable.name))
+                expected, other = sizes.setdefault(name, (length, variable.name))
                 if length != expected:
-                    raise invalid_input(
+                    raise input_error(
                         f"dimension {name!r} has {expected} positions in {other!r} and {length} in "
-                        f"{variable.name!r}: choose one of them with the option 'variables'"
+                        f"{variable.name!r}: choose one with the option 'variables'"
                     )
-        return {name: length for name, (length, _) in found.items()}
+        return {name: length for name, (length, _) in sizes.items()}
 
 
 def has_arrays(session: Session, path: str) -> bool:
-    """Whether there are arrays directly below a path, which itself need not exist."""
+    """Whether a path has child arrays; the path itself need not exist."""
     return any(node.is_array for node in contents.list_child_nodes(session, Path(path)))
 
 
-def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
-    """Return where the stored chunks of an array begin and end; shards, if it is sharded."""
+def get_chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
+    """Return the edges of the chunks of an array, or of its shards if it is sharded."""
     grid = array.metadata.chunk_grid
-    # A rectilinear grid has the sizes of all chunks of a dimension instead of one.
+    # A rectilinear grid lists the sizes of all chunks of a dimension.
     shapes = getattr(grid, "chunk_shape", getattr(grid, "chunk_shapes", None))
     if shapes is None:
-        raise invalid_input(f"the chunk grid of {array.path!r} is not supported: {grid}")
+        raise input_error(f"the chunk grid of {array.path!r} is not supported: {grid}")
     return tuple(
         RegularEdges(array.path, length, max(sizes, 1))
         if isinstance(sizes, int)
@@ -124,7 +124,7 @@ def chunk_edges(array: zarr.Array[Any]) -> tuple[Edges, ...]:
     )
 
 
-def _variable(node: NodeSnapshot) -> Variable:
+def _make_variable(node: NodeSnapshot) -> Variable:
     data = node.node_data
     assert isinstance(data, ArrayNodeData)  # noqa: S101 - the caller checked
     names = data.dimension_names or (None,) * len(data.shape)
@@ -138,8 +138,8 @@ def _variable(node: NodeSnapshot) -> Variable:
 
 
 def _parse_attributes(node: NodeSnapshot) -> dict[str, Any]:
-    found = json.loads(node.user_data).get("attributes") if node.user_data else None
-    return found if isinstance(found, dict) else {}
+    attributes = json.loads(node.user_data).get("attributes") if node.user_data else None
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _split_names(texts: Iterable[Any]) -> set[str]:

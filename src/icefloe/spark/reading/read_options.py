@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from icefloe.spark.option_parsing import (
-    invalid_input,
+    input_error,
     parse_count,
+    parse_dimension_object,
     parse_flag,
     parse_names,
-    parse_object,
-    require_known,
+    require_known_option,
     suggest_name,
 )
 
@@ -24,7 +24,7 @@ Table = Literal[
     "snapshots", "history", "refs", "nodes", "manifests", "chunks", "files", "changes", "ops_log"
 ]
 
-PLACE_OPTIONS: Final = (
+REPOSITORY_OPTIONS: Final = (
     "path",
     "region",
     "endpoint_url",
@@ -33,8 +33,8 @@ PLACE_OPTIONS: Final = (
     "from_env",
     "authorize_virtual_chunk_access",
 )
-_REF: Final = ("branch", "tag", "snapshot", "as_of")
-_ARRAYS: Final = (
+_REF_OPTIONS: Final = ("branch", "tag", "snapshot", "as_of")
+_ARRAY_OPTIONS: Final = (
     "layout",
     "group",
     "variables",
@@ -46,24 +46,24 @@ _ARRAYS: Final = (
 )
 TABLE_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("snapshots", "refs", "ops_log"), ()),
-    **dict.fromkeys(("history", "nodes", "manifests", "chunks", "files"), _REF),
+    **dict.fromkeys(("history", "nodes", "manifests", "chunks", "files"), _REF_OPTIONS),
     "changes": ("from", "to"),
 }
-"""Options of each metadata table, besides `PLACE_OPTIONS`."""
+"""Options of each metadata table, besides `REPOSITORY_OPTIONS`."""
 
-_KNOWN: Final = (*PLACE_OPTIONS, *_REF, *_ARRAYS, "table", "from", "to")
+_ALL_OPTIONS: Final = (*REPOSITORY_OPTIONS, *_REF_OPTIONS, *_ARRAY_OPTIONS, "table", "from", "to")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of a read, parsed; `icefloe.spark.read` documents them.
+    """Parsed options of a read; see `icefloe.spark.read`.
 
-    ``place`` (`PLACE_OPTIONS`) is where the repository is and which kind of credentials opens it;
-    ``target_bytes`` and ``target_rows`` are the size of partitions, automatic by default;
+    ``repository`` has the `REPOSITORY_OPTIONS`: path, storage settings and kind of credentials.
+    ``target_bytes`` and ``target_rows`` are the size of partitions, chosen automatically if None.
     ``from_ref`` and ``to_ref`` are the refs that the table ``changes`` compares.
     """
 
-    place: Mapping[str, str] = field(default_factory=dict)
+    repository: Mapping[str, str] = field(default_factory=dict)
     branch: str | None = None
     tag: str | None = None
     snapshot: str | None = None
@@ -81,21 +81,21 @@ class ReadOptions:
     to_ref: str | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Parse options as Spark passes them: text, names in any case.
+    def parse(cls, raw_options: Mapping[str, str]) -> ReadOptions:
+        """Parse options as Spark passes them: strings with case-insensitive names.
 
-        Raises if one is unknown, has no effect beside the others, or is malformed.
+        Raises if an option is unknown, malformed, or would be ignored because of other options.
         """
-        options = {name.lower(): value for name, value in given.items()}
+        options = {name.lower(): value for name, value in raw_options.items()}
         for name in options:
-            require_known(name, _KNOWN)
+            require_known_option(name, _ALL_OPTIONS)
         table = _parse_choice("table", options.get("table"), get_args(Table))
         layout = _parse_choice("layout", options.get("layout", "rows"), get_args(Layout))
         _require_effective(options, table, layout)
         _require_one_ref(options)
         names = parse_names("variables", options["variables"]) if "variables" in options else None
         return cls(
-            place={name: options[name] for name in PLACE_OPTIONS if name in options},
+            repository={name: options[name] for name in REPOSITORY_OPTIONS if name in options},
             branch=options.get("branch"),
             tag=options.get("tag"),
             snapshot=options.get("snapshot"),
@@ -115,53 +115,53 @@ class ReadOptions:
 
 
 def _require_effective(options: Mapping[str, str], table: str | None, layout: str) -> None:
-    """Raise for options that would be ignored beside the others."""
+    """Raise for options that would be ignored because of other options."""
     if table is not None:
-        effective = (*PLACE_OPTIONS, *TABLE_OPTIONS[table], "table")
-        what = f"table={table!r}"
+        effective = (*REPOSITORY_OPTIONS, *TABLE_OPTIONS[table], "table")
+        read = f"table={table!r}"
     else:
-        effective = (*PLACE_OPTIONS, *_REF, *_ARRAYS)
-        what = "a read without table='changes'"
+        effective = (*REPOSITORY_OPTIONS, *_REF_OPTIONS, *_ARRAY_OPTIONS)
+        read = "a read without table='changes'"
         if layout == "chunks":
             ignored = {"nan_as_null", "target_rows"}
             effective = tuple(name for name in effective if name not in ignored)
-            what = "layout='chunks'"
+            read = "layout='chunks'"
     for name in options:
         if name not in effective:
-            raise invalid_input(f"option {name!r} has no meaning for {what}: leave it out")
+            raise input_error(f"option {name!r} has no effect on {read}: omit it")
     if table == "changes" and "from" not in options:
-        raise invalid_input(
-            "table='changes' needs option 'from': the branch, tag or snapshot to compare with"
+        raise input_error(
+            "table='changes' needs the option 'from': the branch, tag or snapshot to compare with"
         )
 
 
 def _require_one_ref(options: Mapping[str, str]) -> None:
-    given = [name for name in ("branch", "tag", "snapshot") if name in options]
-    if len(given) > 1:
-        names = " and ".join(map(repr, given))
-        raise invalid_input(f"options {names} exclude each other: keep one")
-    if "as_of" in options and given not in ([], ["branch"]):
-        raise invalid_input(f"option 'as_of' looks back along a branch: leave {given[0]!r} out")
+    refs = [name for name in ("branch", "tag", "snapshot") if name in options]
+    if len(refs) > 1:
+        names = " and ".join(map(repr, refs))
+        raise input_error(f"options {names} are exclusive: keep one")
+    if "as_of" in options and refs not in ([], ["branch"]):
+        raise input_error(f"option 'as_of' is for branches: omit {refs[0]!r}")
 
 
-def _parse_choice(name: str, value: str | None, known: tuple[str, ...]) -> Any:
-    if value is None or value in known:
+def _parse_choice(name: str, value: str | None, choices: tuple[str, ...]) -> Any:
+    if value is None or value in choices:
         return value
-    raise invalid_input(f"there is no {name} {value!r}: {suggest_name(value, known)}")
+    raise input_error(f"there is no {name} {value!r}: {suggest_name(value, choices)}")
 
 
 def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise invalid_input(
-            f"option 'as_of' is a time such as 2026-01-31T12:00:00Z, not {text!r}"
+        raise input_error(
+            f"option 'as_of': expected a time such as 2026-01-31T12:00:00Z, got {text!r}"
         ) from error
     if time.tzinfo is None:
-        raise invalid_input(f"as_of={text!r} has no time zone: add Z, or an offset such as +01:00")
+        raise input_error(f"as_of={text!r} has no time zone: add Z, or an offset such as +01:00")
     return time
 
 
 def _parse_selection(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     example = '{"time": {"start": "2020-01-01", "stop": "2020-12-31"}}'
-    return parse_object(name, options.get(name), example) or {}
+    return parse_dimension_object(name, options.get(name), example) or {}

@@ -1,7 +1,7 @@
-"""A planned read: its columns, its partitions, and the rows of each partition.
+"""A planned read: its columns, its partitions and the rows of each partition.
 
-Knows nothing of Spark. A planned read pickles, with the credentials of its repository inside: it
-travels in functions and readers, never in options or rows.
+Does not import PySpark. The pickle of a planned read contains the credentials of its repository: it
+is part of functions and readers that Spark sends to tasks, never of options or rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReadPlan(Protocol):
-    """What a read yields. Holds no credentials and no list of partitions: it goes to every task."""
+    """Plan of a read. Sent to every task, so it has no credentials and no list of partitions."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -40,7 +40,7 @@ class ReadPlan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """A plan with the snapshot that it reads; like `ReadPlan` without the source."""
+    """A `ReadPlan` together with its source."""
 
     source: SnapshotSource
     plan: ReadPlan
@@ -56,16 +56,17 @@ class PlannedRead:
         return self.plan.read(self.source, partition)
 
 
-def plan_from_options(given: Mapping[str, str]) -> PlannedRead:
-    """Plan the read that options, as Spark passes them, describe."""
-    options = ReadOptions.parse(given)
-    return plan_read(SnapshotSource.resolve(open_from_options(options.place), options), options)
+def plan_from_options(raw_options: Mapping[str, str]) -> PlannedRead:
+    """Plan a read from options as Spark passes them."""
+    options = ReadOptions.parse(raw_options)
+    repository = open_from_options(options.repository)
+    return plan_read(SnapshotSource.resolve(repository, options), options)
 
 
 def plan_read(source: SnapshotSource, options: ReadOptions) -> PlannedRead:
-    """Plan a read. Errors in the options are raised here, not in tasks."""
+    """Plan a read; raise errors in the options here instead of in tasks."""
     if options.table is not None:
         return PlannedRead(source, plan_metadata_table(source, options.table, options))
     make_plan: Callable[[Session, ReadOptions], ReadPlan]
     make_plan = plan_rows if options.layout == "rows" else plan_chunks
-    return PlannedRead(source, make_plan(source.session(), options))
+    return PlannedRead(source, make_plan(source.open_session(), options))

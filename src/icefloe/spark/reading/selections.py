@@ -1,4 +1,4 @@
-"""Selections of a read (``sel``, ``isel``): labels and positions along dimensions."""
+"""Selections of labels (``sel``) and positions (``isel``) along dimensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import xarray as xr
 
-from icefloe.spark.option_parsing import invalid_input, suggest_name
+from icefloe.spark.option_parsing import input_error, suggest_name
 from icefloe.spark.reading.cf_decoding import Coding
 from icefloe.store.open_array import open_array
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from icefloe.spark.reading.read_options import ReadOptions
 
 _MAX_LABEL_BYTES: Final = 1 << 29
-"""Finding labels takes all of them in memory; untrusted metadata may claim any number."""
+"""Limit on labels, which are read into memory; untrusted metadata may claim any number."""
 
-_SLICE: Final = ("start", "stop", "step")
+_SLICE_KEYS: Final = ("start", "stop", "step")
 _NOT_FOUND: Final = (KeyError, ValueError, TypeError)
-"""Errors of xarray for a label that does not exist or has the wrong type."""
+"""Exceptions of xarray for a label that does not exist or has the wrong type."""
 
 
 def select(
@@ -37,12 +37,12 @@ def select(
     sizes: Mapping[str, int],
     options: ReadOptions,
 ) -> dict[str, Positions]:
-    """Return the selected positions of each dimension, none of which may be empty.
+    """Return the selected positions of each dimension; raise if a selection is empty.
 
-    Labels are read only where needed.
+    Reads only the labels of dimensions in ``sel``.
     """
     if both := options.sel.keys() & options.isel.keys():
-        raise invalid_input(f"{min(both)!r} is in sel and in isel: select it by one of them")
+        raise input_error(f"dimension {min(both)!r} is in both sel and isel: keep one")
     selected: dict[str, Positions] = {}
     for name in dims:
         if name in options.isel:
@@ -57,56 +57,56 @@ def select(
 
 
 def require_selectable(options: ReadOptions, dims: Sequence[str]) -> None:
-    """Raise if a selection names a dimension that does not exist."""
+    """Raise if a selection contains a dimension that does not exist."""
     require_dimensions("sel", options.sel, dims)
     require_dimensions("isel", options.isel, dims)
 
 
 def require_dimensions(option: str, selection: Mapping[str, Any], dims: Sequence[str]) -> None:
-    """Raise if an option names a dimension that a table does not have."""
+    """Raise if an option contains a dimension that the table does not have."""
     for name in selection:
         if name not in dims:
-            raise invalid_input(
-                f"{option} names {name!r}, which is no dimension here: {suggest_name(name, dims)}"
+            raise input_error(
+                f"{option}: there is no dimension {name!r}: {suggest_name(name, dims)}"
             )
 
 
 def select_positions(name: str, length: int, selection: Any) -> Positions:
-    """Return positions by index, like xarray's ``isel``; negative ones count from the end.
+    """Select by position, like xarray's ``isel``; negative positions count from the end.
 
     ``selection`` is an integer, a list of integers, or an object with ``start``, ``stop`` and
-    ``step``; raises if it is of another form, or a position does not exist.
+    ``step``. Raises if it has another form, or a position does not exist.
     """
     match selection:
         case dict():
-            _require_keys("isel", name, selection, *_SLICE)
-            parts = [selection.get(part) for part in _SLICE]
+            _require_keys("isel", name, selection, *_SLICE_KEYS)
+            parts = [selection.get(part) for part in _SLICE_KEYS]
             if any(part is not None and not _is_integer(part) for part in parts) or parts[2] == 0:
                 raise _position_error(name, selection)
-            found = range(length)[slice(*parts)]
-            found = found if found.step > 0 else found[::-1]
+            positions = range(length)[slice(*parts)]
+            positions = positions if positions.step > 0 else positions[::-1]
         case list() if all(map(_is_integer, selection)):
             return _check_positions(name, length, selection)
         case _ if _is_integer(selection):
             return _check_positions(name, length, [selection])
         case _:
             raise _position_error(name, selection)
-    if not found:
-        raise invalid_input(
+    if not positions:
+        raise input_error(
             f"isel selects nothing along {name!r}: {selection!r} of positions 0 to {length - 1}"
         )
-    return found
+    return positions
 
 
 def select_labels(
     name: str, coordinate: xr.Variable | None, length: int, selection: Any
 ) -> Positions:
-    """Return positions by label, like xarray's ``sel``.
+    """Select by label, like xarray's ``sel``.
 
     ``selection`` is a label, a list of labels, an object with ``start`` and ``stop`` (both
-    inclusive), or an object with ``nearest``. Times are ISO 8601; a partial one, such as
-    ``2020-05``, selects the whole period. Without a coordinate positions are labels. If nothing
-    matches, the message of the error has the range of the coordinate.
+    inclusive), or an object with ``nearest``. Times are ISO 8601; a partial time, such as
+    ``2020-05``, selects the whole period. Without a coordinate, labels are positions. If nothing
+    matches, raises with the range of the coordinate.
     """
     if coordinate is None:
         return select_positions(name, length, selection)
@@ -120,20 +120,20 @@ def select_labels(
             _require_keys("sel", name, selection, "nearest")
             label, method = selection["nearest"], "nearest"
         else:
-            _require_keys("sel", name, selection, *_SLICE)
-            label = slice(*map(selection.get, _SLICE))
+            _require_keys("sel", name, selection, *_SLICE_KEYS)
+            label = slice(*map(selection.get, _SLICE_KEYS))
     try:
-        found = np.atleast_1d(positions.sel({name: label}, method=method).values)
+        matches = np.atleast_1d(positions.sel({name: label}, method=method).values)
     except _NOT_FOUND as error:
-        raise invalid_input(_explain_empty(name, selection, coordinate, positions)) from error
-    if not len(found):
-        raise invalid_input(_explain_empty(name, selection, coordinate, positions))
-    return sort_positions(found)
+        raise input_error(_describe_empty(name, selection, coordinate, positions)) from error
+    if not len(matches):
+        raise input_error(_describe_empty(name, selection, coordinate, positions))
+    return sort_positions(matches)
 
 
-def sort_positions(found: NDArray[Any]) -> Positions:
-    """Return distinct positions in ascending order, as a range if they are one."""
-    distinct = np.unique(found).astype(np.int64)
+def sort_positions(positions: NDArray[Any]) -> Positions:
+    """Return distinct positions in ascending order, as a range if they are equally spaced."""
+    distinct = np.unique(positions).astype(np.int64)
     steps = np.diff(distinct)
     if not len(steps):
         return range(int(distinct[0]), int(distinct[0]) + 1)
@@ -143,12 +143,12 @@ def sort_positions(found: NDArray[Any]) -> Positions:
 
 
 def _read_labels(session: Session, variable: Variable) -> xr.Variable:
-    """Read the labels of a dimension, decoded by xarray, so that it finds them as usual."""
+    """Read the labels of a dimension and decode them with xarray, which then looks them up."""
     array = open_array(session.store, variable.path)
     if array.nbytes > _MAX_LABEL_BYTES:
-        raise invalid_input(
-            f"array {variable.path!r} has {array.nbytes} bytes of labels, and sel reads at most "
-            f"{_MAX_LABEL_BYTES}: select positions along {variable.name!r} with 'isel'"
+        raise input_error(
+            f"array {variable.path!r} has {array.nbytes} bytes of labels, more than the limit of "
+            f"{_MAX_LABEL_BYTES} for sel: select positions along {variable.name!r} with 'isel'"
         )
     coding = Coding.from_attributes(variable.name, array.dtype, variable.attributes)
     return xr.conventions.decode_cf_variable(
@@ -162,49 +162,47 @@ def _read_labels(session: Session, variable: Variable) -> xr.Variable:
 def _check_positions(name: str, length: int, positions: list[int]) -> Positions:
     for position in positions:
         if not -length <= position < length:
-            raise invalid_input(
-                f"isel: {name!r} has no position {position}; its positions are 0 to {length - 1}"
-            )
+            raise input_error(f"isel: {name!r} has no position {position}, only 0 to {length - 1}")
     if not positions:
-        raise invalid_input(f"isel selects nothing along {name!r}: its list is empty")
+        raise input_error(f"isel selects nothing along {name!r}: the list is empty")
     return sort_positions(np.array(positions) % length)
 
 
-def _explain_empty(
+def _describe_empty(
     name: str, selection: Any, coordinate: xr.Variable, positions: xr.DataArray
 ) -> str:
     values = coordinate.values
     if not len(values):
-        return f"sel selects nothing along {name!r}, which has no labels at all"
+        return f"sel selects nothing along {name!r}, which has no labels"
     low, high = _format_label(values.min()), _format_label(values.max())
     advice = ""
     text = _find_invalid_time(name, selection, positions) if values.dtype.kind == "M" else None
     if text is not None:
-        advice = f"; {text!r} is no time: write times in the format of these"
+        advice = f"; {text!r} is not a time: use the format of these"
     elif isinstance(selection, dict) and values[0] > values[-1]:
-        advice = "; they are descending, so that a slice starts with the larger one"
+        advice = "; they are descending: start the slice at the larger one"
     elif not isinstance(selection, (dict, list)) and _has_nearest(name, selection, positions):
-        advice = f"; {json.dumps({'nearest': selection})} takes the closest"
+        advice = f"; {json.dumps({'nearest': selection})} selects the closest"
     return (
-        f"sel selects nothing along {name!r} with {selection!r}: its labels lie between {low} and "
+        f"sel selects nothing along {name!r} with {selection!r}: its labels range from {low} to "
         f"{high}{advice}"
     )
 
 
 def _find_invalid_time(name: str, selection: Any, positions: xr.DataArray) -> str | None:
-    parse = type(positions.indexes[name])
+    index_type = type(positions.indexes[name])
     labels = selection.values() if isinstance(selection, dict) else np.atleast_1d(selection)
     for label in labels:
         if isinstance(label, str):
             try:
-                parse([label])
+                index_type([label])
             except ValueError:
                 return str(label)
     return None
 
 
 def _has_nearest(name: str, label: Any, positions: xr.DataArray) -> bool:
-    """Whether advising ``nearest`` would help."""
+    """Whether a selection of the nearest label would succeed."""
     try:
         positions.sel({name: label}, method="nearest")
     except _NOT_FOUND:
@@ -222,17 +220,16 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _require_keys(option: str, name: str, selection: dict[str, Any], *known: str) -> None:
+def _require_keys(option: str, name: str, selection: dict[str, Any], *keys: str) -> None:
     for key in selection:
-        if key not in known:
-            only = ", ".join(known)
-            raise invalid_input(
-                f"{option} along {name!r}: there is no {key!r} in a selection, only {only}"
+        if key not in keys:
+            raise input_error(
+                f"{option} along {name!r}: unknown key {key!r}, expected one of: {', '.join(keys)}"
             )
 
 
 def _position_error(name: str, selection: Any) -> Exception:
-    return invalid_input(
-        f"isel along {name!r} is a number, a list of numbers, or an object with start, stop "
-        f"and step, not {selection!r}"
+    return input_error(
+        f"isel along {name!r}: expected an integer, a list of integers, or an object with start, "
+        f"stop and step, got {selection!r}"
     )

@@ -1,4 +1,4 @@
-"""What tasks read from: a repository at one snapshot, found when the read is planned."""
+"""The repository and snapshot that the tasks of a read use, resolved at planning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSource:
-    """A repository at one snapshot; pickles, with the repository's credentials inside.
+    """A repository at one snapshot. The pickle contains the repository's credentials.
 
-    It is not part of options, nor of any text that Spark shows.
+    It is never part of options or of other text that Spark displays.
     """
 
     repository: Repository
@@ -23,7 +23,7 @@ class SnapshotSource:
 
     @classmethod
     def resolve(cls, repository: Repository, options: ReadOptions) -> SnapshotSource:
-        """Resolve the ref that options name to a snapshot."""
+        """Resolve the branch, tag, snapshot or time of a read to a snapshot."""
         if options.tag is not None:
             return cls(repository, repository.lookup_tag(options.tag))
         if options.snapshot is not None:
@@ -34,6 +34,6 @@ class SnapshotSource:
             return cls(repository, session.snapshot_id)
         return cls(repository, repository.lookup_branch(branch))
 
-    def session(self) -> Session:
-        """Open the snapshot; within a process its metadata is cached."""
+    def open_session(self) -> Session:
+        """Open a read-only session; its metadata is cached per process."""
         return self.repository.readonly_session(snapshot_id=self.snapshot_id)

@@ -1,1 +1,1 @@
-"""Following a branch as a stream; knows nothing of Spark."""
+"""Following a branch as a stream, without importing PySpark."""

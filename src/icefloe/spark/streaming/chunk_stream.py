@@ -1,4 +1,4 @@
-"""A stream of chunks: those that each commit wrote."""
+"""A stream of chunks: the chunks that each commit wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChunkStreamPlan:
     group: str
 
     @classmethod
-    def make(cls, session: Session, options: ReadOptions) -> ChunkStreamPlan:
+    def from_options(cls, session: Session, options: ReadOptions) -> ChunkStreamPlan:
         return cls(plan_chunks(session, options), options.group)
 
     @property
@@ -54,25 +54,25 @@ class ChunkStreamPlan:
 
 
 def _find_all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64]]:
-    """Return the stored chunks of the arrays directly below a group."""
-    found = {}
+    """Return the stored chunks of the child arrays of a group, by path."""
+    chunks = {}
     for node in contents.list_child_nodes(session, Path(group)):
         if node.is_array:
             parts = [refs.coords for refs in contents.fetch_chunk_refs(session, node.path)]
             if any(map(len, parts)):
-                found[node.path.value] = np.concatenate(parts).astype(np.int64)
-    return found
+                chunks[node.path.value] = np.concatenate(parts).astype(np.int64)
+    return chunks
 
 
 def _number_chunks(selected: ArrayChunks, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers that chunks have in the plan; those that are not selected have none."""
+    """Return the numbers of the selected ones of some chunks in the plan, ascending."""
     if not selected.chunks:
         return np.zeros(min(len(chunks), 1), np.int64)
-    places = []
+    indices = []
     is_selected = np.ones(len(chunks), bool)
-    for along, numbers in zip(selected.chunks, chunks.T, strict=True):
-        place = np.searchsorted(along, numbers).clip(max=max(len(along) - 1, 0))
-        is_selected &= along[place] == numbers
-        places.append(place)
-    flat = np.ravel_multi_index([place[is_selected] for place in places], selected.grid)
+    for planned, numbers in zip(selected.chunks, chunks.T, strict=True):
+        index = np.searchsorted(planned, numbers).clip(max=max(len(planned) - 1, 0))
+        is_selected &= planned[index] == numbers
+        indices.append(index)
+    flat = np.ravel_multi_index([index[is_selected] for index in indices], selected.grid)
     return np.unique(flat)

@@ -1,4 +1,4 @@
-"""What a commit of a stream changed, and the protocol that finds and reads it."""
+"""Changes of a commit in a stream, and the protocol for finding and reading them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:
-    """A commit of the branch.
+    """A commit of the branch, with sessions at its parent and at its own snapshot.
 
     ``before`` and ``diff`` are None for the first commit: everything in it is new.
     """
@@ -33,7 +33,7 @@ class Commit:
     diff: Diff | None
 
     def find_written_chunks(self) -> dict[str, NDArray[np.int64]]:
-        """Return the chunks that the commit wrote or deleted, by the path of their array."""
+        """Return the chunks that the commit wrote or deleted, by path of the array."""
         written = {}
         for path, chunks in ({} if self.diff is None else self.diff.updated_chunks).items():
             if contents.get_node(self.after, Path(path)) is not None:
@@ -44,9 +44,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """Some changes of a commit, for one task: ranges of blocks or chunks of its snapshot's plan.
+    """Part of the changes of a commit: ranges of blocks or chunks in the plan of its snapshot.
 
-    ``ends`` are former ends of arrays along each dimension: blocks of the plan are split there.
+    ``ends`` are former lengths of arrays along each dimension, where blocks of the plan are split.
     """
 
     snapshot_id: str
@@ -59,8 +59,8 @@ class CommitPart:
 class Changes:
     """Blocks of a table, or chunks of one of its arrays, that a commit changed.
 
-    ``numbers`` are ascending, ``sizes`` decoded bytes. ``array`` is a number in the plan, None for
-    a table of rows.
+    ``numbers`` are those of the blocks or chunks, ascending; ``sizes`` are in decoded bytes.
+    ``array`` is the index of the array in the plan, None for a table of rows.
     """
 
     info: SnapshotInfo
@@ -75,12 +75,12 @@ class Changes:
         return float(self.sizes.sum())
 
     def split(self, target_bytes: float) -> Iterator[tuple[CommitPart, float]]:
-        """Yield parts of at most ``target_bytes``, if possible, each with its size."""
+        """Yield parts with their sizes; each has at most ``target_bytes``, or a single number."""
         totals = np.concatenate([[0.0], np.cumsum(self.sizes)])
         first = 0
         while first < len(self.numbers):
-            room = totals[first] + target_bytes
-            stop = max(first + 1, int(np.searchsorted(totals, room, "right")) - 1)
+            limit = totals[first] + target_bytes
+            stop = max(first + 1, int(np.searchsorted(totals, limit, "right")) - 1)
             numbers = self.numbers[first:stop]
             runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
             ranges: list[Any] = [range(int(run[0]), int(run[-1]) + 1) for run in runs]
@@ -101,7 +101,7 @@ class StreamPlan(Protocol):
         """Columns and their types."""
 
     def find_changes(self, commit: Commit) -> Iterator[Changes]:
-        """Yield what the commit of the snapshot changed."""
+        """Yield the changes of the commit of the snapshot."""
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some parts of the commit."""

@@ -1,13 +1,13 @@
-"""A stream of rows: those that each commit added or changed.
+"""A stream of rows: the rows that each commit added or changed.
 
-Rows are new if an array is longer than in the parent, or did not exist, whether or not their chunks
-are stored. Existing rows changed if a chunk of theirs was written.
+Rows are new if an array is longer than in the parent or did not exist there, even if their chunks
+are not stored. Existing rows changed if one of their chunks was written.
 
-A chunk that contains the former end of an array has rows of both kinds, and an append rewrites it.
-The transaction log does not say whether old cells changed too, so their values are compared. Chunks
-of variables with fewer dimensions than the table are compared as well: some writers rewrite them
-with each append, and each of them belongs to very many rows. Rows whose values are equal are left
-out, so that an append only adds rows. No other chunk is read here.
+A chunk that contains the former end of an array has existing and new rows, and an append rewrites
+it. The transaction log does not record which cells changed, so the values of existing cells are
+compared. Chunks of variables with fewer dimensions than the table are also compared: some writers
+rewrite them with each append, and each chunk belongs to many rows. Rows with equal values are
+omitted, so that an append yields only new rows. Planning reads no other chunks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 
 from icefloe.model.path import Path
 from icefloe.session import Session, contents
-from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.reading.group import chunk_edges
+from icefloe.spark.option_parsing import input_error
+from icefloe.spark.reading.group import get_chunk_edges
 from icefloe.spark.reading.rows import Column, RowsPlan, plan_rows, read_rows
 from icefloe.spark.streaming.commit_changes import Changes, Commit, CommitPart
 from icefloe.store.open_array import open_array
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from icefloe.spark.reading.read_options import ReadOptions
 
 _MAX_BLOCKS: Final = 1 << 28
-"""A byte of the driver's memory each, to mark those that changed."""
+"""The driver marks changed blocks in a mask of one byte per block."""
 
-_COMPARED_AT_ONCE: Final = 8
-"""Chunks fetched concurrently: the driver compares them before tasks run."""
+_COMPARE_THREADS: Final = 8
+"""Threads of the driver that fetch and compare chunks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class RowStreamPlan:
     plan: RowsPlan
 
     @classmethod
-    def make(cls, session: Session, options: ReadOptions) -> RowStreamPlan:
+    def from_options(cls, session: Session, options: ReadOptions) -> RowStreamPlan:
         return cls(plan_rows(session, options))
 
     @property
@@ -60,27 +60,28 @@ class RowStreamPlan:
 
     def find_changes(self, commit: Commit) -> Iterator[Changes]:
         """Yield the blocks with new rows or changed chunks; new labels alone do not count."""
-        # Appending a label rewrites the chunk of labels, which has all others as well.
+        # Appending a label rewrites a chunk that also contains existing labels.
         names = {axis.name for axis in self.plan.axes}
         stored = [column for column in self.plan.columns if column.path is not None]
-        counted = [column for column in stored if column.name not in names] or stored
-        arrays = [_Growth.find(column, commit) for column in counted]
+        data_columns = [column for column in stored if column.name not in names] or stored
+        arrays = [_ArrayVersions.open(column, commit) for column in data_columns]
+        old_ends = {end for array in arrays for end in array.find_old_ends()}
         ends = tuple(
-            tuple(sorted({end for array in arrays for axis, end in array.ends() if axis == number}))
+            tuple(sorted(end for axis, end in old_ends if axis == number))
             for number in range(len(self.plan.axes))
         )
         plan = self.plan.split(ends)
         if prod(plan.grid) > _MAX_BLOCKS:
-            raise invalid_input(
-                f"the table of this stream has {prod(plan.grid)} blocks, more than {_MAX_BLOCKS}, "
-                "because its chunks are small: follow a part of it with 'isel', or use "
-                "layout='chunks'"
+            raise input_error(
+                f"the table of this stream has {prod(plan.grid)} blocks, more than the limit of "
+                f"{_MAX_BLOCKS}, because its chunks are small: select a part of it with 'isel', or "
+                "use layout='chunks'"
             )
         numbers = np.flatnonzero(_find_changed_blocks(plan, arrays, commit.find_written_chunks()))
         sizes = np.full(len(numbers), plan.row_bytes)
-        places = np.unravel_index(numbers, plan.grid) if len(numbers) and plan.grid else ()
-        for axis, along in zip(plan.axes, places, strict=bool(places)):
-            sizes *= axis.block_lengths[along]
+        indices = np.unravel_index(numbers, plan.grid) if len(numbers) and plan.grid else ()
+        for axis, index in zip(plan.axes, indices, strict=bool(indices)):
+            sizes *= axis.block_lengths[index]
         yield Changes(commit.info, None, numbers, sizes, ends)
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
@@ -91,31 +92,31 @@ class RowStreamPlan:
 
 
 def _find_changed_blocks(
-    plan: RowsPlan, arrays: Sequence[_Growth], written: Mapping[str, NDArray[np.int64]]
+    plan: RowsPlan, arrays: Sequence[_ArrayVersions], written: Mapping[str, NDArray[np.int64]]
 ) -> NDArray[np.bool_]:
     mask = np.zeros(plan.grid, bool)
-    uncertain: list[tuple[_Growth, Box, tuple[slice, ...]]] = []
+    candidates: list[tuple[_ArrayVersions, Box, tuple[slice, ...]]] = []
     for array in arrays:
-        for box in array.new_boxes():
+        for box in array.find_new_boxes():
             mask[_find_blocks(plan, array.column, box)] = True
-        is_repeated = len(array.column.axes) < len(plan.axes)
-        for box, has_old_end in array.rewritten_boxes(written):
+        is_broadcast = len(array.column.axes) < len(plan.axes)
+        for box, has_old_end in array.find_rewritten_boxes(written):
             blocks = _find_blocks(plan, array.column, box)
-            if has_old_end or is_repeated:
-                uncertain.append((array, box, blocks))
+            if has_old_end or is_broadcast:
+                candidates.append((array, box, blocks))
             else:
                 mask[blocks] = True
-    # Nothing is read for blocks that are marked already, or not selected.
-    uncertain = [question for question in uncertain if not mask[question[2]].all()]
-    with ThreadPoolExecutor(_COMPARED_AT_ONCE) as pool:
-        answers = pool.map(lambda question: question[0].differs(question[1]), uncertain)
-        for (_, _, blocks), differs in zip(uncertain, answers, strict=True):
-            mask[blocks] |= differs
+    # Skip blocks that are already marked or not selected.
+    candidates = [candidate for candidate in candidates if not mask[candidate[2]].all()]
+    with ThreadPoolExecutor(_COMPARE_THREADS) as pool:
+        results = pool.map(lambda candidate: candidate[0].has_changed(candidate[1]), candidates)
+        for (_, _, blocks), has_changed in zip(candidates, results, strict=True):
+            mask[blocks] |= has_changed
     return mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Growth:
+class _ArrayVersions:
     """An array of the table at a commit and at its parent; ``before`` is None for a new array."""
 
     column: Column
@@ -123,7 +124,7 @@ class _Growth:
     after: zarr.Array[Any]
 
     @classmethod
-    def find(cls, column: Column, commit: Commit) -> _Growth:
+    def open(cls, column: Column, commit: Commit) -> _ArrayVersions:
         """Open both versions of an array."""
         assert column.path is not None  # noqa: S101 - the caller checked
         array = open_array(commit.after.store, column.path)
@@ -131,54 +132,54 @@ class _Growth:
             return cls(column, None, array)
         path = Path(column.path)
         old, new = (contents.get_node(session, path) for session in (commit.before, commit.after))
-        # A deleted or moved array of the same path is another array.
+        # A new array may have the path of a deleted or moved one.
         if old is None or new is None or old.id != new.id:
             return cls(column, None, array)
         before = open_array(commit.before.store, column.path)
         return cls(column, before if before.ndim == array.ndim else None, array)
 
-    def ends(self) -> Iterator[tuple[int, int]]:
-        """Yield the former ends of dimensions that grew, by number of the table's dimension."""
+    def find_old_ends(self) -> Iterator[tuple[int, int]]:
+        """Yield (axis of the table, former length) for each dimension that grew."""
         if self.before is not None:
             lengths = zip(self.column.axes, self.before.shape, self.after.shape, strict=True)
             yield from ((axis, old) for axis, old, new in lengths if 0 < old < new)
 
-    def new_boxes(self) -> Iterator[Box]:
-        """Yield boxes of cells that did not exist before; they may overlap."""
-        whole = tuple((0, length) for length in self.after.shape)
+    def find_new_boxes(self) -> Iterator[Box]:
+        """Yield boxes of new cells; boxes may overlap."""
+        full_box = tuple((0, length) for length in self.after.shape)
         if self.before is None:
-            yield whole
+            yield full_box
             return
         for axis, (old, new) in enumerate(zip(self.before.shape, self.after.shape, strict=True)):
             if old < new:
-                yield (*whole[:axis], (old, new), *whole[axis + 1 :])
+                yield (*full_box[:axis], (old, new), *full_box[axis + 1 :])
 
-    def rewritten_boxes(
+    def find_rewritten_boxes(
         self, written: Mapping[str, NDArray[np.int64]]
     ) -> Iterator[tuple[Box, bool]]:
-        """Yield the old cells of each written chunk, and whether it contains an old end."""
+        """Yield the existing cells of each written chunk, and whether it contains a former end."""
         chunks = written.get(self.column.path or "")
         if self.before is None or chunks is None:
             return
-        edges = chunk_edges(self.after)
+        edges = get_chunk_edges(self.after)
         # Chunks beyond the end were deleted.
-        chunks = chunks[(chunks < [len(along) - 1 for along in edges]).all(axis=1)]
+        chunks = chunks[(chunks < [len(dim_edges) - 1 for dim_edges in edges]).all(axis=1)]
         lows, highs = np.empty((2, *chunks.shape), np.int64)
-        for number, along in enumerate(edges):
-            lows[:, number] = along[chunks[:, number]]
-            highs[:, number] = along[chunks[:, number] + 1]
+        for number, dim_edges in enumerate(edges):
+            lows[:, number] = dim_edges[chunks[:, number]]
+            highs[:, number] = dim_edges[chunks[:, number] + 1]
         old_end = np.array(self.before.shape, np.int64)
-        existed = (lows < old_end).all(axis=1)
+        has_old_cells = (lows < old_end).all(axis=1)
         has_old_end = (highs > old_end).any(axis=1)
-        for place in np.flatnonzero(existed).tolist():
-            ends = np.minimum(highs[place], old_end).tolist()
-            yield tuple(zip(lows[place].tolist(), ends, strict=True)), bool(has_old_end[place])
+        for index in np.flatnonzero(has_old_cells).tolist():
+            ends = np.minimum(highs[index], old_end).tolist()
+            yield tuple(zip(lows[index].tolist(), ends, strict=True)), bool(has_old_end[index])
 
-    def differs(self, box: Box) -> bool:
+    def has_changed(self, box: Box) -> bool:
         """Whether values in a box changed."""
         assert self.before is not None  # noqa: S101 - the caller checked
-        where = tuple(slice(*along) for along in box)
-        old, new = (np.asarray(array[where]) for array in (self.before, self.after))
+        region = tuple(slice(*bounds) for bounds in box)
+        old, new = (np.asarray(array[region]) for array in (self.before, self.after))
         return old.dtype != new.dtype or not np.array_equal(
             old, new, equal_nan=old.dtype.kind in "fcmM"
         )
@@ -186,7 +187,7 @@ class _Growth:
 
 def _find_blocks(plan: RowsPlan, column: Column, box: Box) -> tuple[slice, ...]:
     """Return the blocks of a table that overlap a box of one array."""
-    where = [slice(None)] * len(plan.axes)
+    blocks = [slice(None)] * len(plan.axes)
     for axis, (start, stop) in zip(column.axes, box, strict=True):
-        where[axis] = plan.axes[axis].blocks(start, stop)
-    return tuple(where)
+        blocks[axis] = plan.axes[axis].find_blocks(start, stop)
+    return tuple(blocks)

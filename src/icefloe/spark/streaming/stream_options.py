@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from icefloe.spark.option_parsing import invalid_input, normalize_names, parse_count, parse_flag
+from icefloe.spark.option_parsing import input_error, normalize_names, parse_count, parse_flag
 from icefloe.spark.reading.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_STREAM: Final = (
+_STREAM_OPTIONS: Final = (
     "starting",
     "starting_snapshot",
     "max_commits_per_trigger",
@@ -22,12 +22,12 @@ _STREAM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Options of a stream, parsed; ``read`` is what is read of each commit, and from where.
+    """Parsed options of a stream; ``read`` are the options for reading each commit.
 
     ``starting`` is ``earliest`` (all commits of the branch) or ``latest`` (future commits only);
-    ``starting_snapshot`` is a snapshot to start after, instead. ``max_commits`` and ``max_bytes``
-    (of decoded values) limit a micro-batch, which has at least one commit. With
-    ``commit_columns`` rows have the columns ``_snapshot_id`` and ``_committed_at``.
+    ``starting_snapshot`` is instead a snapshot to start after. ``max_commits`` and ``max_bytes``
+    (of decoded values) limit a micro-batch, which has at least one commit. ``commit_columns`` adds
+    the columns ``_snapshot_id`` and ``_committed_at``.
     """
 
     read: ReadOptions
@@ -38,26 +38,24 @@ class StreamOptions:
     commit_columns: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> StreamOptions:
+    def parse(cls, raw_options: Mapping[str, str]) -> StreamOptions:
         """Parse options as Spark passes them."""
-        options = normalize_names(given)
-        own = {name: options.pop(name) for name in _STREAM if name in options}
+        options = normalize_names(raw_options)
+        own = {name: options.pop(name) for name in _STREAM_OPTIONS if name in options}
         read = ReadOptions.parse(options)
         for name in ("tag", "snapshot", "as_of", "table"):
             if name in options:
-                raise invalid_input(
-                    f"option {name!r} has no meaning for a stream: it follows a branch"
+                raise input_error(
+                    f"option {name!r} has no effect on a stream, which reads a branch: omit it"
                 )
         starting = own.get("starting", "earliest")
         if starting not in {"earliest", "latest"}:
-            raise invalid_input(
-                f"option 'starting' is earliest or latest, not {starting!r}; a snapshot goes into "
-                "'startingSnapshot'"
+            raise input_error(
+                f"option 'starting': expected earliest or latest, got {starting!r}; for a "
+                "snapshot, use 'startingSnapshot'"
             )
         if "starting" in own and "starting_snapshot" in own:
-            raise invalid_input(
-                "options 'starting' and 'startingSnapshot' exclude each other: keep one"
-            )
+            raise input_error("options 'starting' and 'startingSnapshot' are exclusive: keep one")
         return cls(
             read,
             "latest" if starting == "latest" else "earliest",
@@ -69,10 +67,10 @@ class StreamOptions:
 
     @property
     def branch(self) -> str:
-        """Branch that is followed."""
+        """Branch to follow."""
         return self.read.branch or "main"
 
 
-def has_stream_options(given: Mapping[str, str]) -> bool:
+def has_stream_options(raw_options: Mapping[str, str]) -> bool:
     """Whether options include any that only streams have."""
-    return not normalize_names(given).keys().isdisjoint(_STREAM)
+    return not normalize_names(raw_options).keys().isdisjoint(_STREAM_OPTIONS)

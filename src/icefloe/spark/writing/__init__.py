@@ -1,1 +1,1 @@
-"""Writing rows into groups; knows nothing of Spark."""
+"""Writing rows to groups, without importing PySpark."""

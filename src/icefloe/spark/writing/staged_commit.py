@@ -1,6 +1,6 @@
-"""A write of rows whose labels are not known: tasks stage rows, and one process writes them.
+"""Writing rows whose labels are not known in advance: tasks stage rows, one process writes them.
 
-For what fits into the memory of one process, such as a micro-batch.
+The rows, such as a micro-batch, must fit into the memory of that process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TRIES: Final = 20
+_MAX_ATTEMPTS: Final = 20
 
 
 def commit_staged_rows(
@@ -50,30 +50,30 @@ def commit_staged_rows(
 ) -> Written:
     """Write and commit rows that tasks staged, based on the snapshot ``base``.
 
-    None is the current tip: rows are placed in what it has, and again if another writer commits
-    first.
+    None is the current tip; if another writer commits first, the rows are written again, based on
+    the new tip.
     """
-    # The tip before the search: a later commit of this job is a conflict, and found then.
+    # Open the tip before the search: a commit of this job after the search is then a conflict.
     if base is None:
         session = repository.writable_session(options.branch)
     else:
         reader = repository.readonly_session(snapshot_id=base)
         session = open_session_at(reader.connection, contents.get_base_id(reader), options.branch)
-    if found := find_written(repository, options.branch, job):
-        return found
+    if result := find_written(repository, options.branch, job):
+        return result
     require_fits_memory(staged)
     has_rows = any(part.rows for part in staged)
     rows = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_ATTEMPTS):
         try:
             return _write_rows(repository, session, options, rows, overwrite=overwrite, job=job)
         except ConflictError:
-            if base is not None or attempt + 1 == _TRIES:
+            if base is not None or attempt + 1 == _MAX_ATTEMPTS:
                 raise
             _log.info("conflict on branch %s: write attempt %d", options.branch, attempt + 2)
             session = repository.writable_session(options.branch)
-            if found := find_written(repository, options.branch, job):
-                return found
+            if result := find_written(repository, options.branch, job):
+                return result
     raise AssertionError("the last attempt raises or returns")
 
 
@@ -89,8 +89,8 @@ def _write_rows(
     plan = plan_write(session, options, rows.schema, overwrite=overwrite)
     if not len(rows) and plan.kind != "region":
         return Written(None, is_new=False)
-    labels = {name: find_distinct(rows[name].chunks) for name in plan.unknown}
-    # Duplicates are found later; this decides only whether integers need a fill value.
+    labels = {name: find_distinct(rows[name].chunks) for name in plan.growing_dims}
+    # Only decides whether integers need a fill value; duplicates are detected later.
     has_gaps = len(rows) < np.prod([len(values) for values in labels.values()]) or any(
         rows[name].null_count for name in plan.variables
     )

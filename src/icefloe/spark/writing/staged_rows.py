@@ -1,8 +1,7 @@
 """Rows that tasks stage in the repository for the process that commits.
 
-They are Arrow IPC streams in chunk files that no snapshot refers to: garbage for collection once
-they were used, or if an attempt fails. Nothing deletes them earlier, because another attempt, or a
-commit whose response was lost, may need them.
+Staged rows are Arrow IPC streams in chunk files that no snapshot refers to. Only garbage collection
+deletes them, because another attempt, or a commit whose response was lost, may need them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.ids import ChunkId
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,12 +24,12 @@ _FILE_BYTES: Final = 64 << 20
 """Size of a staged file, before compression."""
 
 _MAX_BYTES: Final = 4 << 30
-"""What the process that commits holds in memory."""
+"""Maximum that the process that commits holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows that one task staged; ``size_bytes`` is before compression."""
+    """Rows that one task staged; ``size_bytes`` is their size before compression."""
 
     files: tuple[ChunkRef, ...]
     rows: int
@@ -38,7 +37,7 @@ class StagedRows:
 
 
 def stage_rows(connection: Connection, batches: Iterable[pa.RecordBatch]) -> StagedRows:
-    """Write rows to files of a repository that nothing refers to."""
+    """Write rows to chunk files that no snapshot refers to."""
     files: list[ChunkRef] = []
     pending: list[pa.RecordBatch] = []
     size = total = rows = 0
@@ -57,7 +56,7 @@ def stage_rows(connection: Connection, batches: Iterable[pa.RecordBatch]) -> Sta
 
 
 def fetch_rows(connection: Connection, staged: Sequence[StagedRows]) -> pa.Table:
-    """Read staged rows, of which there is at least one."""
+    """Read staged rows; there must be at least one."""
     assets = connection.assets
     refs = [file for part in staged for file in part.files]
     files = assets.run_concurrently(assets.chunks.fetch, refs)
@@ -68,12 +67,12 @@ def require_fits_memory(staged: Sequence[StagedRows]) -> None:
     """Raise if staged rows are too large for the process that commits."""
     size_bytes = sum(part.size_bytes for part in staged)
     if size_bytes > _MAX_BYTES:
-        raise invalid_input(
-            f"the rows that tasks staged take {size_bytes:,} bytes, more than the {_MAX_BYTES:,} "
-            "that the process that commits may hold; nothing was committed. "
-            "icefloe.spark.write(df, …) shuffles rows to the tasks that write their chunks; with "
-            "the options 'coords' or 'replaceWhere', a task that has every row of a chunk writes "
-            "it directly: repartition by whole chunks"
+        raise input_error(
+            f"the staged rows take {size_bytes:,} bytes, more than the limit of {_MAX_BYTES:,} for "
+            "the process that commits; nothing was committed. Use icefloe.spark.write(df, …), "
+            "which shuffles rows to the tasks that write their chunks; or set the option 'coords' "
+            "or 'replaceWhere' and repartition by chunk: a task that has all rows of a chunk "
+            "writes it directly"
         )
 
 

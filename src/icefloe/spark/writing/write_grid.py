@@ -1,7 +1,7 @@
-"""Where rows go: the cell of each row, its block of chunks, and the values of a block.
+"""The grid of a write: the cell and the block of each row, and the values of each block.
 
-A *block* is the smallest box of whole chunks of every variable: a task with all rows of a block
-writes it without coordination. Pure, except for the arrays that blocks are written to.
+A *block* is the smallest box that consists of complete chunks of every variable: a task with all
+rows of a block writes it without coordination. Pure, except for writing blocks to arrays.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.option_parsing import invalid_input
-from icefloe.spark.writing.cf_encoding import as_type, encode, missing_value
+from icefloe.spark.option_parsing import input_error
+from icefloe.spark.writing.cf_encoding import cast_column, encode, get_fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,28 +33,28 @@ BLOCK_COLUMN: Final = "_icefloe_block"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dimension:
-    """One dimension of the table that is written; ``labels`` are those after the write.
+    """One dimension of a write; ``labels`` are all labels after the write.
 
-    Rows may have positions from ``start`` to ``stop``; ``outside`` is the message for others.
-    ``block`` is the number of positions per block.
+    The write covers positions from ``start`` to ``stop``; ``advice`` ends the error message for
+    other rows. ``block_length`` is the number of positions per block.
     """
 
     name: str
     labels: pa.Array
     start: int
     stop: int
-    block: int
-    outside: str
+    block_length: int
+    advice: str
 
     @property
     def first_block(self) -> int:
         """Number of the first block of the write."""
-        return self.start // self.block
+        return self.start // self.block_length
 
     @property
     def num_blocks(self) -> int:
         """Number of blocks of the write."""
-        return -(-self.stop // self.block) - self.first_block if self.stop > self.start else 0
+        return -(-self.stop // self.block_length) - self.first_block if len(self) else 0
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -62,9 +62,9 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """An array that is written; its ``axes`` are numbers of dimensions of the table.
+    """An array to write; its ``axes`` are indices of dimensions of the table.
 
-    Without a column it is left missing.
+    If the rows have no column for it, its values are missing.
     """
 
     path: str
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Where rows go; pickles, and holds no secrets."""
+    """Dimensions and arrays of a write. The pickle contains no credentials."""
 
     dims: tuple[Dimension, ...]
     targets: tuple[Target, ...]
@@ -89,61 +89,65 @@ class Grid:
         """Number of cells of the write."""
         return prod(map(len, self.dims))
 
-    def positions(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
+    def find_positions(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
         """Return the cell of each row: a position along each dimension, relative to its start.
 
-        Raises if a row has an unknown label, or one outside of what is written.
+        Raises if a row has an unknown label, or a label outside the write.
         """
-        found = self._find_positions(rows)
-        for dim, along in zip(self.dims, found, strict=True):
+        positions = self._match_labels(rows)
+        for dim, dim_positions in zip(self.dims, positions, strict=True):
             if rows[dim.name].null_count:
-                raise invalid_input(
-                    f"column {dim.name!r} has nulls, which are no labels of a dimension: drop "
-                    f"those rows with df.dropna(subset={[dim.name]})"
+                raise input_error(
+                    f"column {dim.name!r} of a dimension has nulls: drop those rows with "
+                    f"df.dropna(subset={[dim.name]})"
                 )
-            wrong = np.flatnonzero((along < 0) | (along >= len(dim)))
-            if len(wrong):
-                raise invalid_input(
-                    "rows are outside of what is written, such as that at "
-                    f"{self.describe_cell(rows, int(wrong[0]))}: {dim.outside}"
+            outside = np.flatnonzero((dim_positions < 0) | (dim_positions >= len(dim)))
+            if len(outside):
+                raise input_error(
+                    "rows are outside the write, such as the row at "
+                    f"{self.describe_cell(rows, int(outside[0]))}: {dim.advice}"
                 )
-        return found
+        return positions
 
     def route(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
-        """Return the block of each row, -1 for rows outside of the write.
+        """Return the block of each row, -1 for rows outside the write.
 
-        `positions` reports those in the task that writes; an error here would be retried by Spark.
+        The task that writes those rows raises: Spark would retry an exception here.
         """
-        found = self._find_positions(rows)
+        positions = self._match_labels(rows)
         lengths = np.array([[len(dim)] for dim in self.dims])
-        is_inside = ((found >= 0) & (found < lengths)).all(axis=0)
-        return np.where(is_inside, self.blocks(found), -1)
+        is_inside = ((positions >= 0) & (positions < lengths)).all(axis=0)
+        return np.where(is_inside, self._number_blocks(positions), -1)
 
-    def _find_positions(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
-        found = np.empty((len(self.dims), len(rows)), np.int64)
+    def find_blocks(self, rows: pa.Table) -> NDArray[np.int64]:
+        """Return the block of each row; raise if a row is outside the write."""
+        return self._number_blocks(self.find_positions(rows))
+
+    def _match_labels(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
+        positions = np.empty((len(self.dims), len(rows)), np.int64)
         for number, dim in enumerate(self.dims):
-            column = as_type(rows[dim.name], dim.labels.type)
+            column = cast_column(rows[dim.name], dim.labels.type)
             indices = pc.index_in(column, value_set=dim.labels).fill_null(-1)
-            found[number] = indices.to_numpy(zero_copy_only=False)
-            found[number] -= dim.start
-        return found
+            positions[number] = indices.to_numpy(zero_copy_only=False)
+            positions[number] -= dim.start
+        return positions
 
-    def blocks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the block of each cell."""
+    def _number_blocks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         numbers = np.zeros(positions.shape[1], np.int64)
-        for dim, along in zip(self.dims, positions, strict=True):
-            numbers = numbers * dim.num_blocks + (along + dim.start) // dim.block - dim.first_block
+        for dim, dim_positions in zip(self.dims, positions, strict=True):
+            dim_blocks = (dim_positions + dim.start) // dim.block_length - dim.first_block
+            numbers = numbers * dim.num_blocks + dim_blocks
         return numbers
 
-    def box(self, block: int) -> Box:
+    def get_box(self, block: int) -> Box:
         """Return the positions of a block that are part of the write."""
-        places = np.unravel_index(block, [dim.num_blocks for dim in self.dims])
+        indices = np.unravel_index(block, [dim.num_blocks for dim in self.dims])
         return tuple(
             (
-                max(dim.start, (dim.first_block + int(place)) * dim.block),
-                min(dim.stop, (dim.first_block + int(place) + 1) * dim.block),
+                max(dim.start, (dim.first_block + int(index)) * dim.block_length),
+                min(dim.stop, (dim.first_block + int(index) + 1) * dim.block_length),
             )
-            for dim, place in zip(self.dims, places, strict=True)
+            for dim, index in zip(self.dims, indices, strict=True)
         )
 
     def write_block(self, block: int, rows: pa.Table, arrays: OpenArrays) -> None:
@@ -151,18 +155,18 @@ class Grid:
 
         Raises if two rows have the same cell, or a value does not fit its variable.
         """
-        positions = self.positions(rows)
-        box = self.box(block)
+        positions = self.find_positions(rows)
+        box = self.get_box(block)
         shape = tuple(stop - start for start, stop in box)
         inside = [
-            along - (start - dim.start)
-            for along, (start, _), dim in zip(positions, box, self.dims, strict=True)
+            dim_positions - (start - dim.start)
+            for dim_positions, (start, _), dim in zip(positions, box, self.dims, strict=True)
         ]
         cells = np.ravel_multi_index(inside, shape) if shape else np.zeros(len(rows), np.int64)
         order = np.argsort(cells, kind="stable")
-        again = np.flatnonzero(np.diff(cells[order]) == 0)
-        if len(again):
-            raise self.duplicate_cells_error(len(again), rows, int(order[again[0] + 1]))
+        duplicates = np.flatnonzero(np.diff(cells[order]) == 0)
+        if len(duplicates):
+            raise self.duplicate_cells_error(len(duplicates), rows, int(order[duplicates[0] + 1]))
         for target in self.targets:
             values = _make_missing(target, shape)
             if target.coding.name in rows.column_names:
@@ -170,40 +174,40 @@ class Grid:
             _assign(arrays(target.path), target, box, values)
 
     def clear_block(self, block: int, arrays: OpenArrays) -> None:
-        """Make every cell of a block missing."""
-        box = self.box(block)
+        """Write missing values to all cells of a block."""
+        box = self.get_box(block)
         shape = tuple(stop - start for start, stop in box)
         for target in self.targets:
             _assign(arrays(target.path), target, box, _make_missing(target, shape))
 
     def require_complete(self, num_rows: int) -> None:
-        """Raise if cells are missing from a variable that has no missing value."""
+        """Raise if cells have no row and a variable has no missing value."""
         if num_rows == self.num_cells:
             return
         for target in self.targets:
-            if missing_value(target.coding) is None:
+            if get_fill(target.coding) is None:
                 sizes = " x ".join(f"{dim.name}: {len(dim)}" for dim in self.dims)
-                raise invalid_input(
-                    f"variable {target.coding.name!r} has no _FillValue to mark missing cells, but "
+                raise input_error(
+                    f"variable {target.coding.name!r} has no _FillValue for missing cells, but "
                     f"there are {num_rows} rows for {self.num_cells} cells ({sizes}); nothing was "
-                    "committed. Give a row for each cell"
+                    "committed: add a row for each cell"
                 )
 
     def duplicate_cells_error(self, num_cells: int, rows: pa.Table, row: int) -> InvalidInputError:
-        """Return the error for cells that occur more than once, such as that of a row."""
-        return invalid_input(
-            f"{num_cells} cells come more than once, such as that at "
+        """Make the error for duplicate cells, with the cell of a row as an example."""
+        return input_error(
+            f"{num_cells} cells occur more than once, such as "
             f"{self.describe_cell(rows, row)}: {self._remedy}"
         )
 
     def duplicate_block_error(self, block: int) -> InvalidInputError:
-        """Return the error for a block that several tasks wrote."""
-        where = ", ".join(
+        """Make the error for a block that several tasks wrote."""
+        labels = ", ".join(
             f"{dim.name} {dim.labels[start].as_py()!s} to {dim.labels[stop - 1].as_py()!s}"
-            for dim, (start, stop) in zip(self.dims, self.box(block), strict=True)
+            for dim, (start, stop) in zip(self.dims, self.get_box(block), strict=True)
         )
-        return invalid_input(
-            f"cells come more than once, such as all of {where}; nothing was committed: "
+        return input_error(
+            f"cells occur more than once, such as all cells of {labels}; nothing was committed: "
             f"{self._remedy}"
         )
 
@@ -218,33 +222,32 @@ class Grid:
 
 
 def choose_block_length(chunk_lengths: Iterable[int], length: int) -> int:
-    """Return the smallest number of positions that is whole chunks of every variable."""
+    """Return the smallest length that is a multiple of all chunk lengths, up to ``length``."""
     return max(1, min(lcm(*chunk_lengths), max(length, 1)))
 
 
-def extend_labels(name: str, before: pa.Array, new: pa.Array) -> pa.Array:
-    """Append new labels to existing ones, in the order of those, if they have one.
+def extend_labels(name: str, existing: pa.Array, new: pa.Array) -> pa.Array:
+    """Append new labels to existing ones, sorted in the same direction.
 
-    Raises if labels exist already, or would break the order.
+    Raises if labels already exist, or if sorted labels would no longer be sorted.
     """
-    common = new.filter(pc.is_in(new, value_set=before))
+    common = new.filter(pc.is_in(new, value_set=existing))
     if len(common):
-        raise invalid_input(
-            f"{len(common)} labels of {name!r} are there already, such as {common[0].as_py()!s}: "
-            "rows are appended after them; to write to existing cells, use mode 'overwrite' with a "
-            "region"
+        raise input_error(
+            f"{len(common)} labels of {name!r} already exist, such as {common[0].as_py()!s}: "
+            "append only new labels; to write to existing cells, use mode 'overwrite' with a region"
         )
-    is_ascending, is_descending = _find_order(before)
+    is_ascending, is_descending = _find_order(existing)
     order = "descending" if is_descending else "ascending"
     new = new.take(pc.array_sort_indices(new, order=order))
-    if len(before) and len(new) and (is_ascending or is_descending):
-        last, first = before[-1].as_py(), new[0].as_py()
+    if len(existing) and len(new) and (is_ascending or is_descending):
+        last, first = existing[-1].as_py(), new[0].as_py()
         if (first > last) if is_descending else (first < last):
-            raise invalid_input(
-                f"label {first!s} of {name!r} would come after {last!s}, out of order: append "
-                "labels beyond it, or overwrite the group"
+            raise input_error(
+                f"label {first!s} of {name!r} is out of order after {last!s}: append labels beyond "
+                "it, or overwrite the group"
             )
-    return pa.concat_arrays([before, new])
+    return pa.concat_arrays([existing, new])
 
 
 def find_distinct(columns: Sequence[pa.Array]) -> pa.Array:
@@ -253,7 +256,7 @@ def find_distinct(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _find_order(labels: pa.Array) -> tuple[bool, bool]:
-    """Return whether labels ascend, and whether they descend; a single one ascends."""
+    """Return whether labels ascend and whether they descend; a single label ascends."""
     if len(labels) < 2:
         return True, False
     earlier, later = labels[:-1], labels[1:]
@@ -263,12 +266,12 @@ def _find_order(labels: pa.Array) -> tuple[bool, bool]:
 
 
 def _make_missing(target: Target, shape: tuple[int, ...]) -> NDArray[Any]:
-    missing = missing_value(target.coding)
+    missing = get_fill(target.coding)
     if missing is None:
         missing = "" if target.coding.dtype.kind in "OTU" else 0
     return np.full(shape, missing, target.coding.dtype)
 
 
 def _assign(array: zarr.Array[Any], target: Target, box: Box, values: NDArray[Any]) -> None:
-    where = tuple(slice(*box[axis]) for axis in target.axes)
-    array[where] = values.transpose(target.axes)
+    region = tuple(slice(*box[axis]) for axis in target.axes)
+    array[region] = values.transpose(target.axes)

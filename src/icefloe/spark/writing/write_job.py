@@ -1,7 +1,7 @@
-"""A write of rows whose labels are known: tasks write blocks, and one process commits.
+"""Writing rows whose labels are known: tasks write blocks, and one process commits.
 
-Tasks write the chunks of their blocks through forks and answer with change sets. A task that does
-not have all rows of a block stages them (`staged_rows`) for the process that commits.
+Tasks write the chunks of their blocks through forks and return change sets. A task that does not
+have all rows of a block stages them (`staged_rows`) for the process that commits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from icefloe.session.parallel_write import ForkPoint, copy_changes, finish_task, open_session_at
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory, stage_rows
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Grid
 from icefloe.store.open_array import OpenArrays
@@ -43,12 +43,12 @@ class Written:
     Parameters
     ----------
     snapshot_id
-        Its commit; None if there was nothing to write, or if the commit was made by an earlier
-        attempt and has expired.
+        Snapshot of the commit; None if there was nothing to write, or if an earlier attempt
+        committed and its snapshot has expired.
     is_new
-        Whether the commit was made by this attempt.
+        Whether this attempt committed, instead of an earlier one.
     rows
-        Rows written by this attempt.
+        Number of rows that this attempt wrote.
     """
 
     snapshot_id: str | None
@@ -56,16 +56,17 @@ class Written:
     rows: int = 0
 
     @classmethod
-    def of(cls, commit: CommitResult, rows: int) -> Written:
+    def from_commit(cls, commit: CommitResult, rows: int) -> Written:
         """Return the result for a commit."""
         return cls(commit.snapshot_id, commit.is_new, rows if commit.is_new else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBlocks:
-    """Answer of a task: references to what it wrote on top of snapshot ``base``; no secrets.
+    """Result of a task: references to chunks and staged rows, without credentials.
 
-    ``changes`` are the chunks of ``blocks``, which have ``rows`` rows; those of others are staged.
+    ``changes`` of snapshot ``base`` are the chunks of ``blocks``, with ``rows`` rows.
+    ``staged`` are the rows of other blocks.
     """
 
     base: str
@@ -77,10 +78,10 @@ class WrittenBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteJob:
-    """A write whose labels are known; pickles, with the credentials of its repository inside.
+    """A write whose labels are known. The pickle contains the credentials of the repository.
 
-    Tasks fork from ``point``, which has the nodes and labels of the write; ``prepared`` are these
-    as changes of the base.
+    Tasks fork from ``point``, which has the nodes and labels of the write; ``prepared`` has them as
+    changes of the base snapshot.
     """
 
     repository: Repository
@@ -99,7 +100,7 @@ class WriteJob:
         plan: WritePlan,
         grid: Grid,
     ) -> WriteJob:
-        """Start from a session in which `prepare_write` made nodes and labels."""
+        """Start from a session in which `prepare_write` wrote nodes and labels."""
         point = ForkPoint.of(session)
         return cls(repository, options, plan.kind, point, copy_changes(session), grid)
 
@@ -109,7 +110,7 @@ class WriteJob:
             yield batch.append_column(BLOCK_COLUMN, pa.array(self.grid.route(batch)))
 
     def write_routed(self, batches: Iterable[pa.RecordBatch]) -> WrittenBlocks:
-        """Write rows that are sorted by their block number; one block is in memory at a time."""
+        """Write rows that are sorted by block number, with one block in memory at a time."""
         fork = self.point.fork()
         arrays = OpenArrays(fork.store)
         blocks: list[int] = []
@@ -118,53 +119,53 @@ class WriteJob:
             self.grid.write_block(block, table, arrays)
             blocks.append(block)
             rows += len(table)
-        return self._answer(fork, blocks, rows)
+        return self._make_result(fork, blocks, rows)
 
     def write_unrouted(self, batches: Iterable[pa.RecordBatch]) -> WrittenBlocks:
-        """Write the blocks of which a task has every cell, and stage the other rows."""
+        """Write the blocks of which this task has all cells, and stage the other rows."""
         fork = self.point.fork()
         nonempty = [batch for batch in batches if len(batch)]
         if not nonempty:
-            return self._answer(fork, [], 0)
+            return self._make_result(fork, [], 0)
         table = pa.Table.from_batches(nonempty)
-        is_complete = self._is_in_complete_block(self.grid.blocks(self.grid.positions(table)))
-        complete, rest = (table.filter(pa.array(mask)) for mask in (is_complete, ~is_complete))
+        is_complete = self._is_in_complete_block(self.grid.find_blocks(table))
+        complete, partial = (table.filter(pa.array(mask)) for mask in (is_complete, ~is_complete))
         blocks = write_blocks(fork, self.grid, complete) if len(complete) else []
-        staged = stage_rows(self.point.connection, rest.to_batches()) if len(rest) else None
-        return self._answer(fork, blocks, len(complete), staged)
+        staged = stage_rows(self.point.connection, partial.to_batches()) if len(partial) else None
+        return self._make_result(fork, blocks, len(complete), staged)
 
-    def commit(self, answers: Sequence[WrittenBlocks], job: JobId | None) -> Written:
-        """Commit what tasks wrote, based on the snapshot that the write started from.
+    def commit(self, results: Sequence[WrittenBlocks], job: JobId | None) -> Written:
+        """Commit the results of tasks, based on the snapshot that the write started from.
 
-        Rebases over later commits. Nothing is committed if another commit changed the same chunks
-        or nodes (`RebaseFailedError`), if there are duplicate cells, or missing cells that cannot
-        be marked as missing, or if tasks staged too many rows (`InvalidInputError`).
+        Rebases over later commits. Commits nothing and raises `RebaseFailedError` if another commit
+        changed the same chunks or nodes, or `InvalidInputError` if there are duplicate cells,
+        missing cells of a variable without a missing value, or too many staged rows.
         """
-        if found := find_written(self.repository, self.options.branch, job):
-            return found
-        for answer in answers:
-            if answer.base != str(self.point.base_id):
-                raise invalid_input(
-                    f"a task wrote for snapshot {answer.base}, and this write started from "
-                    f"{self.point.base_id}: nothing was committed; write again"
+        if written := find_written(self.repository, self.options.branch, job):
+            return written
+        for result in results:
+            if result.base != str(self.point.base_id):
+                raise input_error(
+                    f"a task wrote to snapshot {result.base}, but this write started from "
+                    f"{self.point.base_id}; nothing was committed: write again"
                 )
-        numbers = np.array([block for answer in answers for block in answer.blocks], np.int64)
+        numbers = np.array([block for result in results for block in result.blocks], np.int64)
         blocks, counts = np.unique(numbers, return_counts=True)
         if (counts > 1).any():
             raise self.grid.duplicate_block_error(int(blocks[counts > 1][0]))
-        staged = [answer.staged for answer in answers if answer.staged is not None]
-        rows = sum(answer.rows for answer in answers) + sum(part.rows for part in staged)
+        staged = [result.staged for result in results if result.staged is not None]
+        rows = sum(result.rows for result in results) + sum(part.rows for part in staged)
         require_fits_memory(staged)
         session = open_session_at(
             self.point.connection, self.point.base_id, self.options.branch, self.prepared.copy()
         )
-        self.point.merge(session, (answer.changes for answer in answers))
-        written = set(blocks.tolist())
+        self.point.merge(session, (result.changes for result in results))
+        written_blocks = set(blocks.tolist())
         if staged:
-            written |= self._write_staged(session, staged, blocks)
-        # Only now: with duplicate rows their number says nothing about missing cells.
+            written_blocks |= self._write_staged(session, staged, blocks)
+        # After the checks for duplicates, with which the number of rows is too large.
         self.grid.require_complete(rows)
-        clear_unwritten(session, self.grid, self.kind, written)
+        clear_unwritten(session, self.grid, self.kind, written_blocks)
         return commit_write(self.repository, session, self.options, job, kind=self.kind, rows=rows)
 
     def _write_staged(
@@ -172,22 +173,22 @@ class WriteJob:
     ) -> set[int]:
         """Write staged rows and return their blocks."""
         table = fetch_rows(session.connection, staged)
-        # A task that wrote a block had every cell of it.
-        again = np.flatnonzero(np.isin(self.grid.blocks(self.grid.positions(table)), written))
-        if len(again):
-            raise self.grid.duplicate_cells_error(len(again), table, int(again[0]))
+        # A task that wrote a block had all of its cells.
+        duplicates = np.flatnonzero(np.isin(self.grid.find_blocks(table), written))
+        if len(duplicates):
+            raise self.grid.duplicate_cells_error(len(duplicates), table, int(duplicates[0]))
         return set(write_blocks(session, self.grid, table))
 
     def _is_in_complete_block(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each row, given by its block, whether the rows cover that block."""
+        """Return for each row, given by its block number, whether the rows fill its block."""
         blocks, indices, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         sizes = [
-            prod(stop - start for start, stop in self.grid.box(int(block))) for block in blocks
+            prod(stop - start for start, stop in self.grid.get_box(int(block))) for block in blocks
         ]
-        # More rows than cells are duplicates, which `write_block` reports.
+        # If there are more rows than cells, `write_block` reports the duplicates.
         return (counts >= np.array(sizes))[indices]
 
-    def _answer(
+    def _make_result(
         self, fork: ForkSession, blocks: list[int], rows: int, staged: StagedRows | None = None
     ) -> WrittenBlocks:
         base = str(self.point.base_id)
@@ -195,15 +196,15 @@ class WriteJob:
 
 
 def find_written(repository: Repository, branch: str, job: JobId | None) -> Written | None:
-    """Return the result of a job that is committed already."""
-    found = None if job is None else find_commit(repository, branch, job)
-    return None if found is None else Written.of(found, 0)
+    """Return the result of a job that has already committed, None otherwise."""
+    commit = None if job is None else find_commit(repository, branch, job)
+    return None if commit is None else Written.from_commit(commit, 0)
 
 
 def write_blocks(session: Session, grid: Grid, table: pa.Table) -> list[int]:
     """Write rows in any order and return their blocks."""
     arrays = OpenArrays(session.store)
-    numbers = grid.blocks(grid.positions(table))
+    numbers = grid.find_blocks(table)
     order = np.argsort(numbers, kind="stable")
     blocks, starts = np.unique(numbers[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)]
@@ -213,7 +214,7 @@ def write_blocks(session: Session, grid: Grid, table: pa.Table) -> list[int]:
 
 
 def clear_unwritten(session: Session, grid: Grid, kind: str, written: set[int]) -> None:
-    """Mark the cells of blocks without rows as missing; in new groups they are."""
+    """Mark the cells of blocks without rows as missing; in new groups they already are."""
     if kind == "create":
         return
     arrays = OpenArrays(session.store)
@@ -240,7 +241,7 @@ def commit_write(
         "base": session.snapshot_id,
     }
     message = options.message or f"{_VERBS[kind]} {rows:,} rows in {options.group}"
-    return Written.of(commit_once(repository, session, message, job, about=about), rows)
+    return Written.from_commit(commit_once(repository, session, message, job, about=about), rows)
 
 
 def _group_by_block(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

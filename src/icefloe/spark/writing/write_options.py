@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.session.exactly_once import JobId
 from icefloe.spark.option_parsing import (
-    invalid_input,
+    input_error,
     normalize_names,
+    parse_dimension_object,
     parse_names,
-    parse_object,
-    require_known,
+    require_known_option,
 )
-from icefloe.spark.reading.read_options import PLACE_OPTIONS
+from icefloe.spark.reading.read_options import REPOSITORY_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WRITE: Final = (
+_WRITE_OPTIONS: Final = (
     "branch",
     "group",
     "dims",
@@ -32,18 +32,18 @@ _WRITE: Final = (
     "message",
 )
 _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of ``writeStream`` itself, which Spark passes on."""
+"""Options of ``writeStream`` itself, which Spark also passes to the data source."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Options of a write, parsed; `icefloe.spark.write` documents them.
+    """Parsed options of a write; see `icefloe.spark.write`.
 
-    ``place`` is as for a read; ``coords`` are labels of dimensions, if known beforehand. The option
-    of ``region`` is ``replace_where``, because ``region`` is the region of a bucket.
+    ``repository`` is as in `ReadOptions`; ``coords`` are labels of dimensions, if known in advance.
+    The option for ``region`` is ``replace_where``, because ``region`` is the region of a bucket.
     """
 
-    place: Mapping[str, str] = field(default_factory=dict)
+    repository: Mapping[str, str] = field(default_factory=dict)
     branch: str = "main"
     group: str = "/"
     dims: tuple[str, ...] | None = None
@@ -57,30 +57,29 @@ class WriteOptions:
     message: str | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, raw_options: Mapping[str, str]) -> WriteOptions:
         """Parse options as Spark passes them; raise if one is unknown or malformed."""
-        named = normalize_names(given).items()
-        options = {name: value for name, value in named if name not in _SPARK_OPTIONS}
+        items = normalize_names(raw_options).items()
+        options = {name: value for name, value in items if name not in _SPARK_OPTIONS}
         for name in options:
-            require_known(name, (*PLACE_OPTIONS, *_WRITE))
+            require_known_option(name, (*REPOSITORY_OPTIONS, *_WRITE_OPTIONS))
         version = options.get("transaction_version", "0")
         if not version.strip().isdecimal():
-            raise invalid_input(f"option 'transaction_version' is a whole number, not {version!r}")
+            raise input_error(f"option 'transaction_version': expected an integer, got {version!r}")
         if "transaction_version" in options and "transaction_id" not in options:
-            raise invalid_input(
-                "option 'transaction_version' counts the commits of a 'transaction_id'"
-            )
-        where, example = options.get("replace_where"), '{"time": {"start": "2020", "stop": "2021"}}'
+            raise input_error("option 'transaction_version' needs the option 'transaction_id'")
+        coords = options.get("coords")
+        region, example = options.get("replace_where"), '{"time": {"start": "2020"}}'
         return cls(
-            place={name: options[name] for name in PLACE_OPTIONS if name in options},
+            repository={name: options[name] for name in REPOSITORY_OPTIONS if name in options},
             branch=options.get("branch", "main"),
             group="/" + options.get("group", "").strip("/"),
-            dims=_parse_distinct("dims", options["dims"]) if "dims" in options else None,
+            dims=_parse_unique_names("dims", options["dims"]) if "dims" in options else None,
             chunks=_parse_chunks(options.get("chunks")),
             append_dim=options.get("append_dim"),
-            region=parse_object("replace_where", where, example),
-            coords=parse_object("coords", options.get("coords"), '{"lat": [50, 40]}') or {},
-            leave_missing=_parse_distinct("leave_missing", options.get("leave_missing", "[]")),
+            region=parse_dimension_object("replace_where", region, example),
+            coords=parse_dimension_object("coords", coords, '{"lat": [50, 40]}') or {},
+            leave_missing=_parse_unique_names("leave_missing", options.get("leave_missing", "[]")),
             transaction_id=options.get("transaction_id"),
             transaction_version=int(version),
             message=options.get("message"),
@@ -95,17 +94,17 @@ class WriteOptions:
 
 
 def _parse_chunks(text: str | None) -> dict[str, int]:
-    chunks = parse_object("chunks", text, '{"time": 24, "lat": -1}') or {}
+    chunks = parse_dimension_object("chunks", text, '{"time": 24, "lat": -1}') or {}
     for name, length in chunks.items():
         if isinstance(length, bool) or not isinstance(length, int) or length < -1 or not length:
-            raise invalid_input(
-                f"chunks along {name!r} are a length, or -1 for all of it, not {length!r}"
+            raise input_error(
+                f"option 'chunks': expected a positive length or -1 along {name!r}, got {length!r}"
             )
     return chunks
 
 
-def _parse_distinct(name: str, text: str) -> tuple[str, ...]:
+def _parse_unique_names(name: str, text: str) -> tuple[str, ...]:
     names = parse_names(name, text)
     if len(set(names)) < len(names):
-        raise invalid_input(f"option {name!r} is a list of names, each once, not {text!r}")
+        raise input_error(f"option {name!r} contains duplicate names: {text!r}")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""What a write does: the value that planning returns, and the checks that planners share."""
+"""The plan of a write, and checks that all kinds of writes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WritePlan:
-    """What a write does: create a group, append to one, or overwrite a region of one.
+    """Plan of a write that creates a group, appends to it, or overwrites a region of it.
 
-    ``columns`` are all columns, with the types in which they are written; ``unknown`` are the
-    dimensions whose new labels are taken from the rows; ``auxiliary`` are the auxiliary variables
-    that have columns; ``table`` has the variables of the table, if they are not all of the group.
+    ``columns`` are all columns with the types in which they are written; ``growing_dims`` are the
+    dimensions that get new labels; ``auxiliary`` are the auxiliary variables that have columns;
+    ``table`` are the variables of the table, None for all variables of the group.
     """
 
     kind: Literal["create", "append", "region"]
     dims: tuple[str, ...]
     columns: Mapping[str, pa.DataType]
-    unknown: tuple[str, ...]
+    growing_dims: tuple[str, ...]
     auxiliary: tuple[str, ...] = ()
     table: tuple[str, ...] | None = None
 
@@ -39,17 +39,17 @@ class WritePlan:
 
 
 def require_no_problems(problems: list[str], options: WriteOptions) -> None:
-    """Raise with all problems of the columns, if there are any."""
+    """Raise an error with all problems of the columns, if there are any."""
     if problems:
-        raise invalid_input(
-            f"the columns do not fit group {options.group!r}: " + "; ".join(problems)
+        raise input_error(
+            f"the columns do not match group {options.group!r}: " + "; ".join(problems)
         )
 
 
 def require_labels(name: str, labels: pa.Array) -> None:
     """Raise if labels have nulls or NaN."""
-    bad = labels.null_count
+    num_invalid = labels.null_count
     if pa.types.is_floating(labels.type):
-        bad += pc.sum(pc.is_nan(labels)).as_py() or 0
-    if bad:
-        raise invalid_input(f"column {name!r} has nulls or NaN, which are no labels of a dimension")
+        num_invalid += pc.sum(pc.is_nan(labels)).as_py() or 0
+    if num_invalid:
+        raise input_error(f"column {name!r} of a dimension has nulls or NaN: drop those rows")

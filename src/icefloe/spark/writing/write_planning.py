@@ -1,7 +1,7 @@
-"""Planning of a write: its kind, whether the columns fit, and which nodes it makes.
+"""Planning and preparation of a write.
 
-`plan_write` checks against the snapshot that the write starts from and writes nothing.
-`prepare_write` then makes nodes and labels in a session, and returns where rows go.
+`plan_write` checks options and columns against the snapshot that the write starts from, and writes
+nothing. `prepare_write` then writes nodes and labels to a session, and returns the `Grid`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from icefloe.model.path import Path
 from icefloe.session import Session, contents
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 from icefloe.spark.reading.group import has_arrays
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import plan_rows
@@ -33,23 +33,21 @@ def plan_write(
 ) -> WritePlan:
     """Plan a write; nothing is written.
 
-    Raises if options contradict each other, or the columns do not fit the group: the message has
-    all their problems.
+    Raises if options contradict each other, or with all problems of columns that do not match the
+    group.
     """
-    again = [name for number, name in enumerate(schema.names) if name in schema.names[:number]]
-    if again:
-        raise invalid_input(f"column {again[0]!r} comes twice: drop or rename one of them")
+    duplicates = [name for number, name in enumerate(schema.names) if name in schema.names[:number]]
+    if duplicates:
+        raise input_error(f"there are two columns {duplicates[0]!r}: drop or rename one")
     _require_group(session, options.group)
     if options.region is not None and not overwrite:
-        raise invalid_input(
-            "a region (option 'replace_where') is overwritten: use mode 'overwrite'"
-        )
+        raise input_error("a region (option 'replace_where') needs mode 'overwrite'")
     if options.region is not None and options.append_dim is not None:
-        raise invalid_input("options 'replace_where' and 'append_dim' exclude each other: keep one")
+        raise input_error("options 'replace_where' and 'append_dim' are exclusive: keep one")
     if not has_arrays(session, options.group):
         if options.region is not None:
-            raise invalid_input(
-                f"option 'replace_where' needs an existing group, and {options.group!r} has no "
+            raise input_error(
+                f"option 'replace_where' needs an existing group, but {options.group!r} has no "
                 f"arrays in {session.connection.storage.url}: create it with the option 'dims'"
             )
         return plan_new_group(session, options, schema, options.dims)
@@ -71,11 +69,11 @@ def prepare_write(
     has_gaps: bool = True,
     distinct_rows: Callable[[Sequence[str]], pa.Table] | None = None,
 ) -> Grid:
-    """Make the nodes and labels of a write in a session, and return where rows go.
+    """Write the nodes and labels of a write to a session, and return its grid.
 
-    ``labels`` are those of the unknown dimensions of the plan, in any order. Without ``has_gaps``
-    (missing cells) new integers need no fill value, and xarray keeps them integers.
-    ``distinct_rows`` returns the distinct rows of some columns, for auxiliary variables.
+    ``labels`` are the new labels of the growing dimensions, in any order. Without ``has_gaps``
+    (missing cells), new integer variables have no fill value, and xarray does not convert them to
+    floats. ``distinct_rows`` returns the distinct rows of some columns, for auxiliary variables.
     """
     if plan.kind == "create":
         return create_group(session, options, plan, labels, has_gaps=has_gaps)
@@ -83,23 +81,23 @@ def prepare_write(
 
 
 def parse_labels(plan: WritePlan, coords: Mapping[str, Any]) -> dict[str, pa.Array]:
-    """Return the labels of the unknown dimensions that the option ``coords`` gives."""
+    """Parse the labels of the growing dimensions from the option ``coords``."""
     labels = {}
-    for name in plan.unknown:
+    for name in plan.growing_dims:
         values = coords[name] if isinstance(coords[name], list) else [coords[name]]
         kind = plan.columns[name]
         try:
             is_time = pa.types.is_timestamp(kind)
             labels[name] = pa.array(np.array(values, "M8[us]") if is_time else values, kind)
         except (ValueError, TypeError, pa.ArrowException) as error:
-            raise invalid_input(
-                f"option 'coords': {name!r} is a list of {kind}: {error}"
+            raise input_error(
+                f"option 'coords': expected a list of {kind} for {name!r}: {error}"
             ) from error
     return labels
 
 
 def _require_group(session: Session, path: str) -> None:
-    for place in (Path(path), *Path(path).ancestors()):
-        node = contents.get_node(session, place)
+    for node_path in (Path(path), *Path(path).ancestors()):
+        node = contents.get_node(session, node_path)
         if node is not None and node.is_array:
-            raise invalid_input(f"{place.value!r} is an array: name the group that gets the rows")
+            raise input_error(f"{node_path.value!r} is an array: set 'group' to a group")

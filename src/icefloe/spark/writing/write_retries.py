@@ -1,8 +1,7 @@
-"""A write that is retried from the tip of its branch until it commits. Knows nothing of Spark.
+"""Writing rows with retries from the tip of the branch. Does not import PySpark.
 
-If another writer commits first, an append is planned and written again, behind the rows of that
-commit: its rows have other positions by then. An overwrite has not seen the other commit, and
-fails.
+If another writer commits first, an append is planned and written again, after the rows of that
+commit. An overwrite fails, because it would replace data that its author has not read.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
-from icefloe.spark.option_parsing import invalid_input
+from icefloe.spark.option_parsing import input_error
 from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks, find_written
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
 from icefloe.storage.backoff import backoff_delay_s
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TRIES: Final = 20
+_MAX_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSummary:
-    """Result of a first pass over rows; ``labels`` are those of the plan's unknown dimensions."""
+    """Result of a first pass over rows; ``labels`` are those of the plan's growing dimensions."""
 
     labels: Mapping[str, pa.Array]
     rows: int
@@ -50,7 +49,7 @@ class Rows(Protocol):
         """Columns and their types."""
 
     def summarize(self, plan: WritePlan) -> RowSummary:
-        """Return what a plan does not know."""
+        """Collect the labels of the growing dimensions, and count rows."""
 
     def distinct(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, in any order, preferably without duplicates."""
@@ -64,43 +63,43 @@ def write_with_retries(
 ) -> Written:
     """Write rows and commit them once.
 
-    Raises `InvalidInputError` if the rows do not fit the group, also after commits of other
-    writers; `RebaseFailedError` if another commit changed what is overwritten, or others committed
-    first in every attempt.
+    Raises `InvalidInputError` if the rows do not match the group, possibly after commits of other
+    writers; `RebaseFailedError` if another commit changed the overwritten arrays, or every attempt
+    to append had a conflict.
     """
     summaries: dict[Any, RowSummary] = {}
     conflict: RebaseFailedError | None = None
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
         try:
-            return _try(repository, options, rows, summaries, overwrite=overwrite)
+            return _try_write(repository, options, rows, summaries, overwrite=overwrite)
         except RebaseFailedError as error:
-            if overwrite or attempt + 1 == _TRIES:
+            if overwrite or attempt + 1 == _MAX_ATTEMPTS:
                 raise explain_conflict(error) from error
             _log.info("conflict on branch %s: write attempt %d", options.branch, attempt + 2)
             conflict = error
         except InvalidInputError as error:
             if conflict is None:
                 raise
-            raise invalid_input(
-                f"others committed to branch {options.branch!r} while these rows were written, and "
-                f"behind those commits they no longer fit: {error}; nothing was committed"
+            raise input_error(
+                f"another writer committed to branch {options.branch!r} while these rows were "
+                f"written, and they cannot be written after it: {error}; nothing was committed"
             ) from conflict
     raise AssertionError("the last attempt raises or returns")
 
 
 def explain_conflict(error: RebaseFailedError) -> RebaseFailedError:
-    """Return the error of a conflict for users who have rows and no session."""
+    """Reword the error of a conflict for users of DataFrames, who have no session."""
     return RebaseFailedError(
-        f"commit {error.snapshot} changed what these rows are written to after the write began; "
-        "nothing was committed. Check what is there now, and write again",
+        f"commit {error.snapshot} changed the same arrays while these rows were written; nothing "
+        "was committed. Check the current values, and write again",
         snapshot=error.snapshot,
         conflicts=error.conflicts,
     )
 
 
-def _try(
+def _try_write(
     repository: Repository,
     options: WriteOptions,
     rows: Rows,
@@ -108,16 +107,16 @@ def _try(
     *,
     overwrite: bool,
 ) -> Written:
-    # The tip before the search: a later commit of this job is a conflict, and found then.
+    # Open the tip before the search: a commit of this job after the search is then a conflict.
     session = repository.writable_session(options.branch)
-    if found := find_written(repository, options.branch, options.job):
-        return found
+    if written := find_written(repository, options.branch, options.job):
+        return written
     plan = plan_write(session, options, rows.schema, overwrite=overwrite)
-    key = (plan.unknown, *plan.columns.items())
+    key = (plan.growing_dims, *plan.columns.items())
     if key not in summaries:
         summaries[key] = rows.summarize(plan)
     summary = summaries[key]
-    if plan.unknown and not summary.rows:
+    if plan.growing_dims and not summary.rows:
         return Written(None, is_new=False)
     has_gaps = summary.has_nulls or summary.rows < prod(map(len, summary.labels.values()))
     grid = prepare_write(

@@ -1,1 +1,1 @@
-"""Metadata tables: a module per table, listed in `registry`."""
+"""Metadata tables of repositories and snapshots; `registry` lists them."""

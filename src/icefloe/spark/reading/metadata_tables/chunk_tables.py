@@ -1,8 +1,8 @@
 """Metadata tables of chunk references, from manifests: ``chunks`` and ``files``.
 
-Columns are computed from the columns of a manifest, vectorized. Tasks share the manifests for
-``chunks``. One task reads all of them for ``files``, because a file may be in any; its memory grows
-with the number of files, not of references.
+Values are computed from the columns of manifests, vectorized. ``chunks`` distributes manifests
+over tasks. ``files`` reads all manifests in one task, because any of them may refer to a file; its
+memory grows with the number of files, not of references.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _REFS_PER_TASK: Final = 1_000_000
-"""Enough work for a task; its manifests, as columns, fit into memory."""
+"""Enough work for a task, while its manifests fit into memory."""
 
 _KINDS: Final = pa.array([kind.name.lower() for kind in ChunkKind])
 
@@ -60,7 +60,7 @@ def _repeat(text: str, refs: _Refs) -> pa.Array:
     return pa.repeat(text, len(refs.coords))
 
 
-def _indices(refs: _Refs) -> pa.Array:
+def _make_indices(refs: _Refs) -> pa.Array:
     count, ndim = refs.coords.shape
     return pa.ListArray.from_arrays(
         pa.array(np.arange(count + 1, dtype=np.int32) * ndim),
@@ -68,15 +68,15 @@ def _indices(refs: _Refs) -> pa.Array:
     )
 
 
-def _kind(refs: _Refs) -> pa.Array:
+def _get_kinds(refs: _Refs) -> pa.Array:
     return _KINDS.take(pa.array(refs.payloads.kind.astype(np.int64) - min(ChunkKind)))
 
 
-def _chunk_id(refs: _Refs) -> pa.Array:
-    return _ids_to_text(refs.payloads.chunk_id, refs.payloads.kind == ChunkKind.NATIVE)
+def _format_chunk_ids(refs: _Refs) -> pa.Array:
+    return _format_ids(refs.payloads.chunk_id, refs.payloads.kind == ChunkKind.NATIVE)
 
 
-def _offset(refs: _Refs) -> pa.Array:
+def _get_offsets(refs: _Refs) -> pa.Array:
     # The offset of inline bytes within a manifest is an implementation detail.
     is_inline = refs.payloads.kind == ChunkKind.INLINE
     return pa.array(refs.payloads.offset.astype(np.int64), mask=is_inline)
@@ -84,8 +84,8 @@ def _offset(refs: _Refs) -> pa.Array:
 
 class _ChunksTable(MetadataTable[_Refs]):
     def partitions(self, source: SnapshotSource) -> list[Partition]:
-        """Group the manifests of the snapshot by their number of references."""
-        files = contents.get_base_snapshot(source.session()).manifest_files
+        """Distribute the manifests of the snapshot by their number of references."""
+        files = contents.get_base_snapshot(source.open_session()).manifest_files
         manifests = ((str(info.id), info.num_chunk_refs) for info in files)
         return pack_tasks(manifests, _REFS_PER_TASK, min_size=0)
 
@@ -94,7 +94,8 @@ class _ChunksTable(MetadataTable[_Refs]):
     ) -> Iterator[pa.RecordBatch]:
         del options
         manifest_ids = map(ManifestId.parse, partition)
-        for manifest_id, node, refs in contents.fetch_manifest_refs(source.session(), manifest_ids):
+        session = source.open_session()
+        for manifest_id, node, refs in contents.fetch_manifest_refs(session, manifest_ids):
             for first in range(0, len(refs), BATCH_ROWS):
                 rows = slice(first, first + BATCH_ROWS)
                 batch = _Refs(
@@ -106,13 +107,13 @@ class _ChunksTable(MetadataTable[_Refs]):
 
 CHUNKS: Final = _ChunksTable(
     Column("path", TEXT, lambda refs: _repeat(refs.path, refs)),
-    Column("chunk", INTS, _indices),
-    Column("type", TEXT, _kind),
-    Column("chunk_id", TEXT, _chunk_id),
+    Column("chunk", INTS, _make_indices),
+    Column("type", TEXT, _get_kinds),
+    Column("chunk_id", TEXT, _format_chunk_ids),
     Column(
         "location", TEXT, lambda refs: _to_texts(refs.payloads.location, refs.payloads.locations)
     ),
-    Column("offset", INT, _offset),
+    Column("offset", INT, _get_offsets),
     Column("length", INT, lambda refs: pa.array(refs.payloads.length.astype(np.int64))),
     Column("etag", TEXT, lambda refs: _to_texts(refs.payloads.etag, refs.payloads.etags)),
     Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified)),
@@ -124,11 +125,11 @@ CHUNKS: Final = _ChunksTable(
 
 
 _TOTALS: Final = {"num_chunks": "sum", "total_bytes": "sum", "etag": "max", "last_modified": "max"}
-"""How rows of one file are merged; where checksums differ, the later one is kept."""
+"""Aggregates of the rows of one file; if checksums differ, the largest is kept."""
 
 
 class _VirtualRefs(NamedTuple):
-    """Virtual references, grouped by file: ``file[i]`` numbers the file of reference ``i``."""
+    """Virtual references by file: reference ``i`` has the location ``locations[file[i]]``."""
 
     payloads: ChunkPayloads
     locations: NDArray[np.int32]
@@ -156,29 +157,29 @@ class _FilesTable(MetadataTable[_VirtualRefs]):
         self, source: SnapshotSource, options: ReadOptions, partition: Partition
     ) -> Iterator[pa.RecordBatch]:
         del options, partition
-        session = source.session()
+        session = source.open_session()
         parts = [self.schema.empty_table()]
         num_pending = 0
         manifest_ids = [info.id for info in contents.get_base_snapshot(session).manifest_files]
         for _manifest_id, _node, refs in contents.fetch_manifest_refs(session, manifest_ids):
-            is_virtual = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
-            if len(is_virtual):
-                grouped = _VirtualRefs.group(refs.payloads.rows(is_virtual))
+            virtual_rows = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
+            if len(virtual_rows):
+                grouped = _VirtualRefs.group(refs.payloads.rows(virtual_rows))
                 arrays = [column.value(grouped) for column in self.columns]
                 parts.append(pa.table(arrays, schema=self.schema))
                 num_pending += len(parts[-1])
-            # Amortized: each row is summed a few times, not once per manifest.
+            # Amortized: each row is merged a few times, not once per manifest.
             if num_pending > max(BATCH_ROWS, len(parts[0])):
-                parts, num_pending = [self._sum(pa.concat_tables(parts))], 0
-        totals = self._sum(pa.concat_tables(parts))
+                parts, num_pending = [self._merge(pa.concat_tables(parts))], 0
+        totals = self._merge(pa.concat_tables(parts))
         for batch in totals.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
-    def _sum(self, rows: pa.Table) -> pa.Table:
+    def _merge(self, rows: pa.Table) -> pa.Table:
         """Merge the rows of each file."""
-        found = rows.group_by("location").aggregate(list(_TOTALS.items()))
-        found = found.select(["location", *("_".join(total) for total in _TOTALS.items())])
-        return found.rename_columns(self.schema.names).cast(self.schema)
+        totals = rows.group_by("location").aggregate(list(_TOTALS.items()))
+        totals = totals.select(["location", *("_".join(item) for item in _TOTALS.items())])
+        return totals.rename_columns(self.schema.names).cast(self.schema)
 
 
 FILES: Final = _FilesTable(
@@ -192,7 +193,7 @@ FILES: Final = _FilesTable(
 )
 
 
-# -- columns of payloads as Arrow arrays
+# -- columns of chunk payloads as Arrow arrays
 
 
 _DIGITS: Final = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
@@ -208,8 +209,8 @@ def _to_times(seconds: NDArray[np.uint32]) -> pa.Array:
     return pa.array(seconds.astype(np.int64) * 1_000_000, TIME, mask=seconds == 0)
 
 
-def _ids_to_text(ids: NDArray[np.uint8], is_valid: NDArray[np.bool_]) -> pa.Array:
-    """Return ids in Crockford base 32, vectorized; null where not valid."""
+def _format_ids(ids: NDArray[np.uint8], is_valid: NDArray[np.bool_]) -> pa.Array:
+    """Format ids in Crockford base 32, vectorized; null where ``is_valid`` is False."""
     count = len(ids)
     if not is_valid.any():
         return pa.nulls(count, pa.string())

@@ -1,6 +1,6 @@
-"""All metadata tables by name, and the plan that reads one.
+"""All metadata tables by name, and the plan for reading one.
 
-The names follow Iceberg's metadata tables where those have an equivalent.
+Tables are named after the metadata tables of Iceberg where an equivalent exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ METADATA_TABLES: Final[dict[str, MetadataTable[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class MetadataPlan:
-    """`ReadPlan` of a metadata table; pickles, so it holds the name of the table."""
+    """`ReadPlan` of a metadata table. It has the table's name, because it must pickle."""
 
     name: str
     options: ReadOptions
@@ -62,19 +62,19 @@ class MetadataPlan:
 def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions) -> MetadataPlan:
     """Plan the read of a metadata table.
 
-    Raises if the spec version does not have it, or ``changes`` names a ref that does not exist.
+    Raises if the spec version does not have the table, or a ref of ``changes`` does not exist.
     """
     version = source.repository.spec_version
     if name == "ops_log" and version < 2:
         raise FormatError(
-            f"ops logs exist from format version 2 on, and {source.repository.storage.url} has "
-            f"version {version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
+            f"ops logs need spec version 2, and {source.repository.storage.url} has version "
+            f"{version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
             "table='history', which every version has",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if name == "changes":
-        # Both ends are pinned now, so that every task and action compares the same snapshots.
-        refs = source.session().connection.refs.pin()
+        # Resolved at planning, so that all tasks and actions compare the same snapshots.
+        refs = source.open_session().connection.refs.pin()
         before, after = (
             str(resolve_ref(refs, ref)) for ref in (str(options.from_ref), options.to_ref or "main")
         )

@@ -36,7 +36,7 @@ class _Snapshot(NamedTuple):
 
 
 def _fetch_snapshots(source: SnapshotSource, _: ReadOptions) -> Iterator[_Snapshot]:
-    refs = source.session().connection.refs.pin()
+    refs = source.open_session().connection.refs.pin()
     branches, tags = refs.fetch_branches(), refs.fetch_tags()
     infos: dict[Any, Any] = {}
     for tip in {*branches.values(), *tags.values()}:
@@ -68,20 +68,20 @@ SNAPSHOTS: Final = RecordTable[_Snapshot](
 )
 
 
-# -- history: what a branch, tag or snapshot descends from, newest first
+# -- history: ancestors of a branch, tag or snapshot, and former tips of a branch, newest first
 
 
-class _Entry(NamedTuple):
+class _HistoryEntry(NamedTuple):
     made_current_at: datetime
     is_ancestor: bool
     snapshot_id: str
     info: SnapshotInfo | None
 
 
-def _fetch_history(source: SnapshotSource, options: ReadOptions) -> list[_Entry]:
+def _fetch_history(source: SnapshotSource, options: ReadOptions) -> list[_HistoryEntry]:
     repository = source.repository
     entries = [
-        _Entry(info.written_at, True, info.id, info)
+        _HistoryEntry(info.written_at, True, info.id, info)
         for info in repository.ancestry(snapshot_id=source.snapshot_id)
     ]
     is_tip = options.tag is None and options.snapshot is None and options.as_of is None
@@ -91,12 +91,12 @@ def _fetch_history(source: SnapshotSource, options: ReadOptions) -> list[_Entry]
             if snapshot_id not in seen:
                 seen.add(snapshot_id)
                 info = _lookup_snapshot(source, snapshot_id)
-                entries.append(_Entry(updated_at, False, snapshot_id, info))
+                entries.append(_HistoryEntry(updated_at, False, snapshot_id, info))
     return sorted(entries, key=lambda entry: entry.made_current_at, reverse=True)
 
 
 def _fetch_former_tips(source: SnapshotSource, branch: str) -> Iterator[tuple[datetime, str]]:
-    """Yield the commits and amendments of a branch that the ops log knows."""
+    """Yield the commits and amendments of a branch in the ops log."""
     for update in source.repository.ops_log():
         match update.kind:
             case UpdateType.NewCommit(name, snapshot_id) if name == branch:
@@ -108,11 +108,11 @@ def _fetch_former_tips(source: SnapshotSource, branch: str) -> Iterator[tuple[da
 def _lookup_snapshot(source: SnapshotSource, snapshot_id: str) -> SnapshotInfo | None:
     try:
         return source.repository.lookup_snapshot(snapshot_id)
-    except KeyError:  # expired since
+    except KeyError:  # the snapshot expired
         return None
 
 
-HISTORY: Final = RecordTable[_Entry](
+HISTORY: Final = RecordTable[_HistoryEntry](
     _fetch_history,
     Column("made_current_at", TIME, lambda entry: entry.made_current_at),
     Column("snapshot_id", TEXT, lambda entry: entry.snapshot_id),
@@ -134,7 +134,7 @@ class _Ref(NamedTuple):
 
 
 def _fetch_refs(source: SnapshotSource, _: ReadOptions) -> Iterator[_Ref]:
-    refs = source.session().connection.refs.pin()
+    refs = source.open_session().connection.refs.pin()
     for kind, targets in (("BRANCH", refs.fetch_branches()), ("TAG", refs.fetch_tags())):
         for name, target in sorted(targets.items()):
             yield _Ref(kind, name, target, refs.fetch_snapshot_info(target))
@@ -150,7 +150,7 @@ REFS: Final = RecordTable[_Ref](
 )
 
 
-# -- ops_log: what changed the repository, newest first (spec version 2)
+# -- ops_log: changes of the repository, newest first (spec version 2)
 
 
 class _Operation(NamedTuple):
@@ -162,10 +162,10 @@ def _fetch_operations(source: SnapshotSource, _: ReadOptions) -> Iterator[_Opera
     for update in source.repository.ops_log():
         kind: Any = update.kind
         details = {field.name: getattr(kind, field.name) for field in fields(kind)}
-        yield _Operation(update, {name: _to_plain(value) for name, value in details.items()})
+        yield _Operation(update, {name: _to_json_value(value) for name, value in details.items()})
 
 
-def _to_plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (int, str)) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Metadata tables of a snapshot, from its metadata: ``nodes``, ``manifests`` and ``changes``."""
+"""Metadata tables of a snapshot: ``nodes``, ``manifests`` and ``changes``."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class _Node(NamedTuple):
 
 
 def _fetch_nodes(source: SnapshotSource, _: ReadOptions) -> Iterator[_Node]:
-    for node in contents.get_base_snapshot(source.session()).nodes:
+    for node in contents.get_base_snapshot(source.open_session()).nodes:
         metadata = parse_json_or_base64(node.user_data)
         yield _Node(node, metadata if isinstance(metadata, dict) else {})
 
 
-def _array_column(
+def _make_array_column(
     name: str, kind: pa.DataType, value: Callable[[ArrayNodeData, dict[str, Any]], Any]
 ) -> Column[_Node]:
     def compute(record: _Node) -> Any:
@@ -54,12 +54,12 @@ def _array_column(
     return Column(name, kind, compute)
 
 
-def _data_type(_: ArrayNodeData, metadata: dict[str, Any]) -> str:
+def _get_data_type(_: ArrayNodeData, metadata: dict[str, Any]) -> str:
     data_type = metadata.get("data_type")
     return data_type if isinstance(data_type, str) else to_json(data_type)
 
 
-def _chunk_shape(_: ArrayNodeData, metadata: dict[str, Any]) -> list[int] | None:
+def _get_chunk_shape(_: ArrayNodeData, metadata: dict[str, Any]) -> list[int] | None:
     shape = metadata.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape")
     return shape if isinstance(shape, list) else None
 
@@ -73,13 +73,13 @@ NODES: Final = RecordTable[_Node](
     Column("path", TEXT, lambda record: record.node.path.value),
     Column("type", TEXT, lambda record: record.node.kind.name.lower()),
     Column("node_id", TEXT, lambda record: str(record.node.id)),
-    _array_column("data_type", TEXT, _data_type),
-    _array_column("dimension_names", TEXTS, lambda data, _: data.dimension_names),
-    _array_column("shape", INTS, lambda data, _: [axis.array_length for axis in data.shape]),
-    _array_column("chunk_shape", INTS, _chunk_shape),
-    _array_column("num_chunks", INT, _count_chunks),
-    _array_column("num_manifests", INT, lambda data, _: len(data.manifests)),
-    _array_column("codecs", TEXT, lambda _, metadata: to_json(metadata.get("codecs"))),
+    _make_array_column("data_type", TEXT, _get_data_type),
+    _make_array_column("dimension_names", TEXTS, lambda data, _: data.dimension_names),
+    _make_array_column("shape", INTS, lambda data, _: [axis.array_length for axis in data.shape]),
+    _make_array_column("chunk_shape", INTS, _get_chunk_shape),
+    _make_array_column("num_chunks", INT, _count_chunks),
+    _make_array_column("num_manifests", INT, lambda data, _: len(data.manifests)),
+    _make_array_column("codecs", TEXT, lambda _, metadata: to_json(metadata.get("codecs"))),
     Column("attributes", TEXT, lambda record: to_json(record.metadata.get("attributes") or {})),
 )
 
@@ -93,7 +93,7 @@ class _Manifest(NamedTuple):
 
 
 def _fetch_manifests(source: SnapshotSource, _: ReadOptions) -> Iterator[_Manifest]:
-    snapshot = contents.get_base_snapshot(source.session())
+    snapshot = contents.get_base_snapshot(source.open_session())
     arrays: dict[ManifestId, list[str]] = {}
     for node in snapshot.nodes:
         if isinstance(node.node_data, ArrayNodeData):
@@ -112,7 +112,7 @@ MANIFESTS: Final = RecordTable[_Manifest](
 )
 
 
-# -- changes: what differs between two snapshots
+# -- changes: differences between two snapshots
 
 
 _NODE_CHANGES: Final = {

@@ -1,4 +1,4 @@
-"""What a metadata table is: columns, each defined together with its value."""
+"""Base classes of metadata tables: a column is defined by a function of a record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Partition = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A column, and its value for a record: a Python value, or an array for columnar records."""
+    """A column. ``value`` maps a record to a Python value, or a columnar record to an array."""
 
     name: str
     type: pa.DataType
@@ -40,7 +40,7 @@ class Column(Generic[T]):
 
 
 class MetadataTable(ABC, Generic[T]):
-    """A table of a repository or of one snapshot, made of records of type ``T``."""
+    """A table of a repository or snapshot, computed from records of type ``T``."""
 
     def __init__(self, *columns: Column[T]) -> None:
         self.columns = columns
@@ -72,7 +72,7 @@ class RecordTable(MetadataTable[T]):
         self, source: SnapshotSource, options: ReadOptions, partition: Partition
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows."""
-        del partition  # there is one
+        del partition  # there is only one
         records = iter(self._fetch_records(source, options))
         while batch := list(islice(records, BATCH_ROWS)):
             yield pa.RecordBatch.from_arrays(
@@ -82,5 +82,5 @@ class RecordTable(MetadataTable[T]):
 
 
 def to_json(value: Any) -> str:
-    """Return JSON; values that JSON has no type for become strings."""
+    """Format a value as JSON; values without a JSON type become strings."""
     return json.dumps(value, default=str)
