@@ -71,7 +71,7 @@ def test_python_values_become_options_that_are_read_back() -> None:
         ({"layout": "chunks", "nan_as_null": "true"}, "no effect on layout='chunks'"),
         ({"from": "v1"}, "'from' has no effect"),
         ({"table": "changes"}, "needs the option 'from'"),
-        ({"branch": "dev", "tag": "v1"}, "'branch' and 'tag' are exclusive"),
+        ({"branch": "dev", "tag": "v1"}, "'branch' and 'tag' are mutually exclusive"),
         ({"as_of": "2026-01-01T00:00:00Z", "tag": "v1"}, "omit 'tag'"),
         ({"as_of": "yesterday"}, "a time such as"),
         ({"as_of": "2026-01-01"}, "no time zone"),

@@ -119,7 +119,7 @@ def test_columns_that_change(repository: Repository, history: list[str]) -> None
     "given, problem",
     [
         ({"starting": "now"}, "earliest or latest"),
-        ({"startingSnapshot": "x", "starting": "latest"}, "are exclusive"),
+        ({"startingSnapshot": "x", "starting": "latest"}, "are mutually exclusive"),
         ({"maxCommitsPerTrigger": 0}, "'maxCommitsPerTrigger': expected a positive integer"),
         ({"maxBytesPerTrigger": "1g"}, "'maxBytesPerTrigger': expected a positive integer"),
         ({"starting": "latest", "tag": "v1"}, "reads a branch"),

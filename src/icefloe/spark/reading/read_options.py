@@ -139,7 +139,7 @@ def _require_one_ref(options: Mapping[str, str]) -> None:
     refs = [name for name in ("branch", "tag", "snapshot") if name in options]
     if len(refs) > 1:
         names = " and ".join(map(repr, refs))
-        raise input_error(f"options {names} are exclusive: keep one")
+        raise input_error(f"options {names} are mutually exclusive: keep one")
     if "as_of" in options and refs not in ([], ["branch"]):
         raise input_error(f"option 'as_of' is for branches: omit {refs[0]!r}")
 

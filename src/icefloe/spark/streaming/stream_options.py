@@ -55,7 +55,9 @@ class StreamOptions:
                 "snapshot, use 'startingSnapshot'"
             )
         if "starting" in own and "starting_snapshot" in own:
-            raise input_error("options 'starting' and 'startingSnapshot' are exclusive: keep one")
+            raise input_error(
+                "options 'starting' and 'startingSnapshot' are mutually exclusive: keep one"
+            )
         return cls(
             read,
             "latest" if starting == "latest" else "earliest",

@@ -43,7 +43,9 @@ def plan_write(
     if options.region is not None and not overwrite:
         raise input_error("a region (option 'replace_where') needs mode 'overwrite'")
     if options.region is not None and options.append_dim is not None:
-        raise input_error("options 'replace_where' and 'append_dim' are exclusive: keep one")
+        raise input_error(
+            "options 'replace_where' and 'append_dim' are mutually exclusive: keep one"
+        )
     if not has_arrays(session, options.group):
         if options.region is not None:
             raise input_error(
