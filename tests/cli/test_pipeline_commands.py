@@ -16,7 +16,7 @@ import zarr
 
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
-from icefloe.pipeline.opening import create_container, source_prefix
+from icefloe.pipeline.opening import create_container, make_source_prefix
 from support.netcdf_files import write_file, write_files
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def test_reports_contain_only_what_the_job_did(archive: Path, tmp_path: Path) ->
     assert report.startswith("export: wrote snapshot ")
     assert "file" not in report
     plan = icefloe("append", repository, f"{archive}/*.nc", "--dry-run", HERE).stdout
-    assert plan.endswith("  1. nothing: all files are in the repository\n")
+    assert plan.endswith("  1. nothing to do: all files are in the repository\n")
 
 
 def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_containers_are_made_of_prefixes_and_the_environment(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    assert source_prefix("s3://bucket/a/b/*.nc") == "s3://bucket/"
-    assert source_prefix(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
+    assert make_source_prefix("s3://bucket/a/b/*.nc") == "s3://bucket/"
+    assert make_source_prefix(f"{tmp_path}/a/**/*.nc") == f"{tmp_path.as_uri()}/a/"
     for prefix in ("s3://bucket/", "gs://bucket/", "az://container/", "https://example.com/a/"):
         assert create_container(prefix).url_prefix == prefix
     assert "127.0.0.1:9000" in str(create_container("s3://bucket/").store.options.endpoint_url)  # type: ignore[union-attr]

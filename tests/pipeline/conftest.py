@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    """Create an empty repository on disk, which may refer to the folder; no chunk is inlined."""
+    """Create an empty repository with a container for the folder, without inline chunks."""
     return create(tmp_path / "repo", folder)
 
 

@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> icefloe.Repository:
 
 
 def catch_refusal(call: Callable[[], Any]) -> str:
-    """Return the message of a refused call, which must not contain the secret."""
+    """Return the error message of a call, which must not contain the secret."""
     with pytest.raises(InvalidInputError) as raised:
         call()
     assert "SECRET" not in str(raised.value)
@@ -58,7 +58,7 @@ def test_no_appended_source_with_a_secret(tmp_path: Path, repository: icefloe.Re
 
 
 def test_no_repository_is_opened_for_such_sources(tmp_path: Path) -> None:
-    """Commands open first: neither is a repository made, nor a container saved or advised."""
+    """No repository is created, and no container is saved or suggested."""
     for url in (*PASSWORDS, *SIGNATURES):
         for named in ("sources", "referred"):
             catch_refusal(lambda: open_repository(tmp_path / "new", create=True, **{named: [url]}))  # type: ignore[arg-type] # noqa: B023

@@ -211,12 +211,12 @@ def append(
     job: JobOptions,
 ) -> None:
     """Append files along a dimension; files already in the group are skipped."""
-    from icefloe.pipeline.jobs.append import holds_virtual_chunks  # noqa: PLC0415
+    from icefloe.pipeline.jobs.append import has_virtual_chunks  # noqa: PLC0415
 
     files = _list_sources(sources, table)
     if virtual is None:
         opened = job.open(repository, containers)
-        virtual = holds_virtual_chunks(opened, group, dim, branch=job.branch)
+        virtual = has_virtual_chunks(opened, group, dim, branch=job.branch)
     files_by_use = {"referred" if virtual else "sources": files}
     job.run(
         "append",

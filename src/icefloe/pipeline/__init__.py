@@ -1,7 +1,7 @@
-"""Jobs on Spark, each committed once: virtualize, ingest, append, rechunk and others.
+"""Jobs on Spark: virtualize, ingest, append, rechunk and others; each commits once.
 
-Each job is a function of a Spark session, or None to run in this process, and a repository. PySpark
-is imported only if a session is given.
+A job is a function of a Spark session and a repository. With None as session it runs in-process,
+and PySpark is not imported.
 """
 
 from icefloe.pipeline.jobs.append import append

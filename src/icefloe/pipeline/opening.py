@@ -1,8 +1,8 @@
-"""Repositories opened by URL for a job, with containers for the files that it reads.
+"""Opens repositories by URL for jobs, with containers for the files that they read.
 
 A container describes how to reach the files below a URL prefix; here it is derived from the prefix
-and the environment. Files to be copied are readable by naming them: their containers are temporary
-and never saved. Containers of virtual chunks are named explicitly, and saved.
+and the environment. Containers for files to copy are temporary. Containers for virtual chunks must
+be passed explicitly, and are saved.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from icefloe.model.containers import AnyObjectStoreConfig
     from icefloe.storage import AnyCredential
 
-_PATTERN: Final = re.compile(r"[*?\[]")
-_REFERENCES: Final = (".json", ".parquet", ".parq")
+_WILDCARD: Final = re.compile(r"[*?\[]")
+_REFERENCE_SUFFIXES: Final = (".json", ".parquet", ".parq")
 
 
 def open_repository(
@@ -61,16 +61,16 @@ def open_repository(
     containers
         URL prefixes, or directories, that may be read. Missing containers are added and saved.
     sources
-        Files or patterns to be copied; their containers are not saved.
+        Files or patterns to copy; their containers are not saved.
     referred
         Files or patterns that virtual chunks will refer to; containers must cover them.
     dry_run
-        Whether nothing may be written; a new repository is then created in memory.
+        Whether to write nothing; a new repository is then created in memory.
 
     Raises
     ------
     RepositoryNotFoundError
-        If there is no repository, and ``create`` is False.
+        If the repository does not exist, and ``create`` is False.
     InvalidInputError
         If no container covers ``referred`` files, or a URL contains a password or a signature.
     """
@@ -86,23 +86,23 @@ def open_repository(
             kind=ErrorKind.REPOSITORY_NOT_FOUND,
         )
     config = (None if is_new else Repository.fetch_config(storage)) or RepositoryConfig.default()
-    prefixes = [container_prefix(place) for place in containers]
-    added = [prefix for prefix in prefixes if _add(config, prefix)]
+    prefixes = [make_container_prefix(container) for container in containers]
+    added = [prefix for prefix in prefixes if _add_container(config, prefix)]
     _require_covered(config, referred)
-    access = _access(config, prefixes)
+    credentials = _get_credentials(config, prefixes)
     if is_new:
         target = _PlannedStorage(storage.url) if dry_run else storage
-        repository = Repository.create(target, config, access, spec_version=spec_version)
+        repository = Repository.create(target, config, credentials, spec_version=spec_version)
     else:
-        repository = Repository.open(storage, config, access)
+        repository = Repository.open(storage, config, credentials)
         if added and not dry_run:
             repository.save_config()
-    folders = list(dict.fromkeys(map(source_prefix, sources)))
+    folders = list(dict.fromkeys(map(make_source_prefix, sources)))
     if config.virtual_chunk_containers is None and not any(map(_is_local, folders)):
         return repository  # covered by the default containers
     for folder in folders:
-        _add(config, folder)
-    return repository.reopen(config, {**_access(config, folders), **access})
+        _add_container(config, folder)
+    return repository.reopen(config, {**_get_credentials(config, folders), **credentials})
 
 
 class _PlannedStorage(ForwardingStorage):
@@ -118,34 +118,34 @@ class _PlannedStorage(ForwardingStorage):
         return self._url
 
 
-def container_prefix(place: str | os.PathLike[str]) -> str:
-    """Return the URL prefix of a container for a prefix or a local directory."""
-    named = os.fspath(place)
-    if "://" in named:
-        return named
-    return f"{Path(named).absolute().as_uri().rstrip('/')}/"
+def make_container_prefix(container: str | os.PathLike[str]) -> str:
+    """Return the URL prefix of a container, given as a URL prefix or a local directory."""
+    text = os.fspath(container)
+    if "://" in text:
+        return text
+    return f"{Path(text).absolute().as_uri().rstrip('/')}/"
 
 
-def source_prefix(source: str | os.PathLike[str]) -> str:
+def make_source_prefix(source: str | os.PathLike[str]) -> str:
     """Return the URL prefix of the directory of a file or pattern."""
-    named = os.fspath(source)
-    if "://" not in named:
-        named = os.path.abspath(named)  # noqa: PTH100 - Path normalizes differently
-    found = _PATTERN.search(named)
-    folder = (named if found is None else named[: found.start()]).rpartition("/")[0]
-    if "://" not in named:
-        return container_prefix(folder or "/")
-    scheme, _, rest = folder.partition("://")
-    # The whole bucket or server: a pattern is expanded by listing.
-    return f"{folder}/" if scheme == "file" else f"{scheme}://{rest.partition('/')[0]}/"
+    url = os.fspath(source)
+    if "://" not in url:
+        url = os.path.abspath(url)  # noqa: PTH100 - Path normalizes differently
+    wildcard = _WILDCARD.search(url)
+    folder = (url if wildcard is None else url[: wildcard.start()]).rpartition("/")[0]
+    if "://" not in url:
+        return make_container_prefix(folder or "/")
+    scheme, _, path = folder.partition("://")
+    # The whole bucket or server, because expanding a pattern lists it.
+    return f"{folder}/" if scheme == "file" else f"{scheme}://{path.partition('/')[0]}/"
 
 
 def create_container(prefix: str) -> VirtualChunkContainer:
     """Create a container for a URL prefix; endpoints and accounts come from the environment."""
-    return VirtualChunkContainer(prefix, _store_for(prefix))
+    return VirtualChunkContainer(prefix, _make_store_config(prefix))
 
 
-def _store_for(prefix: str) -> AnyObjectStoreConfig:
+def _make_store_config(prefix: str) -> AnyObjectStoreConfig:
     environment = os.environ
     match prefix.partition("://")[0]:
         case "file":
@@ -186,23 +186,23 @@ def _is_local(prefix: str) -> bool:
 
 
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
-    # Reference files point to files elsewhere.
-    named = [source for source in sources if not os.fspath(source).endswith(_REFERENCES)]
-    folders = dict.fromkeys(map(source_prefix, named))
-    if config.virtual_chunk_containers is None:  # the default containers cover all others
+    # Reference files refer to files in other directories.
+    files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
+    folders = dict.fromkeys(map(make_source_prefix, files))
+    if config.virtual_chunk_containers is None:  # the default containers cover remote files
         folders = {folder: None for folder in folders if _is_local(folder)}
     missing = [folder for folder in folders if _find_container(config, folder) is None]
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "
-            f"{', '.join(missing)}: if readers of the repository may read them, add "
+            f"{', '.join(missing)}: to let readers of the repository read them, pass "
             f"containers={missing}",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
 
-def _add(config: RepositoryConfig, prefix: str) -> bool:
-    """Add a container unless one covers the prefix; return whether it was added."""
+def _add_container(config: RepositoryConfig, prefix: str) -> bool:
+    """Add a container unless the prefix is covered; return whether it was added."""
     if _find_container(config, prefix) is not None:
         return False
     config.set_virtual_chunk_container(create_container(prefix))
@@ -217,16 +217,16 @@ def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContai
         return None
 
 
-def _access(config: RepositoryConfig, prefixes: Sequence[str]) -> dict[str, AnyCredential]:
-    found = [_find_container(config, prefix) for prefix in prefixes]
+def _get_credentials(config: RepositoryConfig, prefixes: Sequence[str]) -> dict[str, AnyCredential]:
+    matches = [_find_container(config, prefix) for prefix in prefixes]
     return {
-        container.url_prefix: _credential(container.store)
-        for container in found
+        container.url_prefix: _make_credential(container.store)
+        for container in matches
         if container is not None
     }
 
 
-def _credential(store: AnyObjectStoreConfig) -> AnyCredential:
+def _make_credential(store: AnyObjectStoreConfig) -> AnyCredential:
     match store:
         case ObjectStoreConfig.LocalFileSystem():
             return Credentials.LocalFileSystemAccess()

@@ -1,7 +1,7 @@
-"""Options that all jobs share, how to run and how to commit, and their merging with keywords.
+"""Run and commit options, which all jobs share.
 
 A job takes `RunOptions` and `CommitOptions`, or their fields as keywords. `JobKeywords` lists these
-for type checkers; `merge_options` is the one place that combines both forms.
+for type checkers; only `merge_options` combines both forms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from icefloe.pipeline.argument_errors import invalid_argument, invalid_setting
+from icefloe.pipeline.argument_errors import argument_error, setting_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ TASK_BYTES: Final = 256_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a job runs.
+    """Options for running a job.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ class RunOptions:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "task_bytes", int(self.task_bytes))  # such as 1e9
+        object.__setattr__(self, "task_bytes", int(self.task_bytes))  # accepts 1e9
         if self.task_bytes < 1:
-            raise invalid_setting(
-                f"task_bytes is the memory of a task and must be positive, not {self.task_bytes}"
+            raise setting_error(
+                f"task_bytes, the memory limit of a task, must be positive, not {self.task_bytes}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
-    """How a job commits.
+    """Options for the commit of a job.
 
     Parameters
     ----------
@@ -68,9 +68,8 @@ class CommitOptions:
 
     def __post_init__(self) -> None:
         if self.transaction_id == "":
-            raise invalid_setting(
-                "transaction_id is empty, which would match every job with an empty one: give the "
-                "job a name, or omit it"
+            raise setting_error(
+                "transaction_id is empty: pass an id of this run of the job, or omit it"
             )
 
 
@@ -102,13 +101,13 @@ class JobKeywords(RunKeywords, total=False):
 def merge_options(
     run: RunOptions | None, commit: CommitOptions | None, keywords: Mapping[str, Any]
 ) -> JobOptions:
-    """Return the options of a job, given as values or as keywords.
+    """Merge option objects and keywords.
 
-    Raises `TypeError` if a keyword is unknown, and `InvalidInputError` if it is a field of a value
-    that is given too.
+    Raises `TypeError` if a keyword is unknown, and `InvalidInputError` if it is a field of an
+    option object that is passed too.
     """
-    known = {field.name for field in (*fields(RunOptions), *fields(CommitOptions))}
-    unknown = sorted(keywords.keys() - known)
+    names = {field.name for field in (*fields(RunOptions), *fields(CommitOptions))}
+    unknown = sorted(keywords.keys() - names)
     if unknown:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     return JobOptions(
@@ -117,10 +116,10 @@ def merge_options(
     )
 
 
-def _merge(name: str, kind: Any, given: Any, keywords: Mapping[str, Any]) -> Any:
-    own = {field.name: keywords[field.name] for field in fields(kind) if field.name in keywords}
-    if given is None:
-        return kind(**own)
-    if own:
-        raise invalid_argument(f"{', '.join(own)}: give it in {name} or as a keyword, not both")
-    return given
+def _merge(name: str, kind: Any, options: Any, keywords: Mapping[str, Any]) -> Any:
+    values = {field.name: keywords[field.name] for field in fields(kind) if field.name in keywords}
+    if options is None:
+        return kind(**values)
+    if values:
+        raise argument_error(f"{', '.join(values)}: pass it in {name} or as a keyword, not both")
+    return options

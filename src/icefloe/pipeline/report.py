@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAX_SHOWN: Final = 20
-"""Failures in a message; `JobFailedError.failures` has all."""
+"""Maximum number of failures in a message; `JobFailedError.failures` has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job would do, determined without writing.
+    """The plan of a job, made without writing.
 
     Parameters
     ----------
@@ -25,11 +25,11 @@ class Plan:
     steps
         One sentence per step.
     bytes_read, bytes_written
-        In memory, uncompressed; compressed for files. 0 if unknown.
+        In-memory size of arrays, stored size of files; 0 if unknown.
     task_bytes
         The memory of the largest task.
     is_estimate
-        Whether tasks and bytes are estimates: exact numbers require parsing the files.
+        Whether tasks and bytes are estimates; exact numbers would require parsing the files.
     """
 
     job: str
@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether the job has any task."""
         return self.tasks > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -54,18 +54,18 @@ class Plan:
         lines = [f"{self.job} into {self.target}"]
         lines += [f"  {number}. {step}" for number, step in enumerate(self.steps, 1)]
         if self.has_work:
-            lines.append(f"  {', '.join(self._sizes())}")
+            lines.append(f"  {', '.join(self._format_sizes())}")
         return "\n".join(lines)
 
-    def _sizes(self) -> list[str]:
-        about = "about " if self.is_estimate else ""
-        sizes = [f"{about}{format_count(self.tasks, 'task')}"]
+    def _format_sizes(self) -> list[str]:
+        prefix = "about " if self.is_estimate else ""
+        sizes = [f"{prefix}{format_count(self.tasks, 'task')}"]
         if self.task_bytes:
             sizes.append(f"at most {format_bytes(self.task_bytes)} of memory each")
         if self.bytes_read:
-            sizes.append(f"reads {about}{format_bytes(self.bytes_read)}")
+            sizes.append(f"reads {prefix}{format_bytes(self.bytes_read)}")
         if self.bytes_written:
-            sizes.append(f"writes {about}{format_bytes(self.bytes_written)}")
+            sizes.append(f"writes {prefix}{format_bytes(self.bytes_written)}")
         return sizes
 
 
@@ -82,7 +82,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a job did.
+    """The result of a job.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Report:
     files
         The number of source files.
     chunks, bytes_written
-        Written, or referenced.
+        The chunks that were written or referenced, and their bytes.
     left_out
         The sources that ``on_error="skip"`` excluded.
     released
@@ -126,30 +126,30 @@ class Report:
             return f"{self.job}: already committed as {self.snapshot_id}"
         else:
             text = f"{self.job}: committed {self.snapshot_id}"
-        text += f": {self._amounts()} in {self.seconds:.1f} s"
+        text += f": {self._format_amounts()} in {self.seconds:.1f} s"
         if self.released:
             text += f"; {format_count(len(self.released), 'external file')} no longer needed"
         if self.left_out:
             text += f"; left out {len(self.left_out)}:\n{_format_failures(self.left_out)}"
         return text
 
-    def _amounts(self) -> str:
+    def _format_amounts(self) -> str:
         """List the nonzero counts."""
         amounts = {"file": self.files, "row": self.rows, "chunk": self.chunks}
         counts = [format_count(count, what) for what, count in amounts.items() if count]
-        referred = " referenced," if self.job == "virtualize" else ""
-        return ", ".join([*counts, format_bytes(self.bytes_written)]) + referred
+        suffix = " referenced," if self.job == "virtualize" else ""
+        return ", ".join([*counts, format_bytes(self.bytes_written)]) + suffix
 
 
 class JobFailedError(IcefloeError):
-    """A job that stopped before its commit; lists all failures.
+    """A job failed before its commit; lists all failures.
 
     Parameters
     ----------
     failures
         The sources, or parts of arrays, that failed.
     remedy
-        What to do next; None if sources failed.
+        The last line of the message; None if sources failed.
     """
 
     def __init__(self, job: str, failures: Sequence[Failure], *, remedy: str | None = None) -> None:
@@ -163,10 +163,10 @@ class JobFailedError(IcefloeError):
         return self._format_message(len(self.failures))
 
     def _format_message(self, max_shown: int) -> str:
-        what = "sources" if self.remedy is None else "pieces"
-        done = "exported" if self.job == "export" else "committed"
+        count = format_count(len(self.failures), "source" if self.remedy is None else "part")
+        verb = "exported" if self.job == "export" else "committed"
         return (
-            f"{self.job}: nothing was {done}, {len(self.failures)} of its {what} failed:\n"
+            f"{self.job}: nothing was {verb}, {count} failed:\n"
             f"{_format_failures(self.failures, max_shown)}\n"
             + (self.remedy or 'fix them, or exclude them with on_error="skip"')
         )

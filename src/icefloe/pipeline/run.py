@@ -1,9 +1,9 @@
 """One run of a job: its base session, its Spark stages and its single commit.
 
 The driver opens a session at the tip of the branch, creates nodes in it and forks it. Executors
-write chunks through copies of the fork and return change sets: references to what they wrote,
-never bytes or connections. The driver merges these and commits once. Objects of repeated or
-abandoned attempts have names that nothing refers to.
+write chunks through copies of the fork and return change sets: chunk references, never bytes or
+connections. The driver merges these and commits once. Objects of repeated or failed tasks are never
+referenced; garbage collection deletes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ R = TypeVar("R")
 _LOGGER = logging.getLogger(__name__)
 
 _MIN_TASK_BYTES: Final = 8_000_000
-"""Less work does not justify a Spark task."""
+"""Minimum size of a Spark task."""
 
 _WAVES: Final = 3
 """Desired tasks per core."""
@@ -50,14 +50,14 @@ _MAX_FAILURES: Final = 100
 """A task stops after this many failed units."""
 
 _MAX_SHOWN: Final = 5
-"""Conflicts listed in a message."""
+"""Maximum number of conflicts in a message."""
 
 KEEP_CONCURRENT_CHUNKS: Final = BasicConflictSolver(
     on_chunk_conflict=VersionSelection.UseTheirs,
     fail_on_delete_of_updated_array=True,
     fail_on_delete_of_updated_group=True,
 )
-"""For jobs that move chunks without changing their values: newer chunks win."""
+"""For jobs that rewrite chunks without changing values: chunks of concurrent commits win."""
 
 REMEDY: Final = "fix the cause and run the job again"
 _REMEDY_FOR_SPARK: Final = (
@@ -81,8 +81,8 @@ class WorkUnit:
 class TaskWriter:
     """The fork that a task writes through, with a cache of open arrays.
 
-    ``left_out`` collects sources that could not be read, with the reason, where the job decides
-    whether to continue without them.
+    ``left_out`` maps sources that could not be read to the reason; the job decides whether to
+    continue without them.
     """
 
     def __init__(self, fork: ForkSession) -> None:
@@ -117,9 +117,9 @@ class _TaskResult(NamedTuple):
 
 @dataclass(slots=True)
 class JobRun:
-    """A running job: ``session`` is the one of the commit, ``identity`` makes it idempotent.
+    """A running job, which commits ``session``; ``identity`` makes the commit idempotent.
 
-    All tasks run in this process if ``spark`` is None. ``repository`` packs small chunks.
+    If ``spark`` is None, tasks run in-process. ``repository`` packs small chunks.
     """
 
     name: str
@@ -136,7 +136,7 @@ class JobRun:
     def start(
         cls, name: str, spark: SparkSession | None, repository: Repository, options: JobOptions
     ) -> JobRun:
-        """Open a session at the tip of the branch; nothing is written."""
+        """Open a session at the tip of the branch, without writing."""
         repository = enable_packing(repository)
         commit = options.commit
         session = repository.writable_session(commit.branch)
@@ -148,12 +148,12 @@ class JobRun:
 
     @property
     def base_id(self) -> SnapshotId:
-        """The snapshot that the job reads."""
+        """The id of the snapshot that the job reads."""
         return contents.get_base_id(self.session)
 
     @property
     def dry_run(self) -> bool:
-        """Whether only the plan is requested."""
+        """Whether to return the plan and write nothing."""
         return self.options.run.dry_run
 
     @property
@@ -162,11 +162,11 @@ class JobRun:
         return self.options.run.task_bytes
 
     def open_reader(self) -> Session:
-        """Return a read-only session at the base snapshot; it is sent to executors."""
+        """Open a read-only session at the base snapshot, to send to executors."""
         return Session(self.session.connection, self.base_id)
 
     def fork_scratch(self) -> ForkSession:
-        """Return a session for intermediate data, which is never committed."""
+        """Create a session for intermediate data, which is never committed."""
         return make_scratch_fork(self.session)
 
     # -- planning
@@ -175,14 +175,14 @@ class JobRun:
         """Return the result of an earlier run with the same transaction id, or None."""
         if self.identity is None:
             return None
-        found = find_commit(self.repository, self.options.commit.branch, self.identity)
-        if found is None:
+        committed = find_commit(self.repository, self.options.commit.branch, self.identity)
+        if committed is None:
             return None
         if self.dry_run:
-            snapshot = found.snapshot_id or "a snapshot that has expired"
-            step = f"nothing: {self.identity.application!r} was committed as {snapshot}"
+            snapshot = committed.snapshot_id or "a snapshot that has expired"
+            step = f"nothing to do: {self.identity.application!r} was committed as {snapshot}"
             return self.plan([step], 0)
-        return self._report(found)
+        return self._make_report(committed)
 
     def plan(
         self, steps: Iterable[str], tasks: int, *, is_estimate: bool = False, **sizes: int
@@ -196,47 +196,47 @@ class JobRun:
         """The number of tasks that run concurrently."""
         return get_parallelism(self.spark)
 
-    def min_boxes(self, total_bytes: int) -> int:
-        """Return the number of units that keeps all cores busy."""
+    def choose_min_boxes(self, total_bytes: int) -> int:
+        """Choose the minimum number of boxes, so that all cores are busy."""
         return max(1, min(self.slots * _WAVES, total_bytes // _MIN_TASK_BYTES))
 
     def group_units(self, units: Sequence[WorkUnit]) -> list[tuple[WorkUnit, ...]]:
         """Group consecutive units into tasks."""
-        goal = self._task_goal(sum(unit.size_bytes for unit in units))
+        goal = self._choose_task_bytes(sum(unit.size_bytes for unit in units))
         return group_by_size(units, [unit.size_bytes for unit in units], goal)
 
     def count_tasks(self, total_bytes: int) -> int:
         """Estimate the number of tasks."""
-        return -(-total_bytes // self._task_goal(total_bytes))
+        return -(-total_bytes // self._choose_task_bytes(total_bytes))
 
-    def _task_goal(self, total_bytes: int) -> int:
-        each = max(total_bytes // self.min_boxes(total_bytes), _MIN_TASK_BYTES)
-        return min(self.task_bytes, each)
+    def _choose_task_bytes(self, total_bytes: int) -> int:
+        task_bytes = max(total_bytes // self.choose_min_boxes(total_bytes), _MIN_TASK_BYTES)
+        return min(self.task_bytes, task_bytes)
 
     # -- work
 
     def write_units(
-        self, into: Session, units: Sequence[WorkUnit], work: Callable[[TaskWriter, Any], None]
+        self, session: Session, units: Sequence[WorkUnit], work: Callable[[TaskWriter, Any], None]
     ) -> list[Failure]:
         """Write units on executors and merge the changes; return the sources that were left out.
 
-        ``into`` is forked for the executors, and their changes are merged into it. No two units
-        write the same chunk. ``work`` writes one unit; it pickles, with what it reads from. Raises
-        `JobFailedError` with all units that failed.
+        ``session`` is forked for the executors, and their changes are merged into it. No two units
+        write the same chunk. ``work`` writes one unit; it must pickle. Raises `JobFailedError` with
+        all units that failed.
         """
         tasks = self.group_units(units)
         if not tasks:
             return []
-        point = ForkPoint.of(into)
-        results: list[_TaskResult] = self.run_tasks(tasks, _write_through(point, work))
-        point.merge(into, (result.changes for result in results))
+        point = ForkPoint.of(session)
+        results: list[_TaskResult] = self.run_tasks(tasks, _make_write_task(point, work))
+        point.merge(session, (result.changes for result in results))
         left_out = dict(item for result in results for item in result.left_out.items())
         return [Failure(source, left_out[source]) for source in sorted(left_out)]
 
     def run_tasks(
         self, tasks: Sequence[tuple[WorkUnit, ...]], work: Callable[[tuple[WorkUnit, ...]], Any]
     ) -> list[Any]:
-        """Run tasks on executors and return their results; `FailedUnits` fail the job."""
+        """Run tasks on executors and return their results; raise `JobFailedError` if any failed."""
         results: list[Any] = []
         failures: list[Failure] = []
         for task, outcome in zip(tasks, self.run_stage(tasks, work), strict=True):
@@ -258,7 +258,7 @@ class JobRun:
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
-            # A task that raises has an outcome; here a worker died repeatedly.
+            # Errors of tasks are outcomes; Spark raises if a worker dies repeatedly.
             reason = Failure("Spark", str(error).strip())
             raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
         seconds = time.monotonic() - started
@@ -295,21 +295,21 @@ class JobRun:
                 raise
             return self.report_nothing()  # concurrent commits superseded all changes
         except RebaseFailedError as error:
-            shown = "; ".join(str(conflict) for conflict in error.conflicts[:_MAX_SHOWN])
+            conflicts = "; ".join(str(conflict) for conflict in error.conflicts[:_MAX_SHOWN])
             raise RebaseFailedError(
                 f"{self.name}: nothing was committed, because of conflicts with concurrent "
-                f"commits up to {error.snapshot}: {shown}; check them, and run the job again",
+                f"commits up to {error.snapshot}: {conflicts}; check them, and run the job again",
                 snapshot=error.snapshot,
                 conflicts=error.conflicts,
             ) from error
-        return self._report(committed)
+        return self._make_report(committed)
 
     def report_nothing(self) -> Report:
         """Report that there was nothing to do."""
         _LOGGER.info("%s: nothing to do", self.name)
         return Report(self.name, None, is_new=False, seconds=self.seconds)
 
-    def _report(self, committed: CommitResult) -> Report:
+    def _make_report(self, committed: CommitResult) -> Report:
         verb = "committed" if committed.is_new else "found the earlier commit"
         _LOGGER.info("%s: %s %s after %.1f s", self.name, verb, committed.snapshot_id, self.seconds)
         return Report(
@@ -346,28 +346,28 @@ def run_units(task: tuple[WorkUnit, ...], work: Callable[[Any], None]) -> Failed
     from zarr.errors import ZarrUserWarning  # noqa: PLC0415 - in the worker
 
     # Missing chunks stay missing, even if the caller configured Zarr to write empty chunks.
-    sparse = zarr.config.set({"array.write_empty_chunks": False})
-    with warnings.catch_warnings(), sparse:
+    zarr_config = zarr.config.set({"array.write_empty_chunks": False})
+    with warnings.catch_warnings(), zarr_config:
         # Codecs and types outside the Zarr specification cannot be avoided in source files.
         warnings.simplefilter("ignore", ZarrUserWarning)
         failures: list[Failure] = []
         for number, unit in enumerate(task):
             if len(failures) == _MAX_FAILURES:
-                reason = f"not tried, because {_MAX_FAILURES} before it failed"
+                reason = f"skipped after {_MAX_FAILURES} failures"
                 failures.append(Failure(_format_range(task[number:]), reason))
                 break
             try:
                 work(unit.value)
-            except Exception as problem:  # noqa: BLE001 - reported with all others
-                failures.append(Failure(unit.label, format_error(problem)))
+            except Exception as error:  # noqa: BLE001 - reported with all others
+                failures.append(Failure(unit.label, format_error(error)))
     return FailedUnits(tuple(failures)) if failures else None
 
 
-def _write_through(
+def _make_write_task(
     point: ForkPoint, work: Callable[[TaskWriter, Any], None]
 ) -> Callable[[tuple[WorkUnit, ...]], _TaskResult | FailedUnits]:
     def write(task: tuple[WorkUnit, ...]) -> _TaskResult | FailedUnits:
-        # A worker runs several tasks with one copy of this function: each needs its own changes.
+        # A worker runs several tasks with one copy of this function; each needs its own fork.
         writer = TaskWriter(point.fork())
         failed = run_units(task, lambda value: work(writer, value))
         if failed is not None:

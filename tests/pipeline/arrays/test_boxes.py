@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icefloe.errors import InvalidInputError
-from icefloe.pipeline.arrays.boxes import Box, boxes, plan_copy
+from icefloe.pipeline.arrays.boxes import Box, iter_boxes, plan_copy
 
 dimension = st.tuples(st.integers(1, 40), st.integers(1, 45), st.integers(1, 45))
 
 
 def chunks_of(box: Box, chunk: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """Return the indices of the chunks that a box touches."""
+    """Return the indices of the chunks that a box overlaps."""
     touched = [
         range(part.start // size, -(-part.stop // size))
         for part, size in zip(box, chunk, strict=True)
@@ -72,4 +72,4 @@ def test_a_chunk_larger_than_the_memory_is_refused() -> None:
 
 
 def test_an_array_without_items_has_no_boxes() -> None:
-    assert list(boxes((0, 5), (1, 5))) == []
+    assert list(iter_boxes((0, 5), (1, 5))) == []

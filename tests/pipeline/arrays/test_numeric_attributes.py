@@ -29,7 +29,7 @@ def repository(tmp_path: Path) -> icefloe.Repository:
 
 
 def write(path: Path, day: int, numbers: list[int], **attributes: Any) -> Path:
-    """Write one day of packed numbers; ``attributes`` may be None to be left out."""
+    """Write one day of packed numbers; attributes that are None are left out."""
     said = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-99), **attributes}
     said = {name: value for name, value in said.items() if value is not None}
     stored = xarray.Dataset(
@@ -54,7 +54,7 @@ def write(path: Path, day: int, numbers: list[int], **attributes: Any) -> Path:
 def test_numbers_that_mean_something_else_are_not_appended(
     tmp_path: Path, repository: icefloe.Repository, attributes: dict[str, Any]
 ) -> None:
-    """Their attributes would be lost, and -99 become a value, or a value missing."""
+    """The attributes would be lost: -99 would become a value, or a value would become missing."""
     ingest(None, repository, [write(tmp_path / "a.nc", 0, [1, -99])])
     (name,) = attributes
     odd = write(tmp_path / "b.nc", 1, [-1, -99], **attributes)
@@ -65,7 +65,7 @@ def test_numbers_that_mean_something_else_are_not_appended(
 
 
 def test_compute_gets_values(tmp_path: Path, repository: icefloe.Repository) -> None:
-    """As xarray decodes them; stored numbers on request."""
+    """Decoded like in xarray, or stored numbers with ``decode=False``."""
     ingest(None, repository, [write(tmp_path / "a.nc", 0, [1, -99, 3])])
     compute(None, repository, lambda v: v - 10, "v", "less")
     np.testing.assert_array_equal(array(repository, "less")[...], [[0.5, np.nan, 1.5]])
@@ -84,7 +84,7 @@ def test_beyond_the_edges_are_values_too(tmp_path: Path, repository: icefloe.Rep
 def test_another_data_type_keeps_what_is_missing(
     tmp_path: Path, repository: icefloe.Repository
 ) -> None:
-    """Also when integers become floating point, whose missing value is written differently."""
+    """Also if integers become floating point, whose missing value has another encoding."""
     ingest(None, repository, [write(tmp_path / "a.nc", 0, [1, -99])])
     for dtype in ("int32", "float32", "float64"):
         rechunk(None, repository, "v", {"time": 1}, target=f"as_{dtype}", dtype=dtype)
@@ -103,7 +103,7 @@ def test_another_data_type_keeps_what_is_missing(
 def test_a_missing_value_that_is_in_no_data_hides_none(
     tmp_path: Path, repository: icefloe.Repository, missing: Any
 ) -> None:
-    """Made to fit the data type, it would be a number that is there: 0, mostly."""
+    """A cast to the data type could turn it into a valid number, often 0."""
     path = write(tmp_path / "a.nc", 0, [0, -99, 3], missing_value=missing)
     ingest(None, repository, [path], unpack=True)
     np.testing.assert_array_equal(dataset(repository).v, [[10, np.nan, 11.5]])
@@ -113,7 +113,7 @@ def test_a_missing_value_that_is_in_no_data_hides_none(
 
 
 def test_values_stay_apart(tmp_path: Path, repository: icefloe.Repository) -> None:
-    """Half as many bytes are taken only where they hold the difference between two numbers."""
+    """float32 is used only if it distinguishes all packed numbers."""
     for name, offset, dtype in (("small", 10.0, "f4"), ("large", 1e5, "f8")):
         path = write(tmp_path / f"{name}.nc", 0, [0, 1], scale_factor=0.001, add_offset=offset)
         ingest(None, repository, [path], group=name, unpack=True)

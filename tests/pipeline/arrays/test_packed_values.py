@@ -33,7 +33,7 @@ def document(dtype: str, attributes: dict[str, Any], fill: Any = 0) -> ArrayDocu
 
 
 def decode_with_xarray(numbers: Any, attributes: dict[str, Any]) -> Any:
-    """Let xarray decode, in double precision."""
+    """Decode with xarray, in double precision."""
     exact = {
         name: np.float64(value) if name in {"scale_factor", "add_offset"} else value
         for name, value in attributes.items()
@@ -101,5 +101,5 @@ def test_what_is_not_packed_stays(attributes: dict[str, Any]) -> None:
 
 
 def test_values_that_are_no_floats_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"/a: .*need float32 or float64, not int16"):
+    with pytest.raises(InvalidInputError, match=r"/a: .*must be float32 or float64, not int16"):
         unpack_array(document("i2", {"scale_factor": 2.0}), "i2")

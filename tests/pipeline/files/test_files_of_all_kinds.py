@@ -135,7 +135,7 @@ NAMED: dict[str, Any] = {
 def test_a_job_makes_of_sources_what_xarray_opens(
     job: str, kind: str, request: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Made from two, and appended to with all three."""
+    """Created from two sources; then all three are appended."""
     paths = write_sources(folder, kind)
     spark = request.getfixturevalue("spark") if kind == "parquet" else None
     JOBS[job](spark, repository, paths[:2])
@@ -147,7 +147,7 @@ def test_a_job_makes_of_sources_what_xarray_opens(
 
 
 def test_zarr_stores_in_a_bucket_are_found_by_patterns(s3_server: S3Server, folder: Path) -> None:
-    """There are no folders there, but what a pattern means by one is plain."""
+    """A pattern matches common prefixes of keys like directories."""
     paths = write_sources(folder, "zarr3", 2)
     place: dict[str, Any] = {
         "bucket": s3_server.bucket,

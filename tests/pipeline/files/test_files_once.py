@@ -121,7 +121,7 @@ def set_title(repository: icefloe.Repository) -> None:
 
 
 def bomb() -> str:
-    """Return what claims to become gigabytes."""
+    """Return compressed data that declares a size of gigabytes."""
     compressor = zstandard.ZstdCompressor().compressobj(size=2**33)
     data = compressor.compress(b"s3://") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     return base64.b64encode(data).decode()

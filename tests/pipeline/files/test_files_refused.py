@@ -35,7 +35,7 @@ def job(request: pytest.FixtureRequest) -> Any:
 
 
 def with_attribute(variable: str, name: str, value: Any) -> Callable[[Path], Any]:
-    """Make an edit of a file: another attribute."""
+    """Make a function that sets an attribute of a file."""
 
     def edit(path: Path) -> None:
         with h5py.File(path, "a") as file:
@@ -45,7 +45,7 @@ def with_attribute(variable: str, name: str, value: Any) -> Callable[[Path], Any
 
 
 def with_times(*values: int) -> Callable[[Path], Any]:
-    """Make an edit of a file: other times."""
+    """Make a function that sets the times of a file."""
 
     def edit(path: Path) -> None:
         with h5py.File(path, "a") as file:
@@ -55,7 +55,7 @@ def with_times(*values: int) -> Callable[[Path], Any]:
 
 
 def as_netcdf3(path: Path) -> None:
-    """Write a NetCDF3 file in its place, and break off."""
+    """Replace a file by a truncated NetCDF3 file."""
     made = xarray.Dataset({"t2m": ("time", np.ones(500))}, {"time": np.arange(500) + 4})
     made.to_netcdf(path, format="NETCDF3_64BIT", engine="netcdf4")
     path.write_bytes(path.read_bytes()[:3000])
@@ -109,7 +109,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_bad_files_are_told_all_at_once(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """One of each kind among good ones; without them the job goes on, and its commit lists them."""
+    """One file of each kind among valid files; ``skip`` excludes them and the commit lists them."""
     paths = write_files(folder, 3, days=3)
     reasons = {}
     for number, (edit, reason) in enumerate(BAD.values()):
@@ -155,12 +155,12 @@ def test_what_can_be_known_before_is_told_before_anything_is_written(
             icefloe.InvalidInputError,
             r"no file matches .*grib",
         ),
-        ([], {"group": "new"}, icefloe.InvalidInputError, "no sources"),
+        ([], {"group": "new"}, icefloe.InvalidInputError, "sources is empty"),
     ]
     for sources, options, error, text in wrong:
         with pytest.raises(error, match=text):
             job(None, repository, sources, **options)
-    with pytest.raises(icefloe.InvalidInputError, match="dimension 'depth' to append along; there"):
+    with pytest.raises(icefloe.InvalidInputError, match="dimension 'depth' to append along; avail"):
         append(None, repository, paths, group="g", dim="depth")
     assert {info.key for info in repository.storage.list("")} == before
     with pytest.raises(icefloe.RepositoryNotFoundError, match=r"no repository at .*nowhere"):
@@ -170,7 +170,7 @@ def test_what_can_be_known_before_is_told_before_anything_is_written(
 def test_files_that_no_container_covers_are_named(
     folder: Path, repository: icefloe.Repository, tmp_path: Path
 ) -> None:
-    """Referred to, they could not be read by anybody."""
+    """Readers could not read references to these files."""
     paths = write_files(folder, 2)
     elsewhere = [write_file(tmp_path / "other" / f"{first}.nc", first) for first in (4, 6)]
     with pytest.raises(JobFailedError, match="container") as caught:

@@ -32,7 +32,7 @@ MONTHS = (5, 3, 4)  # days
 
 
 def write_months(folder: Path) -> list[Path]:
-    """Write months of different lengths, a chunk for each."""
+    """Write files of months, one chunk each, of different lengths."""
     firsts = [sum(MONTHS[:number]) for number in range(len(MONTHS))]
     return [
         write_file(folder / f"{first:02}.nc", first, days, chunks=(days, 6, 4))

@@ -25,7 +25,7 @@ def job(request: pytest.FixtureRequest) -> Any:
 
 
 def days(repository: icefloe.Repository, group: str | None = None) -> list[int]:
-    """Return the days that a group has, in its order."""
+    """Return the days of a group, in order."""
     return [int(day) for day in dataset(repository, group, decode_times=False).time]
 
 
@@ -40,7 +40,7 @@ def test_files_of_one_step_rise(job: Any, folder: Path, repository: icefloe.Repo
 def test_a_day_that_was_late_does_not_turn_the_axis(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """It is refused, or left out, and what comes behind is appended."""
+    """It is rejected or left out, and later files are appended."""
     job(None, repository, [write_file(folder / "5.nc", 5, 1)])
     late, next_day = write_file(folder / "1.nc", 1, 1), write_file(folder / "7.nc", 7, 1)
     with pytest.raises(JobFailedError, match=r"1\.nc: time: goes from 1 .* in order"):
@@ -64,7 +64,7 @@ def test_files_of_one_step_go_on_from_an_axis_that_falls(
 def test_the_last_file_by_its_coordinates_may_end_within_a_chunk(
     folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Whichever it is in the list; a file in between is copied chunk by chunk."""
+    """Wherever it is in the list; other files that end within a chunk are copied."""
     chunks = (2, 3, 4)
     spans = ((0, 2), (2, 1), (3, 2))
     paths = [write_file(folder / f"{day}.nc", day, count, chunks=chunks) for day, count in spans]
@@ -76,7 +76,7 @@ def test_the_last_file_by_its_coordinates_may_end_within_a_chunk(
 def test_files_that_are_refused_leave_nothing_behind(
     job: Any, folder: Path, repository: icefloe.Repository, files: Callable[[], set[str]]
 ) -> None:
-    """What workers put aside for the driver is gone, whatever comes of it."""
+    """Staged references of failed jobs are deleted."""
     good = write_file(folder / "a.nc", 0)
     job(None, repository, [good])
     before = files()

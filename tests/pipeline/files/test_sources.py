@@ -79,7 +79,7 @@ def test_a_name_may_look_like_a_pattern(folder: Path, session: icefloe.Session) 
 def test_nothing_is_no_source(folder: Path, session: icefloe.Session) -> None:
     nothing: list[Any] = [[], pa.table({"url": pa.array([], "string")})]
     for none in nothing:
-        with pytest.raises(InvalidInputError, match="no sources"):
+        with pytest.raises(InvalidInputError, match="sources is empty"):
             find_sources(none, session)
     patterns = [str(folder / name) for name in ("*.nc4", "*.nc", "*.h5")]
     with pytest.raises(InvalidInputError, match=r"no file matches .*\*\.nc4, .*\*\.h5"):
@@ -107,7 +107,7 @@ def test_tables_of_sources(kind: str, request: Any, folder: Path, session: icefl
     names = [str(folder / "b.nc"), str(folder / "a.nc")]
     table = TABLES[kind](spark, {"id": [1, 2], "path": names})
     assert find_sources(table, session) == [Path(name).as_uri() for name in names]
-    with pytest.raises(InvalidInputError, match="columns id, file: name one of them"):
+    with pytest.raises(InvalidInputError, match="columns id, file: rename one of them"):
         find_sources(TABLES[kind](spark, {"id": [1, 2], "file": names}), session)
     with pytest.raises(InvalidInputError, match="empty rows"):
         find_sources(TABLES[kind](spark, {"id": [1, 2], "url": [None, names[0]]}), session)
@@ -135,7 +135,7 @@ def test_what_a_commit_records_names_every_source(urls: list[str], tmp_path: Pat
 
 @pytest.mark.parametrize("record", [[1, 2], "x", None, {}, {"prefix": 1, "names": 2}])
 def test_what_is_no_record_names_no_source(record: Any, tmp_path: Path) -> None:
-    """Anybody can write metadata; the commits before it are still asked."""
+    """Metadata may be written by others; earlier commits are still read."""
     repository = create(tmp_path / "recorded", tmp_path)
     for job, sources in (("append", describe_sources(["s3://bucket/a.nc"])), ("ingest", record)):
         session = repository.writable_session("main")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def raise_heights(path: Path) -> Path:
-    """Let a file have another map of heights than the others."""
+    """Give one file another array of heights."""
     with h5netcdf.File(path, "a") as file:
         file["height"][...] = np.asarray(file["height"]) + 1
     return path
@@ -30,7 +30,7 @@ def raise_heights(path: Path) -> Path:
 
 @pytest.mark.parametrize("job", [ingest, virtualize])
 def test_the_odd_one_is_named(job: Any, folder: Path, repository: icefloe.Repository) -> None:
-    """Also where it is the first; the others are kept if the job may go on without it."""
+    """Also if it is the first file; with ``skip``, the other files are kept."""
     paths = write_files(folder, 4)
     raise_heights(paths[0])
     with pytest.raises(JobFailedError, match=r"height: differs in value .*part-001") as told:
@@ -58,7 +58,7 @@ def test_what_is_appended_agrees_with_the_group(
 
 
 def test_zeros_and_missing_values_are_alike(folder: Path, repository: icefloe.Repository) -> None:
-    """However they are written: a zero has two signs, and what is not a number many spellings."""
+    """Zeros of both signs are equal, and so are all encodings of NaN."""
     paths = write_files(folder, 2)
     odd = np.array([0x7FC00000, 0x7FC00001], np.uint32).view("f4")
     for path, zero, nan in zip(paths, (0.0, -0.0), odd, strict=True):
@@ -79,7 +79,7 @@ def test_large_arrays_are_those_of_the_first_file(
 
 
 def tile(path: Path, day: int, column: int, *, heights: float = 0, mask: float = 7) -> Path:
-    """Write one day of one of two columns, with a map of its own and a mask of all columns."""
+    """Write one day of one of two columns, with a map per column and a common mask."""
     data = {
         "v": (("time", "y", "x"), np.full((1, 3, 2), day * 10 + column, "f4")),
         "heights": (("y", "x"), np.full((3, 2), column + heights, "f4")),
@@ -100,7 +100,7 @@ def tile(path: Path, day: int, column: int, *, heights: float = 0, mask: float =
 def test_a_grid_of_files_has_one_array_for_each_place(
     job: Any, odd: dict[str, float], folder: Path, repository: icefloe.Repository
 ) -> None:
-    """A map for each column, and the same one at all times; also of what is appended."""
+    """The map of a column is the same at all times, also in appended files."""
 
     def tiles(day: int, **options: float) -> list[Path]:
         return [tile(folder / f"{day}-{column}.nc", day, column, **options) for column in (0, 1)]
@@ -132,7 +132,7 @@ def test_what_was_converted_is_compared_as_files_have_it(
 def test_arrays_with_nothing_in_them(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """No chunk was ever written of one, and the other has no room for any."""
+    """One array has no written chunk, the other has no items."""
     paths = write_files(folder, 2)
     for path in paths:
         with h5netcdf.File(path, "a") as file:

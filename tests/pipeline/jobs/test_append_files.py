@@ -105,7 +105,7 @@ def test_native_chunks_are_filled_from_where_they_end(
 def test_a_grid_of_files_is_appended_to_a_grid(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Along time, and all of the latitudes at each."""
+    """Along time, with files for all latitudes at each time."""
     paths = [
         write_file(folder / f"{first}-{start}.nc", first, lats=slice(start, start + 3))
         for first in (0, 2, 4)
@@ -158,7 +158,7 @@ def test_times_in_other_units_go_behind_those_that_are_there(
 def test_steps_that_are_there_already_are_refused(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Another file with the same days: nothing is doubled, and nothing is overwritten."""
+    """Another file with the same days: nothing is duplicated or overwritten."""
     paths = write_files(folder, 3)
     job(None, repository, paths[:2])
     before = dataset(repository)
@@ -196,7 +196,7 @@ def test_files_that_do_not_fit_the_group_are_refused(
 def test_the_group_says_who_is_odd_and_not_the_most(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Of three new files two agree with each other, and one with what is there."""
+    """Of three new files, two agree with each other, and one with the group."""
     paths = write_files(folder, 3)
     job(None, repository, paths[:2])
     odd = [write_file(folder / f"odd-{first}.nc", first, dtype="f4") for first in (10, 12)]
@@ -228,7 +228,7 @@ RACING = (
 def test_who_appends_at_once_loses_and_doubles_nothing(
     way: str, folder: Path, repository: icefloe.Repository, tmp_path: Path
 ) -> None:
-    """Three processes, two of them with the same files and one with one more."""
+    """Three processes: two with the same files, and one with an additional file."""
     paths = write_files(folder, 5)
     options = {} if way == "virtualize" else {"chunks": {"time": 3}}
     JOBS[way](None, repository, paths[:2], **options)  # type: ignore[operator]
@@ -254,7 +254,7 @@ def test_who_appends_at_once_loses_and_doubles_nothing(
 
 
 class Meanwhile:
-    """Does something else once, while a job runs."""
+    """Runs a function once, while a job runs."""
 
     def __init__(self, work: Any) -> None:
         self.work = work

@@ -39,7 +39,7 @@ def write_small(repository: icefloe.Repository, *, value: int = 0) -> None:
 
 
 def objects(repository: icefloe.Repository, path: str = "a") -> set[str]:
-    """Name the objects that the chunks of an array are in."""
+    """Return the ids of the objects of an array's chunks."""
     session = repository.readonly_session("main")
     parts = session.transaction.fetch_chunk_refs(session.path(path))
     return {str(ref.id) for part in parts for ref in part.payloads if hasattr(ref, "id")}
@@ -123,7 +123,7 @@ def test_manifests_that_are_too_many_are_merged(repository: icefloe.Repository) 
 
 @pytest.fixture
 def daily(tmp_path: Path) -> icefloe.Repository:
-    """Create a repository that refers to four files, each from a commit of its own."""
+    """Create a repository with references to four files, each added by its own commit."""
     (tmp_path / "data").mkdir()
     paths = write_files(tmp_path / "data")
     repository = create(tmp_path / "repo", tmp_path / "data")
@@ -134,7 +134,7 @@ def daily(tmp_path: Path) -> icefloe.Repository:
 
 
 def manifest_files(repository: icefloe.Repository) -> set[str]:
-    """Name the manifests of the tip of main."""
+    """Return the ids of the manifests at the tip of main."""
     return {
         manifest.id for manifest in repository.list_manifest_files(repository.lookup_branch("main"))
     }
@@ -154,7 +154,7 @@ def refs(repository: icefloe.Repository, path: str) -> dict[tuple[int, ...], obj
 def test_manifests_of_appends_become_those_of_one_commit(
     daily: icefloe.Repository, tmp_path: Path
 ) -> None:
-    """Small arrays share files afterwards as well, and the references are the same."""
+    """Small arrays share manifests as well, and the references are unchanged."""
     at_once = create(tmp_path / "other", tmp_path / "data")
     virtualize(None, at_once, sorted((tmp_path / "data").iterdir()))
     before = {name: refs(daily, name) for name in ("t2m", "rain", "height")}
@@ -186,7 +186,7 @@ def test_virtual_references_count_where_they_are_rewritten(daily: icefloe.Reposi
 
 
 def test_manifests_of_a_good_size_stay(tmp_path: Path) -> None:
-    """What virtualize split stays split, and small ones are joined up to that size."""
+    """Manifests that virtualize split are kept, and small ones are merged up to that size."""
     (tmp_path / "data").mkdir()
     paths = write_files(tmp_path / "data", count=6)
     repository = create(tmp_path / "repo", tmp_path / "data")

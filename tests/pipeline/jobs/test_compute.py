@@ -28,7 +28,7 @@ SMALL = 4_000
 
 
 def neighbours(air: Any) -> Any:
-    """Sum the items around each one, along the last two dimensions."""
+    """Sum the neighbours of each item along the last two dimensions."""
     shifts = [(up, right) for up in (-2, 0, 1) for right in (-1, 0, 3)]
     return sum(np.roll(air, shift, (1, 2)) for shift in shifts)
 
@@ -115,7 +115,7 @@ def test_halos_are_what_numpy_pads_around_the_whole_array(
 def test_halos_wider_than_blocks(
     repository: icefloe.Repository, boundary: str, halo: tuple[int, int]
 ) -> None:
-    """What is beyond an edge comes from the array, not from what a block has of it."""
+    """Padding is computed from the whole array, not from a block."""
     values = np.arange(11.0) ** 2
     with repository.transaction("main", message="line") as store:
         line = zarr.create_group(store).create_array(
@@ -272,7 +272,7 @@ def test_a_failing_block_is_named_and_nothing_is_committed(
 @pytest.mark.parametrize(
     "spoil, says",
     [
-        (lambda air: air[:1], "returned a block of 1x4x17 for /x, where 5x4x17"),
+        (lambda air: air[:1], "returned a block of 1x4x17 for /x, expected 5x4x17"),
         (lambda air: air.astype("c8"), "returned complex64 for /x, not float32"),
         (lambda air: air.astype("f8") * 1e300, "too large for float32"),
         (lambda air: air.astype(object), "returned Python objects for /x"),
@@ -282,7 +282,7 @@ def test_a_failing_block_is_named_and_nothing_is_committed(
 def test_a_block_that_is_not_as_the_first_was_is_named(
     repository: icefloe.Repository, spoil: Callable[[Any], Any], says: str
 ) -> None:
-    """The probe sees the first items only."""
+    """The probe reads only the first items."""
     write_weather(repository)
 
     def function(air: Any, location: Location) -> Any:
@@ -300,12 +300,16 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
         ({"inputs": "/"}, InvalidInputError, "is a group"),
         ({"outputs": "mask"}, AlreadyExistsError, "/mask already exists"),
         ({"outputs": "air/x"}, InvalidInputError, "inside the array /air"),
-        ({"function": lambda air: air[0]}, InvalidInputError, "block of 4x4 for /x, where 4x4x4"),
+        (
+            {"function": lambda air: air[0]},
+            InvalidInputError,
+            "block of 4x4 for /x, expected 4x4x4",
+        ),
         ({"function": lambda air: air / "a"}, InvalidInputError, "fails on the first 4 items"),
         ({"outputs": {"x": Output("i4")}}, InvalidInputError, "returned float32 for /x, not int32"),
         ({"outputs": {"x": Output(dims=("z",))}}, InvalidInputError, "'z' is in no input"),
         ({"outputs": {"x": Output(chunks=(0, 1, 1))}}, InvalidInputError, "must be positive"),
-        ({"halo": {"depth": 1}}, InvalidInputError, "halo names the dimension 'depth'"),
+        ({"halo": {"depth": 1}}, InvalidInputError, "halo: unknown dimension 'depth'"),
         ({"halo": {"lat": -1}}, InvalidInputError, "cannot be negative"),
         (
             {"halo": 1, "boundary": "mirror"},
@@ -313,9 +317,9 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
             "boundary must be one of .* not 'mirror'",
         ),
         ({"task_bytes": 100}, InvalidInputError, "one block of 5x4x6 takes 960 B"),
-        ({"inputs": ["air", "time"], "probe": False}, InvalidInputError, "dtype must be given"),
-        ({"inputs": ["air", "/air"]}, InvalidInputError, "two inputs are called 'air'"),
-        ({"outputs": ["x", "/x"]}, InvalidInputError, "/x is named twice"),
+        ({"inputs": ["air", "time"], "probe": False}, InvalidInputError, "dtype is required"),
+        ({"inputs": ["air", "/air"]}, InvalidInputError, "have the same argument name 'air'"),
+        ({"outputs": ["x", "/x"]}, InvalidInputError, "/x is in outputs twice"),
         ({"outputs": ["x", "x/y"]}, InvalidInputError, "/x/y would be inside the array /x"),
         ({"outputs": {"x": Output("nonsense")}}, InvalidInputError, "/x: 'nonsense' is not a data"),
         ({"outputs": {"x": Output(fill_value="a")}}, InvalidInputError, "/x: Cannot convert"),
@@ -323,7 +327,7 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
         (
             {"inputs": {"air": "mask"}, "halo": 1, "boundary": "constant", "constant": 1.5},
             InvalidInputError,
-            "the constant 1.5 around /mask does not fit int16",
+            "/mask: the constant 1.5 does not fit int16",
         ),
     ],
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Meanwhile:
-    """Does something once, when a job has written its first chunks."""
+    """Runs a function once, after a job wrote its first chunks."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self.action = action
@@ -43,7 +43,7 @@ class Meanwhile:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> icefloe.Repository:
-    """Create a repository with a cube ``air`` of native chunks, and ``far`` of virtual ones."""
+    """Create a repository with arrays of native (``air``) and virtual (``far``) chunks."""
     config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
     prefix = f"file://{tmp_path}/data/"
     config.set_virtual_chunk_container(
@@ -221,7 +221,7 @@ def test_chunks_that_move_never_come_back_with_their_array(
 
 @pytest.mark.parametrize("name", MOVING)
 def test_two_at_once_do_the_work_once(repository: icefloe.Repository, name: str) -> None:
-    """The second finds, when it commits, that there is nothing left to do."""
+    """The second job has nothing left to commit."""
     job, path = MOVING[name]
     before = chunk_bytes(repository, path)
     meanwhile = Meanwhile(partial(run, job, repository))

@@ -105,7 +105,7 @@ def test_applications_that_fell_out_of_the_record_are_found_in_the_history(
 def test_a_record_that_is_not_ours_counts_as_none(
     repository: icefloe.Repository, record: Any
 ) -> None:
-    """It neither hides what is below it, nor ends what is carried along."""
+    """Older commits are still searched, and valid records are kept."""
     first = commit(repository, JobId("mine"), 1)
     session = repository.writable_session("main")
     write(session, 2, 1)
@@ -117,7 +117,7 @@ def test_a_record_that_is_not_ours_counts_as_none(
 
 
 def test_what_expiry_keeps_and_what_it_forgets(repository: icefloe.Repository) -> None:
-    """As documented: the tip stays, and other commits carry no records."""
+    """As documented: only the record of the tip is kept."""
     commit(repository, JobId("mine"), 1)
     repository.expire_snapshots(datetime.now(UTC))
     assert find_commit(repository, "main", JobId("mine")) is not None
@@ -139,7 +139,7 @@ def test_another_commit_in_between_is_rebased_over(repository: icefloe.Repositor
 
 
 def test_the_same_commit_in_between_is_found(repository: icefloe.Repository) -> None:
-    """Two attempts of one job wrote the same chunk: that is no conflict but the answer."""
+    """Two attempts of one job that write the same chunk do not conflict."""
     session = repository.writable_session("main")
     write(session, 1, 1)
     other = commit(repository, JobId("mine"), 1)

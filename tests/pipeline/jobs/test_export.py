@@ -49,7 +49,7 @@ def test_other_chunks(repository: icefloe.Repository, tmp_path: Path) -> None:
 def test_two_passes_where_one_takes_too_much_memory(
     repository: icefloe.Repository, tmp_path: Path, *, is_remote: bool
 ) -> None:
-    """Days to time series: nothing is read twice, and what was in between is gone afterwards."""
+    """Days to time series: no chunk is read twice, and the stage is deleted afterwards."""
     write_weather(repository)
     storage = icefloe.local_filesystem_storage(str(tmp_path / "out"))
     target = PlainStore(storage) if is_remote else str(tmp_path / "out")
@@ -91,7 +91,7 @@ def test_one_array_of_an_older_snapshot_into_a_storage(
 
 
 def test_a_notebook_may_export(repository: icefloe.Repository, tmp_path: Path) -> None:
-    """Where an event loop runs in the thread of the caller already."""
+    """An event loop already runs in the thread of the caller."""
     write_weather(repository)
 
     async def cell() -> None:
@@ -133,7 +133,7 @@ def test_an_export_that_failed_does_not_look_like_one(
 def test_rows_without_spark(
     repository: icefloe.Repository, tmp_path: Path, folders: tuple[str, ...]
 ) -> None:
-    """One process writes what Spark would, beside the place that it is renamed to in the end."""
+    """One process writes the same rows as Spark, to a directory that is renamed at the end."""
     values = write_weather(repository)
     rows = (tmp_path / "all rows").as_uri()
     told: list[tuple[int, int]] = []
@@ -157,7 +157,7 @@ def test_rows_without_spark(
 
 
 def test_times_name_folders_as_spark_does(repository: icefloe.Repository, tmp_path: Path) -> None:
-    """So that it reads them as times again; parts of a second are written where there are any."""
+    """Spark infers timestamps again; fractions of a second are written only if nonzero."""
     with repository.transaction("main", message="times") as store:
         seconds = zarr.create_array(
             store, name="time", data=np.array([0, 90061.5]), dimension_names=["time"]
@@ -196,14 +196,14 @@ def test_a_dry_run_writes_nothing(
     [
         ({"format": "csv"}, InvalidInputError, "format must be one of zarr, parquet"),
         ({"group": "none"}, NodeNotFoundError, "no group or array at /none"),
-        ({"variables": ["depth"]}, InvalidInputError, "has no array 'depth'; it has air"),
+        ({"variables": ["depth"]}, InvalidInputError, "has no array 'depth'; available: air"),
         ({"chunks": {"time": 0}}, InvalidInputError, "must be positive"),
         ({"chunks": {"depth": 2}}, InvalidInputError, "no array in / has the dimension 'depth'"),
         ({"partition_by": ["time"]}, InvalidInputError, "partition_by apply"),
-        ({"task_bytes": 0}, InvalidInputError, "task_bytes is"),
+        ({"task_bytes": 0}, InvalidInputError, "task_bytes, the memory limit"),
         ({"sel": {"time": 1}}, InvalidInputError, "apply to Parquet only"),
         ({"format": "parquet", "chunks": (1,)}, InvalidInputError, "do not apply to Parquet"),
-        ({"format": "parquet", "partition_by": ["no"]}, InvalidInputError, "no column 'no'"),
+        ({"format": "parquet", "partition_by": ["no"]}, InvalidInputError, "unknown column 'no'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -89,7 +89,7 @@ def test_source_chunks_are_read_once(
     read: Counter[tuple[str, int, int]],
     source: tuple[int, int, int] | None,
 ) -> None:
-    """Where target chunks cut across all source chunks, and no task holds the whole array."""
+    """Also if every target chunk overlaps all source chunks, and no task holds the whole array."""
     paths = write_files(folder, 4, chunks=source)
     ingest(None, repository, paths, chunks={"time": 8, "lat": 1, "lon": 3}, task_bytes=2_000)
     assert set(read.values()) == {1}
@@ -162,7 +162,7 @@ PACK["rain"] = {"dtype": "uint16", "scale_factor": 0.125, "_FillValue": 9}
 
 
 def test_values_are_packed_on_the_way_in(folder: Path, repository: icefloe.Repository) -> None:
-    """From floats and from other packed numbers; what is appended is packed alike."""
+    """From floats and from other packed numbers; appended values are packed in the same way."""
     paths = write_files(folder, 3)
     report = ingest(None, repository, paths[:2], chunks={"time": 3}, pack=PACK)
     assert isinstance(report, Report)
@@ -201,7 +201,7 @@ def test_values_that_cannot_be_packed_fail_the_job(
 
 
 def test_a_dtype_is_that_of_all_data(folder: Path, repository: icefloe.Repository) -> None:
-    """Packed or not; coordinates stay, and so does what appending finds."""
+    """Packed or not; coordinates are unchanged, and appended values are converted too."""
     paths = write_files(folder, 3)
     ingest(None, repository, paths[:2], dtype="float64")
     append(None, repository, paths)
@@ -215,7 +215,7 @@ def test_a_dtype_is_that_of_all_data(folder: Path, repository: icefloe.Repositor
 
 
 def test_dtypes_by_name_are_of_those_alone(folder: Path, repository: icefloe.Repository) -> None:
-    """Numbers stay packed in a larger integer, and values that do not fit fail the job."""
+    """A larger integer type keeps packing; values that do not fit fail the job."""
     paths = write_files(folder, 3)
     ingest(None, repository, paths[:2], dtype={"t2m": "int32"})
     append(None, repository, paths)
@@ -257,7 +257,7 @@ def test_bad_files_are_skipped_and_listed(folder: Path, repository: icefloe.Repo
 def test_files_that_are_damaged_inside_fail_the_job(
     spark: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Its metadata can be read and its chunks cannot: all such files are named, or left out."""
+    """Files with readable metadata and unreadable chunks are all reported, or left out."""
     paths = write_files(folder, 5)
     for path, name in ((paths[1], "t2m"), (paths[3], "rain")):
         damage(path, name)
@@ -277,7 +277,7 @@ def test_files_that_are_damaged_inside_fail_the_job(
 
 
 def test_a_group_of_any_name_may_be_there(folder: Path, repository: icefloe.Repository) -> None:
-    """Including one with a name like those of intermediate nodes."""
+    """Including a group that is named like an intermediate node."""
     paths = write_files(folder, 2)
     for group in ("source", "other"):
         ingest(None, repository, paths, group=group)
@@ -289,23 +289,23 @@ def test_bad_arguments_are_refused_and_nothing_is_committed(
 ) -> None:
     paths = write_files(folder, 2)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"chunks": {"depth": 3}}, "'depth'; the files have"),
+        ({"chunks": {"depth": 3}}, "'depth'; available:"),
         ({"chunks": {"time": 0}}, "positive"),
         ({"chunks": {"time": 2}, "shards": {"time": 3}}, "not a multiple of chunks"),
         ({"unpack": True, "dtype": "i4"}, "float32 or float64"),
-        ({"shards": {"depth": 3}}, "shards names the dimension 'depth'; the files have"),
+        ({"shards": {"depth": 3}}, "shards: unknown dimension 'depth'; available:"),
         ({"dtype": "nonsense"}, "'nonsense' is not a data type"),
         ({"dtype": "datetime64[s]"}, "is not numeric"),
-        ({"dtype": {"snow": "f4"}}, "dtype names the variable 'snow'; the files have"),
-        ({"dtype": {"time": "f4"}}, "'time', a coordinate"),
+        ({"dtype": {"snow": "f4"}}, "dtype: unknown variable 'snow'; available:"),
+        ({"dtype": {"time": "f4"}}, "'time' is a coordinate"),
         ({"dtype": "i4"}, "height|rain: cannot convert float32 to int32; pack="),
-        ({"dtype": "f4", "append": True}, "stored as the group stores them"),
-        ({"pack": {"snow": {"dtype": "i2"}}}, "pack names the variable 'snow'"),
-        ({"pack": {"rain": {"scale_factor": 2}}}, "rain: .* requires dtype"),
+        ({"dtype": "f4", "append": True}, "append uses the data types and packing"),
+        ({"pack": {"snow": {"dtype": "i2"}}}, "pack: unknown variable 'snow'"),
+        ({"pack": {"rain": {"scale_factor": 2}}}, "rain: .*dtype is required"),
         ({"pack": {"rain": {"dtype": "f4"}}}, "integers of up to 32 bits, not float32"),
         ({"pack": {"rain": {"dtype": "i2", "scale_factor": 0}}}, "must be finite"),
         ({"pack": {"rain": {"dtype": "u1", "_FillValue": -1}}}, "-1 is not in the range of uint8"),
-        ({"pack": PACK, "dtype": {"rain": "f8"}}, "both name rain"),
+        ({"pack": PACK, "dtype": {"rain": "f8"}}, "rain: pass the data type in dtype or in pack"),
         ({"pack": ["rain"]}, "from variable names"),
         ({"task_bytes": 0}, "task_bytes"),
         ({"dims": "depth"}, "no variable has the dimension 'depth'"),

@@ -21,7 +21,7 @@ from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.jobs.rechunk import rechunk
 from icefloe.pipeline.options import merge_options
 from icefloe.pipeline.report import JobFailedError, Report
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, _write_through
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, _make_write_task
 from icefloe.session.parallel_write import ForkPoint
 from support.array_repositories import (
     array,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def reference(tmp_path: Path) -> icefloe.Repository:
-    """Create a second repository, for what one process does."""
+    """Create a second repository, for the job without Spark."""
     config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
     return icefloe.Repository.create(
         icefloe.local_filesystem_storage(str(tmp_path / "reference")), config
@@ -129,7 +129,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(
 
 
 class Interrupted:
-    """Commits something while a job runs, and hears how far it is."""
+    """Progress callback that commits while a job runs."""
 
     def __init__(self, repository: icefloe.Repository, path: str, value: float) -> None:
         self.repository, self.path, self.value = repository, path, value
@@ -234,7 +234,7 @@ def test_rows_in_folders(spark: Any, repository: icefloe.Repository, tmp_path: P
     folders = {entry.name for entry in (tmp_path / "all rows").iterdir() if entry.is_dir()}
     assert folders == {"time=0.0", "time=1.5"}
     assert spark.read.parquet(str(tmp_path / "all rows")).count() == 2 * 13 * 17
-    with pytest.raises(InvalidInputError, match="no column 'depth' to partition by"):
+    with pytest.raises(InvalidInputError, match="partition_by: unknown column 'depth'"):
         export(spark, repository, f"{target}-2", partition_by=["depth"], **given)
 
 
@@ -278,5 +278,5 @@ def test_what_tasks_get_and_answer_holds_no_credentials(tmp_path: Path) -> None:
     point = ForkPoint.of(run.session)
     assert secret.encode() in pickle.dumps(point)  # which is what goes in the function
     task = (WorkUnit("air", 1, 0),)
-    answer = pickle.dumps(_write_through(point, work)(task))
+    answer = pickle.dumps(_make_write_task(point, work)(task))
     assert secret.encode() not in answer + pickle.dumps(task)

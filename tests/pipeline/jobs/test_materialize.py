@@ -23,7 +23,7 @@ VALUES = np.random.default_rng(0).integers(0, 99, 12 * 200).astype("i4")
 
 @pytest.fixture
 def virtual(tmp_path: Path) -> icefloe.Repository:
-    """Create a repository with an array of twelve virtual chunks in two files, and a native one."""
+    """Create a repository with twelve virtual chunks in two files, and a native array."""
     (tmp_path / "data").mkdir()
     names = ("one.bin", "two.bin")
     for name, part in zip(names, np.split(VALUES, 2), strict=True):
@@ -119,7 +119,7 @@ def test_files_that_are_gone_fail_the_job_and_are_all_named(
     ):
         materialize(None, virtual, on_error="ignore")  # type: ignore[arg-type]
     for on_error in ("raise", "skip"):
-        with pytest.raises(JobFailedError, match="2 of its sources failed") as failed:
+        with pytest.raises(JobFailedError, match="2 sources failed") as failed:
             materialize(None, virtual, on_error=on_error)
         sources = [Path(failure.source).name for failure in failed.value.failures]
         assert sources == ["one.bin", "two.bin"]

@@ -115,7 +115,7 @@ def test_a_group_with_factors_by_dimension(repository: icefloe.Repository) -> No
 def test_arrays_that_do_not_become_shorter_are_shared_at_every_level(
     repository: icefloe.Repository,
 ) -> None:
-    """Such as the grid mapping of CF, which is no number that has a mean."""
+    """Such as the grid mapping of CF, which has no dimensions."""
     write_weather(repository)
     with repository.transaction("main", message="grid mapping") as store:
         group = zarr.open_group(store)
@@ -157,9 +157,9 @@ def test_the_layout_of_ome(repository: icefloe.Repository) -> None:
         ({"layout": "tiles"}, InvalidInputError, "layout must be one of .*'tiles'"),
         ({"factors": 0}, InvalidInputError, "positive integer"),
         ({"factors": 1}, InvalidInputError, "no dimension is downsampled"),
-        ({"factors": {"depth": 2}}, InvalidInputError, "'depth' is not one of"),
+        ({"factors": {"depth": 2}}, InvalidInputError, "unknown dimension 'depth'"),
         ({"levels": 0}, InvalidInputError, "levels must be between"),
-        ({"source": "/", "layout": "ome"}, InvalidInputError, "'ome' takes one"),
+        ({"source": "/", "layout": "ome"}, InvalidInputError, "'ome' supports one"),
         ({"task_bytes": 10}, InvalidInputError, "task_bytes"),
     ],
 )

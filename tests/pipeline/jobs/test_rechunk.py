@@ -144,7 +144,7 @@ def test_texts_are_not_cut_off_nor_times_rounded(
 
 
 def test_what_was_never_written_stays_so(repository: icefloe.Repository) -> None:
-    """Also where Zarr is set to write chunks that hold nothing but the fill value."""
+    """Also if Zarr is configured to write chunks that contain only the fill value."""
     with repository.transaction("main", message="sparse") as store:
         made = zarr.create_group(store).create_array(
             "a", shape=(40, 40), chunks=(5, 5), shards=(10, 10), dtype="f4", fill_value=-1
@@ -223,7 +223,7 @@ def test_a_dry_run_writes_nothing(
         ({"arrays": "air", "chunks": (0, 1, 1)}, InvalidInputError, "/air: .* must be positive"),
         ({"arrays": "air", "chunks": (-2, 1, 1)}, InvalidInputError, "must be positive"),
         ({"arrays": "air", "chunks": (1.5, 1, 1)}, InvalidInputError, "must be integers"),
-        ({"arrays": "air", "chunks": (5, 5)}, InvalidInputError, "array of 3 dimensions"),
+        ({"arrays": "air", "chunks": (5, 5)}, InvalidInputError, "the 3 dimensions of the array"),
         ({"arrays": "air", "chunks": {"depth": 2}}, InvalidInputError, "dimension 'depth'"),
         ({"arrays": "/", "chunks": {"depth": 2}}, InvalidInputError, "no array in / has"),
         ({"arrays": "/", "chunks": (1, 1, 1)}, InvalidInputError, "/ is a group"),
@@ -241,7 +241,7 @@ def test_a_dry_run_writes_nothing(
         ({"arrays": "air", "dtype": "i4"}, InvalidInputError, "cannot convert float32 to int32"),
         ({"arrays": "air", "codecs": [{"name": "nonsense"}]}, InvalidInputError, "nonsense"),
         ({"arrays": "air", "transaction_id": ""}, InvalidInputError, "transaction_id is empty"),
-        ({"arrays": "air", "task_bytes": 0}, InvalidInputError, "task_bytes is"),
+        ({"arrays": "air", "task_bytes": 0}, InvalidInputError, "task_bytes, the memory limit"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -259,14 +259,14 @@ def test_bad_input_is_refused_before_anything_is_written(
 
 
 def test_the_cube_has_chunks_of_nothing_but_its_fill_value(repository: icefloe.Repository) -> None:
-    """What the tests above rely on, to tell that such chunks are not written."""
+    """The tests above rely on it to show that empty chunks are not written."""
     write_weather(repository)
     assert len(chunk_bytes(repository, "air")) < 4 * 4 * 3
     assert np.isnan(cube()).any()
 
 
 class WideRun(JobRun):
-    """A job that sixteen cores wait for."""
+    """A job with sixteen cores."""
 
     @property
     def slots(self) -> int:
@@ -274,7 +274,7 @@ class WideRun(JobRun):
 
 
 def test_one_box_for_many_cores_becomes_two_passes(repository: icefloe.Repository) -> None:
-    """Days to time series fit into one task's memory, and would keep one core busy alone."""
+    """One pass would fit into the memory of one task, but use only one core."""
     with repository.transaction("main", message="never written") as store:
         zarr.create_array(store, name="a", shape=(730, 180, 360), chunks=(1, 180, 360), dtype="f4")
     session = repository.writable_session("main")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def reference(tmp_path: Path, folder: Path) -> icefloe.Repository:
-    """Create a second repository, for another way to the same result."""
+    """Create a second repository, to compare results."""
     return create(tmp_path / "reference", folder)
 
 
@@ -119,7 +119,7 @@ def test_manifests_are_small_and_do_not_overlap(
 def test_a_file_with_many_references_becomes_several_manifests(
     folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
 ) -> None:
-    """Also where those of a single step are too many."""
+    """Also if a single step has more references than a manifest."""
     paths = write_files(folder, 2, days=3, chunks=(1, 2, 2))  # 12 references for each day
     virtualize(None, repository, paths, refs_per_manifest=5)
     virtualize(None, reference, paths)
@@ -137,7 +137,7 @@ def test_a_file_with_many_references_becomes_several_manifests(
 def test_uncompressed_files_are_cut_where_others_end(
     folder: Path, repository: icefloe.Repository, reference: icefloe.Repository
 ) -> None:
-    """Of 4, 6 and 8 days that each lie in one piece, chunks of two days fit."""
+    """Contiguous files of 4, 6 and 8 days are split into chunks of two days."""
     lengths = (4, 6, 8)
     paths = [
         write_file(folder / f"{number}.nc", sum(lengths[:number]), days, chunks=None)
@@ -214,7 +214,7 @@ def test_the_log_of_an_executor_is_that_of_the_driver(
 def test_what_files_have_in_common_is_in_memory_once(
     folder: Path, repository: icefloe.Repository
 ) -> None:
-    """Also on the way from a worker: an answer with many files is little larger than with one."""
+    """Also in the results of workers: many files take little more space than one."""
     urls = tuple(path.as_uri() for path in write_files(folder, 8))
     work = ParseFiles(repository.writable_session("main").connection, {}, frozenset({"time"}))
     sent = [pickle.dumps(work(some)) for some in (urls[:1], urls)]
@@ -309,7 +309,7 @@ def test_the_odd_one_is_found_wherever_it_is(
     options: dict[str, Any],
     reason: str,
 ) -> None:
-    """Also where it comes first: then all others disagree with it, and it with all of them."""
+    """Also if it is the first file, with which all others disagree."""
     paths = [
         write_file(folder / f"{number}.nc", number * 2, **(options if number == place else {}))
         for number in range(4)
@@ -360,7 +360,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(
     before = {info.key for info in repository.storage.list("")}
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"dims": "depth"}, icefloe.InvalidInputError, "no variable has the dimension 'depth'"),
-        ({"dims": ()}, icefloe.InvalidInputError, "name the dimensions"),
+        ({"dims": ()}, icefloe.InvalidInputError, "expected one or more different dimensions"),
         ({"on_error": "ignore"}, icefloe.InvalidInputError, "'raise', 'skip'"),
         ({"order": "size"}, icefloe.InvalidInputError, "'given', 'coordinates'"),
         ({"refs_per_manifest": 0}, icefloe.InvalidInputError, "refs_per_manifest"),
@@ -384,7 +384,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(
 
 
 class Dangerous:
-    """Runs something when it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -419,7 +419,7 @@ def test_a_dry_run_touches_nothing(
     assert isinstance(plan, Plan)
     assert plan.has_work
     total = sum(path.stat().st_size for path in paths)
-    assert f"parse 3 files of {total / 1000:.1f} kB in all" in str(plan)
+    assert f"parse 3 files, {total / 1000:.1f} kB in total" in str(plan)
     assert (plan.tasks, plan.bytes_read, plan.bytes_written) == (3, total, 0)
     largest = max(path.stat().st_size for path in paths)
     assert plan.task_bytes == largest

@@ -1,7 +1,7 @@
-"""Copying of arrays into other chunks on executors, in one pass or in two.
+"""Copies arrays into other chunks on executors, in one or two passes.
 
-With two passes the intermediate array is in a snapshot that no branch refers to. Like objects of a
-failed attempt, it is left to garbage collection.
+The intermediate array of two passes is in a snapshot that no branch refers to; garbage collection
+deletes it, like the objects of failed tasks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from icefloe.errors import InvalidInputError
 from icefloe.pipeline.arrays.boxes import (
     CopyPlan,
-    box_bytes,
-    boxes,
     count_boxes,
     format_box,
+    get_box_bytes,
+    iter_boxes,
     plan_copy,
 )
 from icefloe.pipeline.arrays.casting import cast_values
@@ -48,9 +48,9 @@ _MIN_STAGED_BYTES: Final = 128_000_000
 class ArrayCopy:
     """The copy of an array into other chunks; ``plan`` is None if the array is empty.
 
-    The copy goes to the target from step ``start`` along ``axis``. Boxes are laid out as if the
-    source had ``pad`` more steps in front, so that they align with target chunks. ``transforms``
-    apply to values between reading and writing.
+    Values are written from index ``start`` along ``axis``. Boxes are laid out as if the source had
+    ``pad`` more steps at its start, so that they align with target chunks. ``transforms`` are
+    applied to values between reading and writing.
     """
 
     source: ArrayDocument
@@ -68,7 +68,7 @@ class ArrayCopy:
 
     @property
     def item_bytes(self) -> int:
-        """The in-memory size of an item, before or after the copy."""
+        """The in-memory size of an item: the larger of source and target."""
         return max(self.source.item_bytes, self.target.item_bytes)
 
     @property
@@ -85,24 +85,24 @@ class ArrayCopy:
 
     @property
     def last_boxes(self) -> list[tuple[Box, Box]]:
-        """The boxes of the last pass: what to read, and where to write it."""
+        """The boxes of the last pass, as (read, write) pairs."""
         if self.plan is None:
             return []
         if not self.start and not self.pad:
             return [(box, box) for box in self.plan.second_boxes]
         shape = list(self.source.shape)
         shape[self.axis] += self.pad
-        found = []
-        for box in boxes(shape, self.plan.write):
-            along = box[self.axis]
-            read = slice(max(0, along.start - self.pad), along.stop - self.pad)
+        pairs = []
+        for box in iter_boxes(shape, self.plan.write):
+            span = box[self.axis]
+            read = slice(max(0, span.start - self.pad), span.stop - self.pad)
             if read.start < read.stop:
                 write = slice(read.start + self.start, read.stop + self.start)
-                found.append((self._replace(box, read), self._replace(box, write)))
-        return found
+                pairs.append((self._replace(box, read), self._replace(box, write)))
+        return pairs
 
-    def _replace(self, box: Box, along: slice) -> Box:
-        return (*box[: self.axis], along, *box[self.axis + 1 :])
+    def _replace(self, box: Box, span: slice) -> Box:
+        return (*box[: self.axis], span, *box[self.axis + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def plan_boxes(
 ) -> CopyPlan:
     """Plan a copy from source to target ``chunks`` within the task memory; see `plan_copy`.
 
-    Errors begin with ``label``.
+    Error messages begin with ``label``.
     """
-    max_bytes, min_boxes = run.task_bytes, run.min_boxes(total_bytes)
+    max_bytes, min_boxes = run.task_bytes, run.choose_min_boxes(total_bytes)
     try:
         return plan_copy(shape, item_bytes, *chunks, max_bytes=max_bytes, min_boxes=min_boxes)
     except InvalidInputError as error:
@@ -140,27 +140,26 @@ def plan_array_copy(run: JobRun, source: ArrayDocument, target: ArrayDocument) -
     """Plan the copy of an array; raise `InvalidInputError` if a chunk exceeds the task memory."""
     if not source.nbytes:
         return ArrayCopy(source, target, None)
-    item = max(source.item_bytes, target.item_bytes)
+    item_bytes = max(source.item_bytes, target.item_bytes)
 
     shape, chunks = source.shape, (source.chunks, target.write_unit)
-    found = plan_boxes(run, source.path, shape, item, chunks, total_bytes=source.nbytes)
-    is_idle = count_boxes(found.shape, found.read) * _MIN_CORES_PER_BOX <= run.slots
+    plan = plan_boxes(run, source.path, shape, item_bytes, chunks, total_bytes=source.nbytes)
+    is_idle = count_boxes(plan.shape, plan.read) * _MIN_CORES_PER_BOX <= run.slots
     if is_idle and source.nbytes > _MIN_STAGED_BYTES:
         # One pass would leave most cores idle: two passes on all cores are faster.
-        unit = item * max(prod(source.chunks), prod(target.write_unit))
+        unit = item_bytes * max(prod(source.chunks), prod(target.write_unit))
         max_bytes = min(run.task_bytes, max(unit, source.nbytes // run.slots))
-        found = plan_copy(
-            shape, item, *chunks, max_bytes=max_bytes, min_boxes=run.min_boxes(source.nbytes)
-        )
-    return ArrayCopy(source, target, found)
+        min_boxes = run.choose_min_boxes(source.nbytes)
+        plan = plan_copy(shape, item_bytes, *chunks, max_bytes=max_bytes, min_boxes=min_boxes)
+    return ArrayCopy(source, target, plan)
 
 
 def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy], reader: Session) -> None:
-    """Copy values from the arrays of ``reader`` into those of the job's session, which exist."""
-    staged, stages = _stage_arrays(run, copies, reader)
+    """Copy values from arrays of ``reader`` into existing arrays of the job's session."""
+    stage_session, stages = _stage_arrays(run, copies, reader)
 
     def copy_box(writer: TaskWriter, box: _BoxCopy) -> None:
-        session = staged if box.is_staged and staged is not None else reader
+        session = stage_session if box.is_staged and stage_session is not None else reader
         values = np.asarray(writer.open_source(session, box.source)[box.read])
         for transform in box.transforms:
             values = transform(values)
@@ -174,15 +173,15 @@ def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy], reader: Session) -> No
             value = _BoxCopy(
                 stages.get(path, path), path in stages, target, read, write, copy.transforms
             )
-            size = box_bytes(read, copy.item_bytes)
+            size = get_box_bytes(read, copy.item_bytes)
             units.append(WorkUnit(format_box(target, write), size, value))
     run.write_units(run.session, units, copy_box)
 
 
-def stage_document(copy: ArrayCopy) -> ArrayDocument:
-    """Return the metadata of the intermediate array.
+def build_stage_document(copy: ArrayCopy) -> ArrayDocument:
+    """Build the metadata of the intermediate array.
 
-    It keeps the serializer and compresses fast; filters, which may be lossy, are dropped.
+    It has the serializer of the source and fast compression, but no filters: they may be lossy.
     """
     chain = copy.source.with_chunks(shards=False).document["codecs"]
     serializers = [
@@ -196,25 +195,25 @@ def _stage_arrays(
     run: JobRun, copies: Sequence[ArrayCopy], reader: Session
 ) -> tuple[Session | None, dict[str, str]]:
     """Run the first of two passes; return a session with the stages, and their paths by source."""
-    needed = [copy for copy in copies if copy.stage is not None]
-    if not needed:
+    staged_copies = [copy for copy in copies if copy.stage is not None]
+    if not staged_copies:
         return None, {}
     scratch = run.fork_scratch()
     folder = f"/stage-{uuid.uuid4().hex}"
     stages: dict[str, str] = {}
     units = []
-    for number, copy in enumerate(needed):
+    for number, copy in enumerate(staged_copies):
         path = copy.source.path
         stages[path] = f"{folder}/{number}"
-        create_array(scratch, stage_document(copy).at(stages[path]))
+        create_array(scratch, build_stage_document(copy).with_path(stages[path]))
         for box in copy.first_boxes:
             value = (path, stages[path], box)
-            size = box_bytes(box, copy.source.item_bytes)
+            size = get_box_bytes(box, copy.source.item_bytes)
             units.append(WorkUnit(format_box(path, box), size, value))
 
-    def stage(writer: TaskWriter, value: tuple[str, str, Box]) -> None:
+    def stage_box(writer: TaskWriter, value: tuple[str, str, Box]) -> None:
         source, target, box = value
         writer.open_target(target)[box] = writer.open_source(reader, source)[box]
 
-    run.write_units(scratch, units, stage)
+    run.write_units(scratch, units, stage_box)
     return scratch.fork(), stages

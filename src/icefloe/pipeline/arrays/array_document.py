@@ -1,7 +1,7 @@
 """Array metadata (``zarr.json``) and edits of its chunks, codecs and data type. Pure.
 
-Edits keep everything they do not concern: attributes, dimension names, fill value, codecs and
-fields of Zarr extensions. Zarr v3 core spec, "Array metadata".
+Edits change nothing else: attributes, dimension names, fill value, codecs and fields of Zarr
+extensions are kept. Zarr v3 core spec, "Array metadata".
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import zarr
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 from icefloe.pipeline.arrays.boxes import format_shape
 from icefloe.pipeline.arrays.number_attributes import (
-    MISSING,
+    MISSING_VALUE_ATTRIBUTES,
     encode_float_fill,
     read_missing_numbers,
 )
@@ -32,19 +32,21 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 ChunkSpec = Mapping[str, int] | Sequence[int]
-"""Chunk lengths by dimension name (others stay), or one per dimension; -1 is a whole dimension."""
+"""Lengths by dimension name (others are unchanged), or a tuple; -1 is a whole dimension."""
 
 CODECS: Final = (
     {"name": "bytes", "configuration": {"endian": "little"}},
     {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
 )
-"""Default codecs of native chunks; the codecs of source files are not kept."""
+"""Default codecs of copied chunks, used instead of those of source files."""
 
 _TEXT_BYTES: Final = 64
-"""Assumed size of a variable-length item in plans."""
+"""Assumed in-memory size of a variable-length item."""
 
 _SHARDING: Final = "sharding_indexed"
 _INDEX_CODECS: Final = [CODECS[0], {"name": "crc32c"}]
+_TYPE_INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})
+"""Codecs that do not depend on the data type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ArrayDocument:
 
     @classmethod
     def from_zarr(cls, path: str, array: Any) -> ArrayDocument:
-        """Return the metadata of a Zarr array, placed at ``path``."""
+        """Return the metadata of a Zarr array, with another path."""
         prototype = zarr.core.buffer.default_buffer_prototype()
         stored = array.metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
         return cls(path, json.loads(stored))
@@ -96,11 +98,11 @@ class ArrayDocument:
 
     @property
     def is_coordinate(self) -> bool:
-        """Whether the array holds the labels of its only dimension, which has its name."""
+        """Whether this is a dimension coordinate: its only dimension has the name of the array."""
         return self.dimension_names == (self.path.rpartition("/")[2],)
 
     def select_lengths(self, spec: Any) -> Any:
-        """Return the lengths of the dimensions that the array has; a tuple stays as it is."""
+        """Return only lengths of dimensions that the array has; a tuple is returned unchanged."""
         if not isinstance(spec, Mapping):
             return spec
         return {name: spec[name] for name in self.dimension_names if name in spec}
@@ -110,9 +112,9 @@ class ArrayDocument:
         """The shape of one stored object: a shard, or a chunk without sharding."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
-            raise invalid_array(
-                f"{self.path}: chunk grid {grid['name']!r} is not supported; jobs need a regular "
-                "chunk grid: copy the array into one first"
+            raise array_error(
+                f"{self.path}: chunk grid {grid['name']!r} is not supported: copy the array "
+                "into a regular chunk grid first"
             )
         return tuple(grid["configuration"]["chunk_shape"])
 
@@ -136,7 +138,7 @@ class ArrayDocument:
     @property
     def item_bytes(self) -> int:
         """The in-memory size of an item; an estimate for variable-length strings."""
-        return item_bytes_of(self.dtype)
+        return get_item_bytes(self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -151,14 +153,14 @@ class ArrayDocument:
         """Parse the document with Zarr; raise `InvalidInputError` if Zarr rejects it."""
         try:
             with warnings.catch_warnings():
-                # Warned about at creation; codecs of source files cannot be chosen.
+                # Zarr warned at creation, and the codecs of source files cannot be changed.
                 warnings.simplefilter("ignore", UnstableSpecificationWarning)
                 warnings.simplefilter("ignore", ZarrUserWarning)
                 return ArrayV3Metadata.from_dict(dict(self.document))
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise invalid_array(f"{self.path}: {error}") from error
+            raise array_error(f"{self.path}: {error}") from error
 
-    def at(self, path: str) -> ArrayDocument:
+    def with_path(self, path: str) -> ArrayDocument:
         """Return the same metadata at another path."""
         return replace(self, path=path)
 
@@ -172,9 +174,9 @@ class ArrayDocument:
         shards: ChunkSpec | bool | None = None,  # noqa: FBT001 - False means unsharded
         codecs: Sequence[Any] | None = None,
     ) -> ArrayDocument:
-        """Return the metadata with other chunks, shards or codecs; unchanged where None.
+        """Return the metadata with other chunks, shards or codecs; None leaves them unchanged.
 
-        ``shards`` is False for no sharding; ``codecs`` are Zarr objects or their metadata. Raises
+        ``shards`` is False for no sharding; ``codecs`` are Zarr codecs or their metadata. Raises
         `InvalidInputError` if the shapes do not fit the array or each other.
         """
         inner = (
@@ -186,11 +188,11 @@ class ArrayDocument:
         elif shards is not None and shards is not True:
             outer = self._resolve_lengths("shards", shards, outer or inner)
         if outer is not None and any(
-            whole % part for whole, part in zip(outer, inner, strict=True)
+            shard % chunk for shard, chunk in zip(outer, inner, strict=True)
         ):
-            raise self._invalid(
+            raise self._error(
                 f"shards of {format_shape(outer)} are not a multiple of chunks of "
-                f"{format_shape(inner)}; give other shards, or shards=False for none"
+                f"{format_shape(inner)}; pass other shards, or shards=False for no sharding"
             )
         sharding = self._sharding
         chain = self.document["codecs"] if sharding is None else sharding["configuration"]["codecs"]
@@ -226,64 +228,64 @@ class ArrayDocument:
         try:
             target = np.dtype(dtype)
         except TypeError as error:
-            raise self._invalid(f"{dtype!r} is not a data type: {error}") from error
+            raise self._error(f"{dtype!r} is not a data type: {error}") from error
         if target == self.dtype:
             return self
         if not np.can_cast(self.dtype, target, "same_kind"):
-            raise self._invalid(
+            raise self._error(
                 f"cannot convert {self.dtype} to {target} without changing values; compute a new "
                 "array instead"
             )
         fill = np.asarray(self.parse_metadata().fill_value)
         cast = fill.astype(target)
         if not np.array_equal(cast.astype(fill.dtype), fill, equal_nan=fill.dtype.kind in "fcmM"):
-            raise self._invalid(f"fill value {fill[()]!r} does not fit {target}")
+            raise self._error(f"fill value {fill[()]!r} does not fit {target}")
         attributes = self._retype_attributes(target)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnstableSpecificationWarning)
             model = zarr.create_array(
                 zarr.storage.MemoryStore(), shape=(1,), dtype=target, fill_value=cast[()]
             )
-        typed = ArrayDocument.from_zarr(self.path, model).document
+        template = ArrayDocument.from_zarr(self.path, model).document
         serializer = next(
-            codec for codec in typed["codecs"] if codec["name"] not in {"zstd", "transpose"}
+            codec for codec in template["codecs"] if codec["name"] not in {"zstd", "transpose"}
         )
-        own = self._sharding
-        chain = self.document["codecs"] if own is None else own["configuration"]["codecs"]
-        retyped = [self._retype_codec(codec, serializer, target.itemsize) for codec in chain]
-        if own is not None:
-            settings = {**own["configuration"], "codecs": retyped}
-            retyped = [{**own, "configuration": settings}]
+        sharding = self._sharding
+        chain = self.document["codecs"] if sharding is None else sharding["configuration"]["codecs"]
+        codecs = [self._retype_codec(codec, serializer, target.itemsize) for codec in chain]
+        if sharding is not None:
+            settings = {**sharding["configuration"], "codecs": codecs}
+            codecs = [{**sharding, "configuration": settings}]
         changed = replace(
             self,
             document={
                 **self.document,
                 "attributes": attributes,
-                "data_type": typed["data_type"],
-                "fill_value": typed["fill_value"],
-                "codecs": retyped,
+                "data_type": template["data_type"],
+                "fill_value": template["fill_value"],
+                "codecs": codecs,
             },
         )
         changed.parse_metadata()
         return changed
 
     def _retype_attributes(self, target: np.dtype[Any]) -> dict[str, Any]:
-        """Return the attributes for another data type: missing values follow it."""
+        """Return the attributes with missing values converted to another data type."""
         attributes = dict(self.attributes)
         if "_Unsigned" in attributes:
-            raise self._invalid(
-                "the attribute _Unsigned reinterprets its values: keep the data type, or ingest "
-                "as floating point"
+            raise self._error(
+                "the attribute _Unsigned changes the signedness of values: keep the data type, "
+                "or ingest as floating point"
             )
-        for name in MISSING if self.dtype.kind in "iuf" else ():
+        for name in MISSING_VALUE_ATTRIBUTES if self.dtype.kind in "iuf" else ():
             numbers = read_missing_numbers({name: attributes.get(name)}, self.dtype, self.dtype)
             for number in numbers:
                 with np.errstate(over="ignore"):
                     cast = np.array(number).astype(target)
                 # Floats are rounded like the data.
-                is_kept = np.isfinite(cast) == np.isfinite(number)
-                if not is_kept or (self.dtype.kind != "f" and cast.astype(self.dtype) != number):
-                    raise self._invalid(f"attribute {name} = {number!r} does not fit {target}")
+                is_valid = np.isfinite(cast) == np.isfinite(number)
+                if not is_valid or (self.dtype.kind != "f" and cast.astype(self.dtype) != number):
+                    raise self._error(f"attribute {name} = {number!r} does not fit {target}")
                 if target.kind == "f":
                     is_fill = name == "_FillValue"
                     attributes[name] = encode_float_fill(float(cast)) if is_fill else float(cast)
@@ -304,42 +306,42 @@ class ArrayDocument:
         settings = codec.get("configuration") or {}
         if name == "blosc" and "typesize" in settings:
             return {**codec, "configuration": {**settings, "typesize": item_bytes}}
-        if name in _INDEPENDENT:
+        if name in _TYPE_INDEPENDENT:
             return codec
-        raise self._invalid(
+        raise self._error(
             f"codec {name!r} may depend on the data type: pass a replacement as codecs=[…]"
         )
 
-    def _resolve_lengths(self, what: str, spec: ChunkSpec, present: Shape) -> Shape:
+    def _resolve_lengths(self, what: str, spec: ChunkSpec, current: Shape) -> Shape:
         shape, names = self.shape, self.dimension_names
         lengths: list[Any]
         if isinstance(spec, Mapping):
             unknown = [name for name in spec if name not in names]
             if unknown:
-                raise self._invalid(
-                    f"{what} name the dimension {unknown[0]!r}, not one of "
+                raise self._error(
+                    f"{what}: unknown dimension {unknown[0]!r}; available: "
                     f"{', '.join(str(name) for name in names) or '(none)'}"
                 )
             lengths = [
                 spec.get(name, length) if name is not None else length
-                for name, length in zip(names, present, strict=True)
+                for name, length in zip(names, current, strict=True)
             ]
         else:
             try:
                 lengths = list(spec)
             except TypeError as error:
-                raise self._invalid(
-                    f"{what} must be lengths by dimension or a tuple, not {spec!r}"
+                raise self._error(
+                    f"{what} must be a mapping of lengths by dimension or a tuple, not {spec!r}"
                 ) from error
         if len(lengths) != len(shape):
-            raise self._invalid(
-                f"{what} {tuple(lengths)} do not fit an array of {len(shape)} dimensions"
+            raise self._error(
+                f"{what} {tuple(lengths)} do not match the {len(shape)} dimensions of the array"
             )
         for length in lengths:
             if isinstance(length, bool) or not isinstance(length, int | np.integer):
-                raise self._invalid(f"{what} {tuple(lengths)} must be integers")
+                raise self._error(f"{what} {tuple(lengths)} must be integers")
             if length < 1 and length != -1:
-                raise self._invalid(
+                raise self._error(
                     f"{what} {tuple(lengths)} must be positive, or -1 for a whole dimension"
                 )
         return tuple(
@@ -347,14 +349,10 @@ class ArrayDocument:
             for length, size in zip(lengths, shape, strict=True)
         )
 
-    def _invalid(self, problem: str) -> InvalidInputError:
-        return invalid_array(f"{self.path}: {problem}")
+    def _error(self, problem: str) -> InvalidInputError:
+        return array_error(f"{self.path}: {problem}")
 
 
-def item_bytes_of(dtype: np.dtype[Any]) -> int:
+def get_item_bytes(dtype: np.dtype[Any]) -> int:
     """Return the in-memory size of an item; an estimate for variable-length strings."""
     return _TEXT_BYTES if dtype.kind in "OT" else max(1, dtype.itemsize)
-
-
-_INDEPENDENT: Final = frozenset({"transpose", "zstd", "gzip", "crc32c", "blosc"})
-"""Codecs that do not depend on the data type."""

@@ -1,4 +1,4 @@
-"""Work splitting for array copies, so that each source chunk is read once. Pure.
+"""Splits array copies into boxes, so that each source chunk is read once. Pure.
 
 A *box* is the part of an array that one task holds in memory. It consists of whole target chunks,
 so no two tasks write the same chunk. If a box of whole source *and* target chunks fits in memory,
@@ -14,7 +14,7 @@ from itertools import product
 from math import lcm, prod
 from typing import TYPE_CHECKING, Final
 
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ Box = tuple[slice, ...]
 Shape = tuple[int, ...]
 
 MAX_BOXES: Final = 10_000_000
-"""Limit for the driver, which holds all boxes: 2.5 PB at 256 MB each."""
+"""Maximum number of boxes, all held by the driver: 2.5 PB at 256 MB each."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """How to copy an array: the box shapes of two passes, and the chunk shape between them.
+    """The plan of a copy: the box shapes of two passes, and the chunk shape of the stage.
 
-    With one pass ``stage`` is None, and ``write`` equals ``read``.
+    With one pass, ``stage`` is None and ``write`` equals ``read``.
     """
 
     shape: Shape
@@ -41,12 +41,12 @@ class CopyPlan:
     @property
     def first_boxes(self) -> Iterator[Box]:
         """The boxes of the first pass."""
-        return boxes(self.shape, self.read)
+        return iter_boxes(self.shape, self.read)
 
     @property
     def second_boxes(self) -> Iterator[Box]:
         """The boxes of the second pass."""
-        return boxes(self.shape, self.write)
+        return iter_boxes(self.shape, self.write)
 
 
 def plan_copy(
@@ -65,26 +65,26 @@ def plan_copy(
     boxes.
     """
     full = tuple(max(1, size) for size in shape)
-    limits = _Limits(full, item_bytes, max_bytes, min_boxes)
+    limits = _BoxLimits(full, item_bytes, max_bytes, min_boxes)
     source = _clip(source, full)
     target = _clip(target, full)
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
-            raise invalid_array(
+            raise array_error(
                 f"one {name} chunk of {format_shape(chunk)} takes "
-                f"{prod(chunk) * item_bytes:,} bytes in memory, and a task may use "
+                f"{prod(chunk) * item_bytes:,} bytes in memory, but a task may use "
                 f"{max_bytes:,}: give tasks more memory or choose smaller chunks"
             )
-    both = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full)
-    if prod(both) * item_bytes <= max_bytes:
-        box = _grow_box(both, full, limits)
+    common = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full)
+    if prod(common) * item_bytes <= max_bytes:
+        box = _grow_box(common, full, limits)
         _require_box_limit(full, box)
         return CopyPlan(tuple(shape), box, None, box)
     read = _grow_box(source, target, limits)
     write = _grow_box(target, source, limits)
     for box in (read, write):
         _require_box_limit(full, box)
-    stage = tuple(largest_divisor(first, second) for first, second in zip(read, write, strict=True))
+    stage = tuple(find_divisor(first, second) for first, second in zip(read, write, strict=True))
     return CopyPlan(tuple(shape), read, stage, write)
 
 
@@ -93,7 +93,7 @@ def count_boxes(shape: Sequence[int], box: Sequence[int]) -> int:
     return prod(-(-size // step) for size, step in zip(shape, box, strict=True))
 
 
-def boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
+def iter_boxes(shape: Sequence[int], box: Sequence[int]) -> Iterator[Box]:
     """Yield the boxes that tile an array, clipped at its edges."""
     ranges = [range(0, size, step) for size, step in zip(shape, box, strict=True)]
     for starts in product(*ranges):
@@ -109,20 +109,20 @@ def format_shape(shape: Sequence[int]) -> str:
 
 
 def format_box(path: str, box: Box) -> str:
-    """Format a box of an array, for failures."""
+    """Format a box of an array, as in ``/air [0:10, 0:20]``."""
     return f"{path} [{', '.join(f'{part.start}:{part.stop}' for part in box)}]"
 
 
-def box_bytes(box: Box, item_bytes: int) -> int:
+def get_box_bytes(box: Box, item_bytes: int) -> int:
     """Return the memory of a box."""
     return int(prod(part.stop - part.start for part in box)) * item_bytes
 
 
 def _require_box_limit(shape: Shape, box: Shape) -> None:
-    """Raise if there are too many boxes: a few bytes of metadata can claim any shape."""
+    """Raise if there are too many boxes: corrupt metadata can declare any shape."""
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
-        raise invalid_array(
+        raise array_error(
             f"a shape of {format_shape(shape)} splits into {count:,} boxes of "
             f"{format_shape(box)}, more than {MAX_BOXES:,}: choose larger chunks, give tasks "
             "more memory, or check the shape"
@@ -134,38 +134,38 @@ def _clip(chunk: Sequence[int], full: Shape) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """The bounds of a box."""
+class _BoxLimits:
+    """The limits for the size and number of boxes."""
 
     full: Shape
     item_bytes: int
     max_bytes: int
     min_boxes: int
 
-    def allow(self, box: Sequence[int]) -> bool:
+    def is_allowed(self, box: Sequence[int]) -> bool:
         clipped = _clip(box, self.full)
         units = count_boxes(self.full, clipped)
         return prod(clipped) * self.item_bytes <= self.max_bytes and units >= self.min_boxes
 
 
-def _grow_box(unit: Shape, towards: Shape, limits: _Limits) -> Shape:
-    """Multiply a chunk shape until it reaches ``towards`` or the limits.
+def _grow_box(unit: Shape, max_shape: Shape, limits: _BoxLimits) -> Shape:
+    """Multiply a chunk shape until it reaches ``max_shape`` or the limits.
 
-    Last dimensions first: they are contiguous in most files.
+    The last dimensions grow first: they are contiguous in most files.
     """
     grown = list(unit)
     for axis in reversed(range(len(unit))):
         length = unit[axis]
-        goal = _round_up(min(towards[axis], limits.full[axis]), length)
+        goal = _round_up(min(max_shape[axis], limits.full[axis]), length)
         while grown[axis] < goal:
-            # At least one unit more, at most double.
+            # Add at least one unit, and at most double the length.
             step = max(length, min(grown[axis], goal - grown[axis]) // length * length)
             trial = [*grown]
             trial[axis] += step
-            while step > length and not limits.allow(trial):
+            while step > length and not limits.is_allowed(trial):
                 step = max(length, step // 2 // length * length)
                 trial[axis] = grown[axis] + step
-            if not limits.allow(trial):
+            if not limits.is_allowed(trial):
                 break
             grown = trial
     return _clip(grown, limits.full)
@@ -175,7 +175,7 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def largest_divisor(value: int, limit: int) -> int:
+def find_divisor(value: int, limit: int) -> int:
     """Return the largest divisor of ``value`` up to ``limit``."""
     best = 1
     for divisor in range(1, int(value**0.5) + 1):

@@ -1,4 +1,4 @@
-"""Data type conversion that raises if a value does not fit. Pure."""
+"""Data type conversion that checks every value. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 
 
 def cast_values(values: Any, dtype: np.dtype[Any]) -> Any:
     """Convert to another data type; raise `InvalidInputError` if a value does not fit."""
-    found = np.asarray(values)
-    if found.dtype == dtype:
-        return found
+    array = np.asarray(values)
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore", invalid="ignore"):
-        converted = found.astype(dtype)
-    if dtype.kind in "iu" and not np.array_equal(converted.astype(found.dtype), found):
-        raise invalid_array(f"numbers between {found.min()} and {found.max()} do not fit {dtype}")
-    # Truncated strings, and times that the coarser unit cannot represent.
+        converted = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(converted.astype(array.dtype), array):
+        raise array_error(f"numbers between {array.min()} and {array.max()} do not fit {dtype}")
+    # Strings that would be truncated, and times that a coarser unit cannot represent.
     if dtype.kind in "SUmM" and not np.array_equal(
-        converted.astype(found.dtype), found, equal_nan=dtype.kind in "mM"
+        converted.astype(array.dtype), array, equal_nan=dtype.kind in "mM"
     ):
-        raise invalid_array(f"values of {found.dtype} do not fit {dtype}")
-    if dtype.kind in "fc" and not np.array_equal(np.isfinite(converted), np.isfinite(found)):
-        raise invalid_array(f"numbers are too large for {dtype}")
+        raise array_error(f"values of {array.dtype} do not fit {dtype}")
+    if dtype.kind in "fc" and not np.array_equal(np.isfinite(converted), np.isfinite(array)):
+        raise array_error(f"numbers are too large for {dtype}")
     return converted

@@ -1,4 +1,4 @@
-"""Encoded chunk bytes: planned from reference columns, fetched concurrently."""
+"""Plans and fetches encoded chunks, without decoding them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from icefloe.errors import ErrorKind, NodeNotFoundError
 from icefloe.model.zarr_keys import chunk_prefix
-from icefloe.pipeline.argument_errors import invalid_argument
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.report import format_bytes
 from icefloe.pipeline.run import WorkUnit
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 _UNIT_BYTES: Final = 16_000_000
-"""Encoded bytes per piece."""
+"""Encoded bytes per work unit."""
 
 _UNIT_CHUNKS: Final = 4096
-"""Chunks per piece."""
+"""Chunks per work unit."""
 
 MAX_CHUNKS: Final = 10_000_000
-"""Default limit of references that a driver holds."""
+"""Default limit of the references that the driver holds."""
 
 _REF_BYTES: Final = 300
 """Driver memory per reference, from the plan to the commit."""
 
 
 def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
-    """Raise before a driver runs out of memory: it holds all references until the commit."""
+    """Raise if there are too many chunks: the driver holds all references until the commit."""
     if count > max_chunks:
-        raise invalid_argument(
-            f"there are more than {max_chunks:,} chunks (max_chunks), for which this process needs "
-            f"about {format_bytes(max_chunks * _REF_BYTES)} of memory: {remedy}raise max_chunks if "
-            "there is more"
+        raise argument_error(
+            f"there are more than {max_chunks:,} chunks (max_chunks), so this process would need "
+            f"over {format_bytes(max_chunks * _REF_BYTES)} of memory: {remedy}raise max_chunks if "
+            "it has more"
         )
 
 
 def fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview]]:
-    """Yield the bytes of chunks, wherever they are stored; adjacent ones share requests."""
+    """Yield the bytes of native, inline and virtual chunks; adjacent chunks share requests."""
     for indices, data in try_fetch_chunks(session, path, coords):
         if isinstance(data, Exception):
             raise data
@@ -60,9 +60,9 @@ def fetch_chunks(
 def try_fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview | Exception]]:
-    """Yield as `fetch_chunks` does, with the error in place of a chunk that cannot be read."""
-    keys = [chunk_key(path, row) for row in coords.tolist()]
-    # In Zarr's event loop: a notebook already runs one in this thread.
+    """Like `fetch_chunks`, but yield the error if a chunk cannot be read."""
+    keys = [format_chunk_key(path, row) for row in coords.tolist()]
+    # Use Zarr's event loop: a notebook already runs another one in this thread.
     fetched = sync(_fetch(session, keys))
     for row, key, data in zip(coords.tolist(), keys, fetched, strict=True):
         if data is None:
@@ -73,23 +73,23 @@ def try_fetch_chunks(
         yield tuple(row), data
 
 
-def chunk_key(path: str, indices: Sequence[int]) -> str:
-    """Return the Zarr key of a chunk."""
+def format_chunk_key(path: str, indices: Sequence[int]) -> str:
+    """Format the Zarr key of a chunk."""
     return "/".join([chunk_prefix(parse_path(path)), *map(str, indices)])
 
 
 def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[WorkUnit]:
-    """Split rows of an array's references, in the given order, into pieces of (path, coords)."""
+    """Split rows of an array's references, in the given order, into units of (path, coords)."""
     if not len(order):
         return []
     sizes = refs.payloads.length[order].astype(np.int64)
-    # A piece ends where the cumulated size crosses a boundary; a large chunk is its own piece.
+    # A unit ends where the cumulative size crosses a boundary; a large chunk is its own unit.
     ends = np.cumsum(sizes)
     by_bytes = np.flatnonzero(np.diff(ends // _UNIT_BYTES)) + 1
     by_count = np.arange(_UNIT_CHUNKS, len(order), _UNIT_CHUNKS)
-    borders = np.unique(np.concatenate([by_bytes, by_count]))
+    boundaries = np.unique(np.concatenate([by_bytes, by_count]))
     units = []
-    for rows in np.split(np.arange(len(order)), borders):
+    for rows in np.split(np.arange(len(order)), boundaries):
         coords = refs.coords[order[rows]]
         label = f"{path} chunks {_format_indices(coords[0])} to {_format_indices(coords[-1])}"
         units.append(WorkUnit(label, int(sizes[rows].sum()), (path, coords)))

@@ -1,6 +1,6 @@
-"""Blocks with a halo, read from neighbouring blocks or padded at the array edges.
+"""Reads blocks with a halo: neighbouring items, and padding at the array edges.
 
-The halo is cut from what ``numpy.pad`` would put around the whole array, so results do not depend
+A halo has the items that ``numpy.pad`` on the whole array would produce, so results do not depend
 on the block layout.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Margin:
     """The halo along one dimension: numbers of items before and after a block.
 
     ``boundary`` is a mode of ``numpy.pad`` (``nearest`` is its ``edge``), or ``none`` to clip the
-    halo at the array edge. ``constant`` is the value for ``constant``.
+    halo at the array edge. ``constant`` is the padding value of that mode.
     """
 
     before: int = 0
@@ -37,7 +37,7 @@ class Margin:
     constant: float = 0
 
     def trim(self, part: slice) -> slice:
-        """Return the position of a block within the block with its halo."""
+        """Return the slice that removes the halo from a block."""
         start = self.before if self.boundary != "none" else min(self.before, part.start)
         return slice(start, start + part.stop - part.start)
 
@@ -52,48 +52,48 @@ def parse_margins(
     *,
     constant: float,
 ) -> dict[str, Margin]:
-    """Parse ``halo`` and ``boundary``; raise `InvalidInputError` if they do not fit."""
-    wide: Mapping[str, int | tuple[int, int]] = (
+    """Parse ``halo`` and ``boundary``; raise `InvalidInputError` if they are invalid."""
+    widths: Mapping[str, int | tuple[int, int]] = (
         dict.fromkeys(dimensions, halo) if isinstance(halo, int) else halo or {}
     )
-    found = {}
-    for name, width in wide.items():
+    margins = {}
+    for name, width in widths.items():
         _require_known("halo", name, dimensions)
         before, after = (width, width) if isinstance(width, int) else width
         if before < 0 or after < 0:
-            raise invalid_array(f"the halo of {name!r} cannot be negative: {width}")
+            raise array_error(f"the halo of {name!r} cannot be negative: {width}")
         mode = boundary if isinstance(boundary, str) else boundary.get(name, "none")
         if mode not in BOUNDARIES:
-            raise invalid_array(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode!r}")
+            raise array_error(f"boundary must be one of {', '.join(BOUNDARIES)}, not {mode!r}")
         if mode == "wrap" and max(before, after) > dimensions[name]:
-            raise invalid_array(
+            raise array_error(
                 f"the halo of {name!r} is {width}, which wraps around its {dimensions[name]} items "
                 "more than once"
             )
-        found[name] = Margin(before, after, mode, constant)
+        margins[name] = Margin(before, after, mode, constant)
     if not isinstance(boundary, str):
         for name in boundary:
             _require_known("boundary", name, dimensions)
-    return found
+    return margins
 
 
 def read_with_margins(
     array: Any,
     box: Box,
-    around: Sequence[Margin],
+    margins: Sequence[Margin],
     decode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Any:
     """Read a block with its halo; no item is read twice.
 
-    ``decode`` converts stored numbers to values; a constant boundary is already a value.
+    ``decode`` converts stored numbers to values; constant padding is added after decoding.
     """
     selection: list[slice | NDArray[np.int64]] = []
     orders: list[NDArray[np.int64]] = []
-    for part, margin, size in zip(box, around, array.shape, strict=True):
-        items, order = np.unique(_items(part, margin, size), return_inverse=True)
-        is_run = not len(items) or int(items[-1] - items[0]) < len(items)
-        ends = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
-        selection.append(slice(*ends) if is_run else items)
+    for part, margin, size in zip(box, margins, array.shape, strict=True):
+        items, order = np.unique(_compute_indices(part, margin, size), return_inverse=True)
+        is_contiguous = not len(items) or int(items[-1] - items[0]) < len(items)
+        bounds = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
+        selection.append(slice(*bounds) if is_contiguous else items)
         orders.append(order)
     if all(isinstance(part, slice) for part in selection):
         block = array[tuple(selection)]
@@ -104,37 +104,35 @@ def read_with_margins(
     for axis, order in enumerate(orders):
         if not np.array_equal(order, np.arange(block.shape[axis])):
             block = np.take(block, order, axis)
-    for axis, (part, margin, size) in enumerate(zip(box, around, array.shape, strict=True)):
+    for axis, (part, margin, size) in enumerate(zip(box, margins, array.shape, strict=True)):
         if margin.boundary == "constant":
-            beyond = max(0, margin.before - part.start), max(0, part.stop + margin.after - size)
-            wide = [beyond if each == axis else (0, 0) for each in range(block.ndim)]
-            block = np.pad(block, wide, constant_values=margin.constant)
+            width = max(0, margin.before - part.start), max(0, part.stop + margin.after - size)
+            pad_widths = [width if other == axis else (0, 0) for other in range(block.ndim)]
+            block = np.pad(block, pad_widths, constant_values=margin.constant)
     return block
 
 
-def _items(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
+def _compute_indices(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
     """Return the array indices of a block with its halo, in order."""
-    places: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
+    indices: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
     match margin.boundary:
         case _ if not size:
-            return places[:0]
+            return indices[:0]
         case "none" | "constant":
-            return places[(places >= 0) & (places < size)]
+            return indices[(indices >= 0) & (indices < size)]
         case "wrap":
-            return places % size
+            return indices % size
         case "symmetric":
-            places %= 2 * size
-            return np.minimum(places, 2 * size - 1 - places)
+            indices %= 2 * size
+            return np.minimum(indices, 2 * size - 1 - indices)
         case "reflect":
             period = max(1, 2 * size - 2)
-            places %= period
-            return np.minimum(places, period - places)
+            indices %= period
+            return np.minimum(indices, period - indices)
         case _:
-            return places.clip(0, size - 1)
+            return indices.clip(0, size - 1)
 
 
 def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:
     if name not in dimensions:
-        raise invalid_array(
-            f"{what} names the dimension {name!r}, not one of {', '.join(dimensions)}"
-        )
+        raise array_error(f"{what}: unknown dimension {name!r}; available: {', '.join(dimensions)}")

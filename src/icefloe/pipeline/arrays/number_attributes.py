@@ -1,4 +1,4 @@
-"""Numeric attributes, as files and Zarr conventions encode them. Pure."""
+"""Decodes and encodes numeric attributes, in the conventions of CF and xarray. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MISSING: Final = ("_FillValue", "missing_value")
+MISSING_VALUE_ATTRIBUTES: Final = ("_FillValue", "missing_value")
 """Attributes that hold missing values."""
 
 
 def read_numbers(value: Any) -> NDArray[Any]:
-    """Return an attribute as numbers; empty if it holds none.
+    """Return an attribute as numbers; empty if it is not numeric.
 
-    Zarr's convention for the missing value of floats is base64 of its bytes.
+    xarray encodes the missing value of floats in base64.
     """
     if isinstance(value, str):
         try:
@@ -29,38 +29,38 @@ def read_numbers(value: Any) -> NDArray[Any]:
         except (ValueError, struct.error):
             pass
     try:
-        found = np.zeros(0) if value is None else np.atleast_1d(value)
-        return found if found.dtype.kind in "biuf" else found.astype(np.float64)
+        numbers = np.zeros(0) if value is None else np.atleast_1d(value)
+        return numbers if numbers.dtype.kind in "biuf" else numbers.astype(np.float64)
     except (TypeError, ValueError):
         return np.zeros(0)
 
 
 def encode_float_fill(value: float) -> str:
-    """Encode the missing value of floats."""
+    """Encode the missing value of floats as xarray does."""
     return base64.b64encode(struct.pack("<d", value)).decode()
 
 
 def read_missing_numbers(
     attributes: Mapping[str, Any], stored: np.dtype[Any], packed: np.dtype[Any]
 ) -> list[Any]:
-    """Return the missing values, converted to the type they are read as.
+    """Return the missing values as numbers of type ``packed``.
 
-    Numbers are stored and read as ``stored`` and ``packed``; integers may differ in signedness.
+    Data is stored as ``stored`` and read as ``packed``; integers may differ in signedness.
     """
-    found: list[Any] = []
-    for name in MISSING:
+    missing: list[Any] = []
+    for name in MISSING_VALUE_ATTRIBUTES:
         for number in read_numbers(attributes.get(name)):
             if stored.kind == "f":
-                found.append(number.astype(stored).item())  # rounded like the data
-            elif _fits(number, stored):
-                found.append(number.astype(stored).astype(packed).item())
-            elif _fits(number, packed):
-                found.append(number.astype(packed).item())
-            # Others cannot occur in the data, and must not be cast to a number that can.
-    return list(dict.fromkeys(found))
+                missing.append(number.astype(stored).item())  # rounded like the data
+            elif _is_representable(number, stored):
+                missing.append(number.astype(stored).astype(packed).item())
+            elif _is_representable(number, packed):
+                missing.append(number.astype(packed).item())
+            # Other numbers cannot occur in the data; casting would turn them into numbers that can.
+    return list(dict.fromkeys(missing))
 
 
-def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
+def _is_representable(number: Any, dtype: np.dtype[Any]) -> bool:
     limits = np.iinfo(dtype)
     return (
         bool(np.isfinite(number)) and limits.min <= number <= limits.max and number == int(number)

@@ -1,7 +1,7 @@
 """Plain Zarr stores at a path or URL, for exports: no commits, no history.
 
 Directories use Zarr's `LocalStore`. Remote stores use icefloe storage, with credentials from the
-environment, so no further package is needed.
+environment, and require no further package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def open_plain_store(target: str | Store) -> Store:
-    """Open the Zarr store at a path or URL; return a store as it is."""
+    """Open the Zarr store at a path or URL; a store is returned unchanged."""
     if isinstance(target, Store):
         return target
     if "://" not in target:
@@ -39,7 +39,7 @@ def open_plain_store(target: str | Store) -> Store:
 
 
 class PlainStore(Store):
-    """A Zarr store on an icefloe storage; keys are object names."""
+    """A Zarr store on icefloe storage; keys are object names."""
 
     supports_writes: bool = True
     supports_deletes: bool = True
@@ -70,17 +70,17 @@ class PlainStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, None if missing."""
         try:
-            found = await asyncio.to_thread(self.storage.get, key, _byte_range(byte_range))
+            result = await asyncio.to_thread(self.storage.get, key, _convert_byte_range(byte_range))
         except ObjectNotFoundError:
             return None
-        return prototype.buffer.from_bytes(found.data)
+        return prototype.buffer.from_bytes(result.data)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Return byte ranges of several keys."""
-        wanted = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
-        return list(await asyncio.gather(*wanted))
+        requests = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
+        return list(await asyncio.gather(*requests))
 
     async def exists(self, key: str) -> bool:
         """Whether a key has a value."""
@@ -128,7 +128,7 @@ class PlainStore(Store):
                 yield name
 
 
-def _byte_range(request: ByteRequest | None) -> ByteRange | None:
+def _convert_byte_range(request: ByteRequest | None) -> ByteRange | None:
     match request:
         case RangeByteRequest(start, end):
             return Bounded(start, end)

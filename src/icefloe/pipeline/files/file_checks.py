@@ -1,4 +1,4 @@
-"""Checks that parsed files fit together, and what is wrong with each of the others. Pure."""
+"""Checks that parsed files fit together, and reports the problems of each file. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
 
 _MAX_KINDS: Final = 16
-"""Files that agree with none of this many others are outliers."""
+"""Maximum number of kinds; files that match none of them are outliers."""
 
 
 def find_append_mismatches(
@@ -32,10 +32,10 @@ def find_append_mismatches(
 ) -> Iterator[Disagreement]:
     """Find files that do not match the group that they are appended to.
 
-    Runs before files are compared with each other, because most may mismatch. One file of each kind
-    is checked.
+    Runs before files are compared with each other, because most files may mismatch. Only one file
+    of each kind is checked.
     """
-    for kind in _kinds(files, dims):
+    for kind in _group_by_kind(files, dims):
         for mismatch in find_mismatches(kind[0].dataset):
             yield from (replace(mismatch, file=file.url) for file in kind)
 
@@ -43,13 +43,13 @@ def find_append_mismatches(
 def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Disagreement]:
     """Find files that disagree with the largest set of files that agree.
 
-    Comparing with the first file would report all others if the first is the outlier.
+    A comparison with the first file would report all others if the first file is the outlier.
     """
-    kinds = _kinds(files, dims)
+    kinds = _group_by_kind(files, dims)
     if len(kinds) == 1:
         return []
-    usual = max(kinds, key=len)[0].dataset  # the first of equally large ones
-    return [found for file in files for found in find_disagreements(usual, file.dataset, dims)]
+    common = max(kinds, key=len)[0].dataset  # the first of equally large kinds
+    return [problem for file in files for problem in find_disagreements(common, file.dataset, dims)]
 
 
 def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
@@ -94,7 +94,7 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
 
 
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
-    """Return the index of the last file along a dimension: by coordinates, or else of the list."""
+    """Return the index of the last file along a dimension, by coordinates if files have them."""
     _, values = _read_coordinate(files, dim)
     if values is None or not all(len(steps) and steps.dtype.kind in "iuf" for steps in values):
         return len(files) - 1
@@ -125,18 +125,18 @@ def _read_coordinate(
 def exclude_files(
     files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
 ) -> tuple[list[ParsedFile], list[Failure]]:
-    """Exclude files with problems; each failure lists everything wrong with a file."""
+    """Exclude files with problems; a failure lists all problems of a file."""
     texts: dict[str, list[str]] = {}
     for problem in problems:
         text = f"{problem.variable}: {problem.text}" if problem.variable else problem.text
         if problem.aspect in {"chunks", "codecs"}:
-            text += " (ingest can copy such files)"
+            text += " (ingest can copy these files)"
         texts.setdefault(problem.file, []).append(text)
     failures = [Failure(file, "; ".join(reasons)) for file, reasons in texts.items()]
     return [file for file in files if file.url not in texts], [*left_out, *failures]
 
 
-def _kinds(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[ParsedFile]]:
+def _group_by_kind(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[ParsedFile]]:
     """Group files that agree with each other."""
     kinds: list[list[ParsedFile]] = []
     for file in files:

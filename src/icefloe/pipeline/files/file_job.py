@@ -1,8 +1,8 @@
-"""Jobs on files that become one dataset: the common part of virtualize, ingest and append.
+"""Jobs that combine files into one dataset: the common part of virtualize, ingest and append.
 
 Finds new source files, parses and checks them, and commits them with a record of their names. If
-a concurrent commit wins an append, the job compares again with the new state of the group and
-continues with the remaining files, so no file is lost or appended twice.
+another writer appends first, the job checks the files against the new state of the group and
+appends those that are still missing, so no file is lost or appended twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, FilesDisagreeError, RebaseFailedError
-from icefloe.pipeline.argument_errors import invalid_argument
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files import file_checks, static_arrays
 from icefloe.pipeline.files.mismatched_chunks import unify_chunks
@@ -55,12 +55,12 @@ _PARSE_OPTIONS: Final = tuple(
 )
 _FILES_PER_TASK: Final = 64
 _MAX_ATTEMPTS: Final = 100
-"""Attempts of an append; each lost one means that another writer committed."""
+"""Attempts of an append; an attempt fails only if another writer committed first."""
 
 
 @dataclass(slots=True)
 class CombinedFiles:
-    """Files that fit together, with markers instead of references, and those left out."""
+    """Files that fit together, with markers instead of references, and files left out."""
 
     files: list[ParsedFile]
     dataset: VirtualDataset
@@ -68,7 +68,7 @@ class CombinedFiles:
 
     @property
     def mismatched(self) -> frozenset[str]:
-        """The arrays whose chunks share no grid; see `mismatched_chunks`."""
+        """The arrays whose chunks do not share a grid; see `mismatched_chunks`."""
         return frozenset(self.files[0].mismatched)
 
 
@@ -99,11 +99,11 @@ class FileOptions:
         require_one_of("order", order, (None, "given", "coordinates"))
         require_one_of("on_error", on_error, ("raise", "skip"))
         if not names or len(set(names)) < len(names):
-            raise invalid_argument(
-                f"dims={names!r}: name the dimensions along which to combine, each once"
+            raise argument_error(
+                f"dims={names!r}: expected one or more different dimensions to combine along"
             )
         for name in parse_options or ():
-            require_one_of("an option of parse_options", name, _PARSE_OPTIONS)
+            require_one_of("a key of parse_options", name, _PARSE_OPTIONS)
         return cls(
             dims=names,
             group=group,
@@ -121,10 +121,10 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """A job on files; with ``copies`` their values are copied, so they need not share chunks.
+    """A job on files; with ``copies`` it copies their values, so they need not share chunks.
 
-    ``find_mismatches`` finds why a file cannot be appended to the group. ``last_step`` describes
-    in the plan what `execute` writes.
+    ``find_mismatches`` finds why a file cannot be appended to the group. ``last_step`` is the last
+    step of the plan.
     """
 
     name: str
@@ -141,15 +141,15 @@ class FileJob:
     def execute(self, write: WriteFiles) -> Plan | Report:
         """Run the job, and commit once.
 
-        ``write`` writes combined files to the session of a run, again for a new run after a lost
-        append, or without files that it reported as damaged.
+        ``write`` writes combined files to the session of a run. It is called again with a new run
+        if another writer appended first, or without the files that it reported as damaged.
         """
         run = self._start()
         staged: list[ParsedFile] = []
         try:
             return self._execute(run, staged, write)
         finally:
-            # Committed or failed: nothing else refers to them.
+            # No commit refers to the staged objects.
             delete_staged(run.session.connection, staged)
 
     def _execute(self, run: JobRun, staged: list[ParsedFile], write: WriteFiles) -> Plan | Report:
@@ -167,9 +167,9 @@ class FileJob:
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
-            found = self._combine(run, [parsed[url] for url in urls])
+            combined = self._combine(run, [parsed[url] for url in urls])
             try:
-                policy = write(run, found)
+                policy = write(run, combined)
             except JobFailedError as error:
                 damaged = {
                     failure.source: failure
@@ -181,12 +181,12 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                return self._commit(run, found, policy)
+                return self._commit(run, combined, policy)
             except RebaseFailedError:
                 if not self.files.append or attempt + 1 == _MAX_ATTEMPTS:
                     raise
                 time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
-        raise AssertionError("the last attempt raises or returns")
+        raise AssertionError("the last attempt returns or raises")
 
     def _start(self) -> JobRun:
         name = "append" if self.files.append else self.name
@@ -210,38 +210,38 @@ class FileJob:
         node = contents.get_node(session, path)
         if node is not None and node.is_array:
             raise AlreadyExistsError(
-                f"{path} is an array; files need a group", kind=ErrorKind.NODE_ALREADY_EXISTS
+                f"{path} is an array; expected a group", kind=ErrorKind.NODE_ALREADY_EXISTS
             )
 
     def _find_new_sources(self, run: JobRun) -> dict[str, int | None]:
         """Return the files that are not yet in the group, with sizes if known."""
-        found = find_sized_sources(self.sources, run.session)
-        known = self._read_known(run)
-        return {url: size for url, size in found.items() if url not in known}
+        sizes = find_sized_sources(self.sources, run.session)
+        known = self._read_known_sources(run)
+        return {url: size for url, size in sizes.items() if url not in known}
 
-    def _read_known(self, run: JobRun) -> set[str]:
+    def _read_known_sources(self, run: JobRun) -> set[str]:
         if not self.files.append:
             return set()
         return read_known_sources(run.repository, run.session, parse_path(self.files.group).value)
 
-    def _plan(self, run: JobRun, found: Mapping[str, int | None]) -> Plan:
+    def _plan(self, run: JobRun, urls: Mapping[str, int | None]) -> Plan:
         """Estimate the work from the sizes of files, without reading them."""
-        if not found:
-            return run.plan(["nothing: all files are in the repository"], 0)
-        sizes = fetch_sizes(found, run.session)
+        if not urls:
+            return run.plan(["nothing to do: all files are in the repository"], 0)
+        sizes = fetch_sizes(urls, run.session)
         total = sum(sizes.values())
         steps = [
-            f"parse {format_count(len(found), 'file')} of {format_bytes(total)} in all",
+            f"parse {format_count(len(urls), 'file')}, {format_bytes(total)} in total",
             f"check that they fit together along {', '.join(self.files.dims)}",
             self.last_step,
         ]
-        parsing = len(self.group_files(run, list(found)))
+        parsing = len(self.group_files(run, list(urls)))
         if not self.copies:
-            # Small files are fetched whole, and about as many bytes of large ones.
-            read = sum(min(size, SINGLE_REQUEST_BYTES) for size in sizes.values())
+            # Parsing fetches small files whole, and about one request from each large file.
+            fetched = sum(min(size, SINGLE_REQUEST_BYTES) for size in sizes.values())
             largest = max(sizes.values())
-            held = largest if largest <= SINGLE_REQUEST_BYTES else min(largest, MAX_CACHED_BYTES)
-            return run.plan(steps, parsing, bytes_read=read, task_bytes=held, is_estimate=True)
+            peak = largest if largest <= SINGLE_REQUEST_BYTES else min(largest, MAX_CACHED_BYTES)
+            return run.plan(steps, parsing, bytes_read=fetched, task_bytes=peak, is_estimate=True)
         return run.plan(
             steps,
             parsing + run.count_tasks(total),
@@ -265,26 +265,24 @@ class FileJob:
         work = ParseFiles(run.session.connection, options, frozenset(self.files.dims))
         interner = FileInterner()
         for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):
-            found: Iterable[ParsedFile | Failure] = outcome.result or ()
+            items: Iterable[ParsedFile | Failure] = outcome.result or ()
             if outcome.error is not None:
-                found = [Failure(url, outcome.error) for url in task]
-            shared = (
-                result if isinstance(result, Failure) else interner.add(result) for result in found
-            )
+                items = [Failure(url, outcome.error) for url in task]
+            shared = (item if isinstance(item, Failure) else interner.add(item) for item in items)
             parsed.update(zip(task, shared, strict=True))
         return parsed
 
     def _combine(self, run: JobRun, parsed: Sequence[ParsedFile | Failure]) -> CombinedFiles:
-        """Combine files that fit together; leave the others out, or fail with all of them."""
+        """Combine files that fit together; leave the others out, or raise with all of them."""
         files = [file for file in parsed if isinstance(file, ParsedFile)]
         left_out = [failure for failure in parsed if isinstance(failure, Failure)]
         dims = self.files.dims
         if self.copies and files:
-            files = unify_chunks(files, dims, self._find_last(files))
+            files = unify_chunks(files, dims, self._find_last_file(files))
         for dim in dims if files else ():
-            if not any(_has(file.dataset, dim) for file in files):
+            if not any(_has_dimension(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
-        for check in self._checks(run.session):
+        for check in self._iter_checks(run.session):
             files, left_out = file_checks.exclude_files(
                 files, check(files) if files else (), left_out
             )
@@ -301,19 +299,19 @@ class FileJob:
                     )
                 return CombinedFiles(files, dataset, left_out)
             except FilesDisagreeError as error:
-                kept, left_out = file_checks.exclude_files(files, error.disagreements, left_out)
-                if len(kept) == len(files):
+                passed, left_out = file_checks.exclude_files(files, error.disagreements, left_out)
+                if len(passed) == len(files):
                     raise
-                files = kept
+                files = passed
         raise JobFailedError(run.name, left_out)
 
-    def _checks(self, session: Session) -> Iterator[Check]:
-        """Yield the checks; each gets the files that passed the ones before."""
+    def _iter_checks(self, session: Session) -> Iterator[Check]:
+        """Yield the checks; each applies to files that passed the previous checks."""
         dims, first = frozenset(self.files.dims), self.files.dim
         group, append = self.files.group, self.files.append
-        # With several dimensions a file is only a part; all of them together must fit the group.
-        is_whole = len(self.files.dims) == 1
-        if append and is_whole:
+        # With several dimensions a file covers only a part; the combined dataset is checked.
+        has_one_dim = len(self.files.dims) == 1
+        if append and has_one_dim:
             yield lambda files: file_checks.find_append_mismatches(
                 files, dims, lambda dataset: self.find_mismatches(session, dataset)
             )
@@ -322,11 +320,11 @@ class FileJob:
         yield lambda files: file_checks.find_outliers(files, dims)
         yield lambda files: static_arrays.find_static_mismatches(files, dims)
         yield lambda files: file_checks.find_unsorted(files, self.files.dims)
-        if append and is_whole:
+        if append and has_one_dim:
             yield lambda files: find_append_problems(
                 [file.dataset for file in files], session, dim=first, group=group
             )
-        if is_whole and self.files.order != "given":
+        if has_one_dim and self.files.order != "given":
             yield lambda files: file_checks.find_overlaps(files, first)
 
     def _find_append_problems(
@@ -336,7 +334,7 @@ class FileJob:
             *find_append_problems([dataset], session, dim=self.files.dim, group=self.files.group)
         ]
 
-    def _find_last(self, files: Sequence[ParsedFile]) -> int | None:
+    def _find_last_file(self, files: Sequence[ParsedFile]) -> int | None:
         if len(self.files.dims) > 1:
             return None
         is_given = self.files.order == "given"
@@ -345,10 +343,10 @@ class FileJob:
     def _choose_order(
         self, session: Session, files: list[ParsedFile]
     ) -> tuple[list[ParsedFile], Order]:
-        order = self.files.order or _best_order(files[0].dataset, self.files.dims)
+        order = self.files.order or _choose_default_order(files[0].dataset, self.files.dims)
         dim, group = self.files.dim, self.files.group
         if self.files.append and len(self.files.dims) == 1 and order == "coordinates":
-            # The direction of files with one step each is that of the group.
+            # Files of one step have no direction: sort them in the direction of the group.
             descending = file_checks.sort_descending(files, dim) if len(files) > 1 else None
             if descending is not None and is_descending(session, dim=dim, group=group):
                 return descending, "given"
@@ -359,40 +357,40 @@ class FileJob:
         require_dims(marked, self.files.dims)
         return marked[0] if len(marked) == 1 else combine(marked, self.files.dims, order=order)
 
-    def _commit(self, run: JobRun, found: CombinedFiles, policy: CommitPolicy) -> Report:
+    def _commit(self, run: JobRun, combined: CombinedFiles, policy: CommitPolicy) -> Report:
         group = self.files.group
-        urls = [file.url for file in found.files]
+        urls = [file.url for file in combined.files]
         if not self.files.append:
             static_arrays.store_digests(
-                run.session, group, found.files[0], frozenset(self.files.dims)
+                run.session, group, combined.files[0], frozenset(self.files.dims)
             )
-        store_sources(run.session, group, [*self._read_known(run), *urls])
+        store_sources(run.session, group, [*self._read_known_sources(run), *urls])
         about: dict[str, Any] = {
             "group": parse_path(group).value,
             "sources": describe_sources(urls),
         }
-        if found.left_out:
-            about["left_out"] = [[failure.source, failure.reason] for failure in found.left_out]
+        if combined.left_out:
+            about["left_out"] = [[failure.source, failure.reason] for failure in combined.left_out]
         verb = {"virtualize": "virtualized", "ingest": "ingested", "append": "appended"}[run.name]
         summary = f"{verb} {format_count(len(urls), 'file')}"
         report = run.commit(summary, about=about, policy=policy)
         if not report.is_new:
             return report
-        return replace(report, files=len(found.files), left_out=tuple(found.left_out))
+        return replace(report, files=len(combined.files), left_out=tuple(combined.left_out))
 
 
 def require_one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Raise `InvalidInputError` unless an argument has one of the allowed values."""
     if value not in allowed:
-        listed = ", ".join(repr(choice) for choice in allowed if choice is not None)
-        raise invalid_argument(f"{name} must be one of {listed}, not {value!r}")
+        choices = ", ".join(repr(choice) for choice in allowed if choice is not None)
+        raise argument_error(f"{name} must be one of {choices}, not {value!r}")
 
 
-def _best_order(first: VirtualDataset, dims: Sequence[str]) -> Order:
+def _choose_default_order(first: VirtualDataset, dims: Sequence[str]) -> Order:
     coordinates = [first.arrays.get(find_coordinate(first.arrays, "", dim) or "") for dim in dims]
     has_all = all(isinstance(array, LoadedArray) for array in coordinates)
     return "coordinates" if has_all else "given"
 
 
-def _has(dataset: VirtualDataset, dim: str) -> bool:
+def _has_dimension(dataset: VirtualDataset, dim: str) -> bool:
     return any(dim in array.dimension_names for array in dataset.arrays.values())

@@ -1,7 +1,7 @@
-"""Verification of source files chunk by chunk, after copying them failed.
+"""Verifies source files chunk by chunk, after copying them failed.
 
 Copying reads boxes that span files, so a failed box does not identify the file. Verification reads
-every chunk of every file, at the cost of another pass that only a failed job pays.
+every chunk of every file, an additional pass that only failed jobs need.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from zarr.errors import ZarrUserWarning
 
-from icefloe.pipeline.arrays.boxes import boxes, format_box
+from icefloe.pipeline.arrays.boxes import format_box, iter_boxes
 from icefloe.pipeline.report import Failure
 from icefloe.session import ForkSession, contents
 from icefloe.spark.engine.tasks import format_error
@@ -33,13 +33,13 @@ def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
     """Read whole files on executors, parsed with ``options``; return those that cannot be read."""
-    run_stage = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
-    return [failure for outcome in run_stage for failure in outcome.result or ()]
+    outcomes = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
+    return [failure for outcome in outcomes for failure in outcome.result or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFiles:
-    """Worker task: read every chunk of some files through a fork that is never committed."""
+    """Worker task: read every chunk of files through a fork that is never committed."""
 
     fork: ForkSession
     options: dict[str, Any]
@@ -47,10 +47,10 @@ class VerifyFiles:
     def __call__(self, urls: tuple[str, ...]) -> list[Failure]:
         """Return a failure for each file that cannot be read."""
         sources = Sources.of(self.fork.connection.virtual)
-        found = ((url, list(self._problems(url, sources))) for url in urls)
-        return [Failure(url, "; ".join(problems)) for url, problems in found if problems]
+        results = ((url, list(self._find_problems(url, sources))) for url in urls)
+        return [Failure(url, "; ".join(problems)) for url, problems in results if problems]
 
-    def _problems(self, url: str, sources: Sources) -> Iterator[str]:
+    def _find_problems(self, url: str, sources: Sources) -> Iterator[str]:
         origin = contents.get_base_id(self.fork)
         session = ForkSession(self.fork.connection, origin, origin=origin)
         group = f"/file-{uuid.uuid4().hex}"
@@ -74,7 +74,7 @@ def _find_unreadable(session: ForkSession, group: str, path: str) -> Iterator[st
         # Codecs and types outside the Zarr specification cannot be avoided in source files.
         warnings.simplefilter("ignore", ZarrUserWarning)
         array = open_array(session.store, f"{group}/{path}")
-        for box in boxes(array.shape, array.shards or array.chunks):
+        for box in iter_boxes(array.shape, array.shards or array.chunks):
             try:
                 array[box]
             except Exception as error:  # noqa: BLE001 - reported with all others

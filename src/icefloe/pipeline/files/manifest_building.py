@@ -1,8 +1,8 @@
-"""Manifests of virtual datasets, built by executors from staged references.
+"""Builds the manifests of virtual datasets on executors, from staged references.
 
-The driver assigns files to manifests and computes the position of their chunks from markers;
-executors write the manifests and return names, sizes and extents. The driver never holds the
-references. Icechunk spec, "Manifests".
+The driver assigns files to manifests and computes the position of their chunks from markers (see
+`staged_refs`). Executors write the manifests and return names, sizes and extents. The driver never
+holds the references. Icechunk spec, "Manifests".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.pipeline.argument_errors import invalid_argument
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from icefloe.session.parallel_write import AdoptedManifest, AdoptedManifests
 
 REFS_PER_MANIFEST: Final = 250_000
-"""References of one array: a few megabytes, which a reader of one chunk has to fetch."""
+"""Default per array: a manifest of a few megabytes, which a reader of one chunk fetches."""
 
 _MANY_REFS: Final = 500_000
-"""With more, an executor writes the transaction log, so that the driver never holds them."""
+"""Above this number, an executor writes the transaction log instead of the driver."""
 
-_FEW: Final = 4096
+_MIN_OWN_REFS: Final = 4096
 """Arrays with fewer references share a manifest."""
 
 Positions: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
@@ -53,30 +53,30 @@ Positions: TypeAlias = dict[str, dict[int, tuple[int, ...]]]
 def require_refs_per_manifest(count: int) -> None:
     """Raise `InvalidInputError` if the number of references per manifest is not positive."""
     if count < 1:
-        raise invalid_argument(f"refs_per_manifest must be positive, not {count}")
+        raise argument_error(f"refs_per_manifest must be positive, not {count}")
 
 
 def build_manifests(
     run: JobRun,
     session: Session,
-    found: CombinedFiles,
+    combined: CombinedFiles,
     group: str,
     dim: str,
     *,
     refs: int = REFS_PER_MANIFEST,
 ) -> CommitPolicy:
-    """Build manifests on executors for a dataset whose markers were written to a session."""
-    arrays = found.dataset.arrays
+    """Build manifests on executors for a dataset whose markers are in a session."""
+    arrays = combined.dataset.arrays
     paths = [
         path
         for path, array in arrays.items()
-        if isinstance(array, VirtualArray) and path not in found.mismatched
+        if isinstance(array, VirtualArray) and path not in combined.mismatched
     ]
-    targets, positions = take_markers(session, found, group, paths)
+    targets, positions = take_markers(session, combined, group, paths)
     dims = {path: arrays[path].dimension_names for path in targets}
     axes = {path: names.index(dim) if dim in names else None for path, names in dims.items()}
     tasks = _plan_tasks(
-        _group_slabs(positions, axes), found.files, positions, refs * max(1, len(targets))
+        _group_slabs(positions, axes), combined.files, positions, refs * max(1, len(targets))
     )
     work = BuildManifests(
         session.connection, {path: target for path, (_, target) in targets.items()}, refs
@@ -94,7 +94,7 @@ def build_manifests(
         raise JobFailedError(run.name, failures, remedy=REMEDY)
     for path, (node_path, _) in targets.items():
         adopt_manifests(session, node_path, built[path])
-    if sum(file.num_refs for file in found.files) <= _MANY_REFS:
+    if sum(file.num_refs for file in combined.files) <= _MANY_REFS:
         return NO_POLICY
 
     def write_log(log: TransactionLog, adopted: AdoptedManifests) -> None:
@@ -108,9 +108,9 @@ def build_manifests(
 
 
 def take_markers(
-    session: Session, found: CombinedFiles, group: str, paths: Iterable[str]
+    session: Session, combined: CombinedFiles, group: str, paths: Iterable[str]
 ) -> tuple[dict[str, tuple[Path, TargetArray]], Positions]:
-    """Remove the markers of arrays from a session; return the arrays and the file positions."""
+    """Remove the markers of arrays from a session; return the arrays and file positions."""
     targets: dict[str, tuple[Path, TargetArray]] = {}
     positions: Positions = {}
     for path in paths:
@@ -118,8 +118,8 @@ def take_markers(
         node = contents.require_array(session, node_path)
         columns = contents.take_changed_chunks(session, node)
         if columns is None:
-            continue  # an array that does not grow
-        if found.dataset.arrays[path].chunk_shape is None:
+            continue  # the array does not grow
+        if combined.dataset.arrays[path].chunk_shape is None:
             raise InvalidInputError(
                 f"{path}: chunks of different shapes cannot be combined: parse with "
                 f"drop_variables={[path]}",
@@ -142,9 +142,9 @@ def take_markers(
 
 @dataclass(frozen=True, slots=True)
 class FilePlacement:
-    """The position of one file's chunks: the first chunk in each array.
+    """The position of a file's chunks: its first chunk in each array.
 
-    ``staged`` is the object with its references, and ``position`` that of the file in it.
+    ``staged`` is the object with its references, ``position`` the position of the file in it.
     ``documents`` is the parsed metadata of arrays whose chunks may have to be split.
     """
 
@@ -156,7 +156,7 @@ class FilePlacement:
 
 @dataclass(frozen=True, slots=True)
 class TargetArray:
-    """An array of the repository that gets the references."""
+    """An array of the repository that receives the references."""
 
     node_id: NodeId
     chunk_shape: tuple[int, ...]
@@ -172,7 +172,7 @@ class BuiltManifest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BuildManifests:
-    """Worker task: write the references of some files to manifests.
+    """Worker task: write the references of files to manifests.
 
     ``targets`` are arrays by their paths in the dataset; ``max_refs`` limits the references of an
     array per manifest.
@@ -183,23 +183,23 @@ class BuildManifests:
     max_refs: int
 
     def __call__(self, files: tuple[FilePlacement, ...]) -> dict[str, list[BuiltManifest]]:
-        """Write manifests with all references of some files; return those of each array."""
+        """Write manifests with all references of the files; return the manifests of each array."""
         fetch = lru_cache(2)(lambda staged: load_staged(self.connection, staged))
         parts: dict[str, list[ArrayManifest]] = {}
         for file in files:
             refs = fetch(file.staged)[file.position]
             for path, start in file.starts.items():
-                shifted = self._shift(path, refs[path], file, start)
+                shifted = self._shift_refs(path, refs[path], file, start)
                 if len(shifted):
                     parts.setdefault(path, []).append(shifted)
-        arrays = {path: [*_split(_join(found), self.max_refs)] for path, found in parts.items()}
+        arrays = {path: [*_split(_join(pieces), self.max_refs)] for path, pieces in parts.items()}
         built: dict[str, list[BuiltManifest]] = {}
         for group in _group_small(arrays):
             for path, manifest in self._write(group).items():
                 built.setdefault(path, []).append(manifest)
         return built
 
-    def _shift(
+    def _shift_refs(
         self, path: str, refs: ArrayManifest, file: FilePlacement, start: tuple[int, ...]
     ) -> ArrayManifest:
         document = file.documents.get(path)
@@ -225,7 +225,7 @@ class BuildManifests:
 
 
 def _write_log(connection: Connection, task: tuple[TransactionLog, AdoptedManifests]) -> None:
-    """Worker task: write the transaction log, completed by the chunks of all built manifests."""
+    """Worker task: write the transaction log, with the chunks of all built manifests."""
     write_transaction_log(connection, *task)
 
 
@@ -261,7 +261,7 @@ def _plan_tasks(
 
 def _place_file(file: ParsedFile, number: int, positions: Positions) -> FilePlacement:
     staged, position = file.staged
-    starts = {path: found[number] for path, found in positions.items() if number in found}
+    starts = {path: chunks[number] for path, chunks in positions.items() if number in chunks}
     documents = {
         path: dict(file.dataset.arrays[path].metadata)
         for path in starts
@@ -290,20 +290,20 @@ def _split(refs: ArrayManifest, max_refs: int, axis: int = 0) -> Iterator[ArrayM
     first = 0
     for start, stop in zip(starts.tolist(), stops, strict=True):
         if start > first and stop - first > max_refs:
-            yield from _split(_rows(refs, first, start), max_refs, axis + 1)
+            yield from _split(_slice_rows(refs, first, start), max_refs, axis + 1)
             first = start
-    yield from _split(_rows(refs, first, len(refs)), max_refs, axis + 1)
+    yield from _split(_slice_rows(refs, first, len(refs)), max_refs, axis + 1)
 
 
-def _rows(refs: ArrayManifest, start: int, stop: int) -> ArrayManifest:
+def _slice_rows(refs: ArrayManifest, start: int, stop: int) -> ArrayManifest:
     return ArrayManifest(refs.coords[start:stop], refs.payloads.rows(np.arange(start, stop)))
 
 
 def _group_small(arrays: dict[str, list[ArrayManifest]]) -> Iterator[dict[str, ArrayManifest]]:
-    """Group arrays that share a manifest: those with few references, one part of each."""
+    """Group arrays that share a manifest: arrays with few references, one part of each."""
     for number in range(max(map(len, arrays.values()), default=0)):
-        parts = {path: found[number] for path, found in arrays.items() if number < len(found)}
-        few = {path: refs for path, refs in parts.items() if len(refs) < _FEW}
-        if few:
-            yield few
-        yield from ({path: refs} for path, refs in parts.items() if path not in few)
+        parts = {path: splits[number] for path, splits in arrays.items() if number < len(splits)}
+        small = {path: refs for path, refs in parts.items() if len(refs) < _MIN_OWN_REFS}
+        if small:
+            yield small
+        yield from ({path: refs} for path, refs in parts.items() if path not in small)

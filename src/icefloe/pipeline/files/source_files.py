@@ -1,4 +1,4 @@
-"""Source files of a job, given by names, glob patterns or tables."""
+"""Resolves the sources of a job (paths, URLs, glob patterns, tables) to file URLs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.pipeline.argument_errors import invalid_argument
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.storage.urls import require_shareable
 from icefloe.virtual.sources import Sources
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from icefloe.session import Session
 
-_PATTERN: Final = re.compile(r"[*?\[]")
+_WILDCARD: Final = re.compile(r"[*?\[]")
 _GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
 _REQUESTS: Final = 32
 """Concurrent requests for file sizes."""
@@ -43,7 +43,7 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     Raises
     ------
     InvalidInputError
-        If there are no sources, a pattern matches nothing, or a table has no such column.
+        If there are no sources, a pattern has no match, or a table has none of the columns.
     """
     return list(find_sized_sources(sources, session))
 
@@ -51,7 +51,7 @@ def find_sources(sources: Any, session: Session) -> list[str]:
 def read_source_table(path: str) -> list[str]:
     """Return the sources that a local Parquet or CSV file lists.
 
-    Raises `InvalidInputError` if it is not such a file, or has no source column.
+    Raises `InvalidInputError` if the file has another format or no source column.
     """
     from pyarrow import ArrowException, csv, parquet  # noqa: PLC0415 - an extra
 
@@ -66,50 +66,50 @@ def read_source_table(path: str) -> list[str]:
     return _read_names(table)
 
 
-def fetch_sizes(found: Mapping[str, int | None], session: Session) -> dict[str, int]:
-    """Return the sizes of all files, fetching those that `find_sized_sources` does not know.
+def fetch_sizes(known_sizes: Mapping[str, int | None], session: Session) -> dict[str, int]:
+    """Return the sizes of all files; fetch those that are None.
 
     The size of a directory, such as a Zarr store, is the sum of its objects; a missing file has
     size 0.
     """
-    opened = Sources.of(session.connection.virtual)
-    unknown = [url for url, size in found.items() if size is None]
+    opener = Sources.of(session.connection.virtual)
+    unknown = [url for url, size in known_sizes.items() if size is None]
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        sizes = list(pool.map(lambda url: opened.open(url).fetch_size(), unknown))
+        sizes = list(pool.map(lambda url: opener.open(url).fetch_size(), unknown))
     fetched = dict(zip(unknown, sizes, strict=True))
-    return {url: fetched[url] if size is None else size for url, size in found.items()}
+    return {url: fetched[url] if size is None else size for url, size in known_sizes.items()}
 
 
 def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     """Return the URLs of all source files, as `find_sources` does, with their sizes in bytes.
 
-    Sizes are known for matches in an object store, from its listing, and None otherwise.
+    Matches in an object store have the size of its listing; other sizes are None.
     """
-    opened = Sources.of(session.connection.virtual)
-    found = {name: _expand_pattern(name, opened) for name in _list_names(sources)}
-    if not found:
-        raise invalid_argument("no sources were given")
-    unmatched = [name for name, urls in found.items() if not urls]
+    opener = Sources.of(session.connection.virtual)
+    matches = {name: _expand_pattern(name, opener) for name in _list_names(sources)}
+    if not matches:
+        raise argument_error("sources is empty: pass at least one path, URL or pattern")
+    unmatched = [name for name, urls in matches.items() if not urls]
     if unmatched:
         raise InvalidInputError(
             f"no file matches {', '.join(unmatched)}: check the spelling",
             kind=ErrorKind.OBJECT_NOT_FOUND,
         )
-    every: dict[str, int | None] = {}
-    for urls in found.values():
+    sizes: dict[str, int | None] = {}
+    for urls in matches.values():
         for url, size in urls.items():
-            every.setdefault(opened.open(url).url, size)
-    return every
+            sizes.setdefault(opener.open(url).url, size)
+    return sizes
 
 
 def _list_names(sources: Any) -> list[str]:
     if hasattr(sources, "columns"):
         return _read_names(sources)
     try:
-        listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-        return [os.fspath(source) for source in listed]
+        items = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+        return [os.fspath(source) for source in items]
     except TypeError as error:
-        raise invalid_argument(
+        raise argument_error(
             "sources must be paths, URLs or patterns, or a table of them, not "
             f"{reprlib.repr(sources)}"
         ) from error
@@ -120,57 +120,57 @@ def _read_names(table: Any) -> list[str]:
     import pyarrow as pa  # noqa: PLC0415 - only for tables
 
     is_spark = hasattr(table, "toArrow")
-    held = table if is_spark else pa.table(table)
-    known = held.columns if is_spark else held.column_names
-    column = next((name for name in _COLUMNS if name in known), None)
+    source_table = table if is_spark else pa.table(table)
+    columns = source_table.columns if is_spark else source_table.column_names
+    column = next((name for name in _COLUMNS if name in columns), None)
     if column is None:
-        raise invalid_argument(
-            f"the table of sources has columns {', '.join(known)}: name one of them "
-            f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
+        raise argument_error(
+            f"the table of sources has columns {', '.join(columns)}: rename one of them "
+            f"to {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
         )
-    named = held.select([column])
-    found: list[str | None] = (named.toArrow() if is_spark else named)[column].to_pylist()
-    if not all(isinstance(name, str) and name for name in found):
-        raise invalid_argument(
+    selection = source_table.select([column])
+    names: list[str | None] = (selection.toArrow() if is_spark else selection)[column].to_pylist()
+    if not all(isinstance(name, str) and name for name in names):
+        raise argument_error(
             f"the column {column} of the table of sources has empty rows: remove them"
         )
-    return [name for name in found if name is not None]
+    return [name for name in names if name is not None]
 
 
-def _expand_pattern(named: str, sources: Sources) -> dict[str, int | None]:
-    require_shareable(named)
-    pattern = _PATTERN.search(named)
+def _expand_pattern(source: str, sources: Sources) -> dict[str, int | None]:
+    require_shareable(source)
+    pattern = _WILDCARD.search(source)
     if pattern is None:
-        return {named: None}
-    if "://" not in named or named.startswith("file://"):
-        path = named if "://" not in named else unquote(named.removeprefix("file://"))
+        return {source: None}
+    if "://" not in source or source.startswith("file://"):
+        path = source if "://" not in source else unquote(source.removeprefix("file://"))
         # A file name may contain glob characters.
         exists = os.path.lexists(path)
-        found = [path] if exists else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-        return dict.fromkeys(found)
-    fixed = named[: pattern.start()].rpartition("/")[0]
-    if fixed.endswith(":/"):
+        paths = [path] if exists else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+        return dict.fromkeys(paths)
+    folder = source[: pattern.start()].rpartition("/")[0]
+    if folder.endswith(":/"):
         raise InvalidInputError(
-            f"{named}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
+            f"{source}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
         )
-    matches = re.compile(_GLOB.sub(_translate_token, named[len(fixed) + 1 :]))
-    below = _with_folders((name, info.size_bytes) for name, info in sources.list_folder(fixed))
-    return {f"{fixed}/{name}": below[name] for name in sorted(below) if matches.fullmatch(name)}
+    regex = re.compile(_GLOB.sub(_translate_token, source[len(folder) + 1 :]))
+    sizes = _add_directories((name, info.size_bytes) for name, info in sources.list_folder(folder))
+    return {f"{folder}/{name}": sizes[name] for name in sorted(sizes) if regex.fullmatch(name)}
 
 
-def _with_folders(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _add_directories(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Add directories, sized as the sum of their objects: a Zarr store is a directory."""
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for name, size in sizes:
-        place = name
-        while place:
-            found[place] = found.get(place, 0) + size
-            place = place.rpartition("/")[0]
-    return found
+        path = name
+        while path:
+            totals[path] = totals.get(path, 0) + size
+            path = path.rpartition("/")[0]
+    return totals
 
 
 def _translate_token(part: re.Match[str]) -> str:
-    """Translate a part of a glob pattern to a regular expression; only ``**`` matches a slash."""
+    """Translate a token of a glob pattern to a regular expression; only ``**`` matches a slash."""
     match part.group():
         case "**/":
             return "(?:.*/)?"

@@ -1,8 +1,7 @@
 """The record of a group's source files: an attribute of the group, and metadata of each commit.
 
-Commit metadata is lost when its snapshot expires, so the group carries the names of all its files
-in an attribute that is moved, copied and deleted with it. Compressed, 100,000 names of an archive
-take about 30 kB.
+Commit metadata is lost when its snapshot expires. The attribute, which lists all files, is moved,
+copied and deleted with the group; compressed, 100,000 names of an archive take about 30 kB.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zstandard
 
-from icefloe.pipeline.argument_errors import invalid_argument
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.session import Session, contents
 from icefloe.session.exactly_once import METADATA_KEY
@@ -25,27 +24,27 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
 
 ATTRIBUTE: Final = "_nc_icefloe_sources"
-"""Of the group. xarray hides attributes that begin with ``_nc``."""
+"""Name of the group attribute; xarray hides attributes that begin with ``_nc``."""
 
 _MAX_BYTES: Final = 1 << 30
-"""Ten million names of 100 characters."""
+"""Maximum decompressed size: ten million names of 100 characters."""
 
 
 def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
-    """Return sources for commit metadata, with their common prefix stored once."""
-    # By characters, then back to a slash: commonpath would collapse the slashes of a URL.
+    """Return the sources for commit metadata, with their common prefix stored once."""
+    # Not commonpath, which would collapse the slashes of a URL.
     prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
     start = len(prefix) + 1 if prefix else 0
     return {"prefix": f"{prefix}/" if prefix else "", "names": [url[start:] for url in urls]}
 
 
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
-    """Return the sources of a group, as a session sees it.
+    """Return the sources of a group in a session.
 
-    If the attribute was removed, the commits that are still in the history are used.
+    If the attribute was deleted, they are read from the commits in the history.
     """
-    kept = get_group_attribute(session, group, ATTRIBUTE)
-    return _read_history(repository, session, group) if kept is None else _decode_urls(kept, group)
+    urls = get_group_attribute(session, group, ATTRIBUTE)
+    return _read_history(repository, session, group) if urls is None else _decode_urls(urls, group)
 
 
 def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
@@ -60,7 +59,7 @@ def get_group_attribute(session: Session, group: str, name: str) -> Any:
 
 
 def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
-    """Set an attribute of a group; other attributes stay."""
+    """Set an attribute of a group, and keep the others."""
     path = parse_path(group)
     document = json.loads(contents.require_node(session, path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), name: value}
@@ -68,20 +67,20 @@ def set_group_attribute(session: Session, group: str, name: str, value: Any) -> 
 
 
 def _encode_urls(urls: Iterable[str]) -> str:
-    # Sorted: equal sets give equal attributes, and compress better. URLs have no line breaks.
+    # Sorted: equal sets have equal attributes, and compress better. URLs have no line breaks.
     return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
 
 
-def _decode_urls(kept: Any, group: str) -> set[str]:
+def _decode_urls(attribute: Any, group: str) -> set[str]:
     try:
-        packed = base64.b64decode(kept)
+        compressed = base64.b64decode(attribute)
         # Untrusted: bound the decompressed size.
-        is_bounded = 0 <= zstandard.frame_content_size(packed) <= _MAX_BYTES
-        names = zstandard.decompress(packed).decode() if is_bounded else None
+        is_bounded = 0 <= zstandard.frame_content_size(compressed) <= _MAX_BYTES
+        names = zstandard.decompress(compressed).decode() if is_bounded else None
     except (TypeError, ValueError, zstandard.ZstdError):
         names = None
     if names is None:
-        raise invalid_argument(
+        raise argument_error(
             f"{group}: the attribute {ATTRIBUTE}, which lists its source files, is damaged; "
             "delete it to use the history of the branch instead"
         )
@@ -89,16 +88,16 @@ def _decode_urls(kept: Any, group: str) -> set[str]:
 
 
 def _read_history(repository: Repository, session: Session, group: str) -> set[str]:
-    known: set[str] = set()
+    urls: set[str] = set()
     for info in repository.ancestry(snapshot_id=session.snapshot_id):
         # Untrusted: skip what `describe_sources` did not write.
         match info.metadata.get(METADATA_KEY):
             case {
                 "job": job,
-                "group": str(where),
+                "group": str(job_group),
                 "sources": {"prefix": str(prefix), "names": list(names)},
-            } if where == group:
-                known |= {f"{prefix}{name}" for name in names}
+            } if job_group == group:
+                urls |= {f"{prefix}{name}" for name in names}
                 if job != "append":
                     break  # this commit created the group
-    return known
+    return urls

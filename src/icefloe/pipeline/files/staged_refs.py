@@ -6,8 +6,8 @@ the rest: metadata, loaded coordinates and one *marker* per array, a virtual ref
 location is the number of the file. Combining moves markers like references, and so yields the
 position of each file's chunks.
 
-The objects are named like chunks and never referenced, so garbage collection finds what a killed
-job leaves behind.
+The objects are named like chunks and never referenced, so garbage collection deletes those that a
+killed job leaves behind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StagedRefs(NamedTuple):
     """An object with the references of some files, and the digest of its bytes.
 
     Unpickling runs code, and other writers of the storage could replace the object. The digest
-    travels from worker to worker through the driver, not through the storage.
+    is passed from worker to worker by the driver, not by the storage.
     """
 
     ref: ChunkRef
@@ -60,8 +60,8 @@ class ParsedFile:
     """A parsed file: its dataset without references, which are staged.
 
     ``staged`` is the object with the references, and the position of the file in it. ``mismatched``
-    has the metadata of arrays as the file has them, where ``dataset`` presents other chunks;
-    ``digests`` are those of the values of static arrays.
+    is the original metadata of arrays that ``dataset`` presents with other chunks; ``digests`` are
+    the digests of static arrays.
     """
 
     dataset: VirtualDataset
@@ -76,39 +76,39 @@ class ParsedFile:
         return self.dataset.label
 
     def with_markers(self, number: int) -> VirtualDataset:
-        """Return the dataset with a marker in each array that holds the number of the file."""
-        return _with_refs(self.dataset, lambda array: _marker(array.shape, number))
+        """Return the dataset with a marker in each array, whose location is ``number``."""
+        return _with_refs(self.dataset, lambda array: _make_marker(array.shape, number))
 
-    def marker(self, path: str, number: int) -> ArrayManifest:
-        """Return the marker of one array."""
-        return _marker(self.dataset.arrays[path].shape, number)
+    def make_marker(self, path: str, number: int) -> ArrayManifest:
+        """Make the marker of one array."""
+        return _make_marker(self.dataset.arrays[path].shape, number)
 
 
 class FileInterner:
-    """Interns metadata and values that files have in common.
+    """Shares equal metadata and values between files, to save memory.
 
-    Ten thousand files with equal coordinates and metadata then take little more memory than one, in
-    the results of workers and in the driver.
+    Ten thousand files with equal coordinates and metadata take little more memory than one, in the
+    results of workers and in the driver.
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Any] = {}
+        self._values: dict[bytes, Any] = {}
 
     def add(self, file: ParsedFile) -> ParsedFile:
-        """Return the file with equal parts shared with earlier files."""
+        """Return the file, sharing parts with earlier files."""
         dataset = file.dataset
-        arrays = {path: self._array(array) for path, array in dataset.arrays.items()}
-        groups = {path: self._intern(found, found) for path, found in dataset.groups.items()}
+        arrays = {path: self._intern_array(array) for path, array in dataset.arrays.items()}
+        groups = {path: self._intern(group, group) for path, group in dataset.groups.items()}
         return replace(file, dataset=replace(dataset, arrays=arrays, groups=groups))
 
-    def _array(self, array: AnyArray) -> AnyArray:
+    def _intern_array(self, array: AnyArray) -> AnyArray:
         # References are staged: the metadata identifies the array.
         key = array.metadata if isinstance(array, VirtualArray) else (array.metadata, array.values)
         shared: AnyArray = self._intern(key, array)
         return shared
 
     def _intern(self, key: Any, value: Any) -> Any:
-        return self._known.setdefault(pickle.dumps(key, protocol=5), value)
+        return self._values.setdefault(pickle.dumps(key, protocol=5), value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +120,20 @@ class ParseFiles:
     dims: frozenset[str]
 
     def __call__(self, urls: tuple[str, ...]) -> list[ParsedFile | Failure]:
-        """Parse files; one that fails becomes a `Failure` and does not affect the others."""
+        """Parse files; a file that fails becomes a `Failure`, without affecting the others."""
         sources = Sources.of(self.connection.virtual)
         static = StaticDigests(sources, self.dims)
-        found: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
+        results: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
         for url in urls:
             try:
                 parsed = self._parse(url, sources)
-                found.append((parsed, static.of(parsed, url)))
+                results.append((parsed, static.compute(parsed, url)))
             except Exception as error:  # noqa: BLE001 - reported with all others
-                found.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
-        datasets = [result[0] for result in found if not isinstance(result, Failure)]
+                results.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
+        datasets = [result[0] for result in results if not isinstance(result, Failure)]
         if not datasets:
-            return [result for result in found if isinstance(result, Failure)]
-        staged = self._stage([_refs(dataset) for dataset in datasets])
+            return [result for result in results if isinstance(result, Failure)]
+        staged = self._stage([_get_refs(dataset) for dataset in datasets])
         numbers = iter(range(len(datasets)))
         interner = FileInterner()
         return [
@@ -141,75 +141,75 @@ class ParseFiles:
             if isinstance(result, Failure)
             else interner.add(
                 ParsedFile(
-                    _with_refs(result[0], lambda array: _empty_refs(len(array.shape))),
+                    _with_refs(result[0], lambda array: _make_empty_refs(len(array.shape))),
                     (staged, next(numbers)),
                     result[0].num_refs,
                     digests=result[1],
                 )
             )
-            for result in found
+            for result in results
         ]
 
     def _parse(self, url: str, sources: Sources) -> VirtualDataset:
         dataset = parse_at(url, sources, **self.options)
-        for refs in _refs(dataset).values():
-            held = self.connection.virtual.validate_many(refs.payloads.locations)
-            if not held.all():
-                bad = int(np.flatnonzero(~held)[0])
-                self.connection.virtual.validate(refs.payloads.locations[bad])
+        for refs in _get_refs(dataset).values():
+            is_covered = self.connection.virtual.validate_many(refs.payloads.locations)
+            if not is_covered.all():
+                first = int(np.flatnonzero(~is_covered)[0])
+                self.connection.virtual.validate(refs.payloads.locations[first])
         return dataset
 
     def _stage(self, files: list[dict[str, ArrayManifest]]) -> StagedRefs:
         data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
         chunk_id = ChunkId.random()
         self.connection.assets.write_chunk(chunk_id, data)
-        return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _digest(data))
+        return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _compute_digest(data))
 
 
 def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, ArrayManifest]]:
     """Return the references of the files of one worker, by array.
 
-    Raises `FormatError` if the object is not the one that was written.
+    Raises `FormatError` if the object was replaced.
     """
     data = bytes(connection.assets.chunks.fetch(staged.ref))
-    if not hmac.compare_digest(_digest(data), staged.digest):
+    if not hmac.compare_digest(_compute_digest(data), staged.digest):
         raise FormatError(
             "the object was replaced after this job wrote it: check which other programs write to "
             "the storage, and run the job again",
             file=chunk_key(staged.ref.id),
             kind=ErrorKind.INVALID_FILE_FORMAT,
         )
-    # The digest shows that a worker of this job pickled these bytes.
-    found: list[dict[str, ArrayManifest]] = pickle.loads(  # noqa: S301
+    # Safe: the digest proves that a worker of this job pickled these bytes.
+    files: list[dict[str, ArrayManifest]] = pickle.loads(  # noqa: S301
         zstandard.decompress(data)
     )
-    return found
+    return files
 
 
-def _digest(data: bytes) -> bytes:
+def _compute_digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
 def delete_staged(connection: Connection, files: Iterable[ParsedFile]) -> None:
-    """Delete staged objects; garbage collection finds what cannot be deleted now."""
+    """Delete staged objects; if this fails, garbage collection deletes them."""
     ids = dict.fromkeys(file.staged[0].ref.id for file in files)
     with suppress(StorageError):
         connection.storage.delete_many([chunk_key(chunk_id) for chunk_id in ids])
 
 
-def _marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
+def _make_marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
     ndim = len(shape)
     if 0 in shape:
-        return _empty_refs(ndim)  # no chunk to mark
+        return _make_empty_refs(ndim)  # no chunk to mark
     ref = VirtualChunkRef(str(number), 0, _MARKED_BYTES)
     return ArrayManifest(np.zeros((1, ndim), np.uint32), ChunkPayloads.of([ref]))
 
 
-def _empty_refs(ndim: int) -> ArrayManifest:
+def _make_empty_refs(ndim: int) -> ArrayManifest:
     return ArrayManifest(np.zeros((0, ndim), np.uint32), ChunkPayloads.of([]))
 
 
-def _refs(dataset: VirtualDataset) -> dict[str, ArrayManifest]:
+def _get_refs(dataset: VirtualDataset) -> dict[str, ArrayManifest]:
     return {
         path: array.refs
         for path, array in dataset.arrays.items()

@@ -1,8 +1,8 @@
 """Static arrays: arrays that lack a dimension along which files are combined.
 
-Curvilinear coordinates, masks, station altitudes: a dataset keeps one copy for all files, or for
-all files at one position along the other dimensions. Workers read them up to a size limit and
-return digests, so files are compared without collecting their values.
+Examples are curvilinear coordinates, masks and station altitudes. A dataset keeps one copy for all
+files, or for all files at one position along the other dimensions. Workers read them up to a size
+limit and return digests, so files are compared without collecting values.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ if TYPE_CHECKING:
     from icefloe.virtual.sources import OpenSource, Sources
 
 _COMPARED_BYTES: Final = 16 << 20
-"""Larger arrays are taken from the first file: reading all of them would dominate a virtual job."""
+"""Larger arrays are not compared: reading them would take most of the time of `virtualize`."""
 
-_KEPT: Final = "_nc_icefloe_static"
-"""Attribute of a group: digests of its static arrays as the files had them."""
+_DIGESTS_ATTRIBUTE: Final = "_nc_icefloe_static"
+"""Group attribute with the digests of static arrays in the source files."""
 
 
 class StaticDigests:
-    """Digests of static arrays, file by file; equal bytes are decoded once."""
+    """Computes the digests of static arrays; equal bytes are decoded once."""
 
     def __init__(self, sources: Sources, dims: frozenset[str]) -> None:
         self._sources = sources
         self._dims = dims
-        self._known: dict[bytes, bytes] = {}
+        self._digests: dict[bytes, bytes] = {}
 
-    def of(self, dataset: VirtualDataset, url: str) -> dict[str, bytes]:
-        """Return the digests of a file's static arrays."""
+    def compute(self, dataset: VirtualDataset, url: str) -> dict[str, bytes]:
+        """Compute the digests of a file's static arrays."""
         source = self._sources.open(url)
-        within = f"{source.url}/"
+        prefix = f"{source.url}/"
 
         def open_location(location: str) -> OpenSource:
             if location == source.url:
                 return source
-            if location.startswith(within):  # a Zarr store
-                return source.open_child(unquote(location.removeprefix(within)))
+            if location.startswith(prefix):  # a Zarr store
+                return source.open_child(unquote(location.removeprefix(prefix)))
             return self._sources.open_referenced(location, source)
 
-        found = {}
+        digests = {}
         for path, array in dataset.arrays.items():
             if (
                 isinstance(array, VirtualArray)
@@ -74,11 +74,11 @@ class StaticDigests:
                 key = hashlib.blake2b(description.encode())
                 for chunk in encoded:
                     key.update(len(chunk).to_bytes(8, "little") + chunk)
-                if key.digest() not in self._known:
+                if key.digest() not in self._digests:
                     values = decode_values(array, path, source.url, encoded)
-                    self._known[key.digest()] = _digest(values)
-                found[path] = self._known[key.digest()]
-        return found
+                    self._digests[key.digest()] = _compute_digest(values)
+                digests[path] = self._digests[key.digest()]
+        return digests
 
 
 def find_static_mismatches(
@@ -88,112 +88,112 @@ def find_static_mismatches(
     for path in files[0].digests:
         positions: dict[bytes, list[ParsedFile]] = {}
         for file in files:
-            positions.setdefault(_position(file, path, dims), []).append(file)
-        for together in positions.values():
-            found = Counter(file.digests.get(path) for file in together)
-            usual, count = found.most_common(1)[0]
-            if count == len(together):
+            positions.setdefault(_encode_position(file, path, dims), []).append(file)
+        for group in positions.values():
+            counts = Counter(file.digests.get(path) for file in group)
+            common_digest, count = counts.most_common(1)[0]
+            if count == len(group):
                 continue
-            like = next(file.url for file in together if file.digests.get(path) == usual)
-            for file in together:
-                if file.digests.get(path) != usual:
-                    yield _disagreement(file, path, like)
+            reference = next(file.url for file in group if file.digests.get(path) == common_digest)
+            for file in group:
+                if file.digests.get(path) != common_digest:
+                    yield _make_disagreement(file, path, reference)
 
 
 def find_stored_mismatches(
     files: Sequence[ParsedFile], session: Session, group: str, dims: frozenset[str]
 ) -> Iterator[Disagreement]:
-    """Find files whose static arrays differ from those of the group that they are appended to."""
-    kept = get_group_attribute(session, group, _KEPT)
-    known = kept if isinstance(kept, dict) else {}
+    """Find files whose static arrays differ from those of the group."""
+    attribute = get_group_attribute(session, group, _DIGESTS_ATTRIBUTE)
+    digests = attribute if isinstance(attribute, dict) else {}
     stored: dict[tuple[str, bytes], bytes | None] = {}
     for file in files:
         for path, digest in file.digests.items():
-            key = path, _position(file, path, dims)
+            key = path, _encode_position(file, path, dims)
             if key not in stored:
                 stored[key] = _read_stored_digest(file, path, session, group, dims)
-                if stored[key] is None and not dims & {*_names(file, path)} and path in known:
-                    stored[key] = bytes.fromhex(str(known[path]))
+                if stored[key] is None and not dims & {*_get_dims(file, path)} and path in digests:
+                    stored[key] = bytes.fromhex(str(digests[path]))
             if stored[key] not in {None, digest}:
-                yield _disagreement(file, path, "the repository")
+                yield _make_disagreement(file, path, "the repository")
 
 
 def store_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
-    """Store the digests of static arrays in the group: stored values may be converted."""
-    found = {
+    """Store the digests of static arrays in the group, because stored values may be converted."""
+    digests = {
         path: digest.hex()
         for path, digest in file.digests.items()
-        if not dims & {*_names(file, path)}
+        if not dims & {*_get_dims(file, path)}
     }
-    if found:
-        set_group_attribute(session, group, _KEPT, found)
+    if digests:
+        set_group_attribute(session, group, _DIGESTS_ATTRIBUTE, digests)
 
 
 def _read_stored_digest(
     file: ParsedFile, path: str, session: Session, group: str, dims: frozenset[str]
 ) -> bytes | None:
-    """Return the digest of the stored array, or of the file's part; None if not comparable."""
-    place = f"{parse_path(group).value.rstrip('/')}/{path}"
-    if contents.get_node(session, parse_path(place)) is None:
+    """Return the digest of the file's part of the stored array; None if not comparable."""
+    array_path = f"{parse_path(group).value.rstrip('/')}/{path}"
+    if contents.get_node(session, parse_path(array_path)) is None:
         return None
-    array = open_array(session.store, place)
+    array = open_array(session.store, array_path)
     metadata = file.dataset.arrays[path].metadata
     if array.metadata.to_dict()["data_type"] != metadata["data_type"]:
         return None  # converted
-    where = []
-    for name, length in zip(_names(file, path), metadata["shape"], strict=True):
+    selection = []
+    for name, length in zip(_get_dims(file, path), metadata["shape"], strict=True):
         if name not in dims:
-            where.append(slice(0, length))
+            selection.append(slice(0, length))
             continue
-        start = _start_in_group(file, name, session, group)
+        start = _find_start(file, name, session, group)
         if start is None:
             return None  # new along this dimension
-        where.append(slice(start, start + length))
+        selection.append(slice(start, start + length))
     try:
-        values = np.asarray(array[tuple(where)])
+        values = np.asarray(array[tuple(selection)])
     except IcefloeError:
         return None  # in a container without access
-    return _digest(values) if values.shape == tuple(metadata["shape"]) else None
+    return _compute_digest(values) if values.shape == tuple(metadata["shape"]) else None
 
 
-def _start_in_group(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
-    values = _coordinate(file, dim)
-    place = f"{parse_path(group).value.rstrip('/')}/{dim}"
-    if values is None or not len(values) or contents.get_node(session, parse_path(place)) is None:
+def _find_start(file: ParsedFile, dim: str, session: Session, group: str) -> int | None:
+    values = _get_coordinate(file, dim)
+    path = f"{parse_path(group).value.rstrip('/')}/{dim}"
+    if values is None or not len(values) or contents.get_node(session, parse_path(path)) is None:
         return None
-    found = np.flatnonzero(np.asarray(open_array(session.store, place)[...]) == values[0])
-    return int(found[0]) if len(found) else None
+    matches = np.flatnonzero(np.asarray(open_array(session.store, path)[...]) == values[0])
+    return int(matches[0]) if len(matches) else None
 
 
-def _position(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
+def _encode_position(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
     """Return the position of an array along the combined dimensions that it has."""
-    found = [_coordinate(file, str(name)) for name in _names(file, path) if name in dims]
-    return b"|".join(b"" if values is None else values.tobytes() for values in found)
+    labels = [_get_coordinate(file, str(name)) for name in _get_dims(file, path) if name in dims]
+    return b"|".join(b"" if values is None else values.tobytes() for values in labels)
 
 
-def _coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
+def _get_coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
     path = find_coordinate(file.dataset.arrays, "", dim)
     array = None if path is None else file.dataset.arrays[path]
     return array.values if isinstance(array, LoadedArray) else None
 
 
-def _names(file: ParsedFile, path: str) -> tuple[str | None, ...]:
+def _get_dims(file: ParsedFile, path: str) -> tuple[str | None, ...]:
     return tuple(file.dataset.arrays[path].dimension_names)
 
 
-def _disagreement(file: ParsedFile, path: str, like: str) -> Disagreement:
+def _make_disagreement(file: ParsedFile, path: str, reference: str) -> Disagreement:
     return Disagreement(
         file.url,
         path,
         "values",
-        f"differs in value from {like}, and only one copy is kept; drop_variables={[path]} "
+        f"differs in value from {reference}, and only one copy is kept; drop_variables={[path]} "
         "excludes it",
     )
 
 
-def _digest(values: NDArray[Any]) -> bytes:
+def _compute_digest(values: NDArray[Any]) -> bytes:
     if values.dtype.kind in "fc":
-        # Zeros of either sign are equal, and so are all NaN.
+        # Zeros of either sign are equal, and all NaN are equal.
         values = np.where(np.isnan(values), np.nan, values + 0)
     if values.dtype.hasobject or values.dtype.kind == "T":
         data = repr(values.tolist()).encode()

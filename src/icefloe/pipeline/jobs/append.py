@@ -1,4 +1,4 @@
-"""The append job: new files along a dimension of a group, virtual or copied like the others."""
+"""The append job: adds files to a group along a dimension, as references or copies."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def append(
     group
         A group that was virtualized or ingested.
     virtual
-        Whether to refer to chunks in the files or to copy them; None does as the group does along
-        ``dim``.
+        Whether to write references to the chunks of the files, or to copy them; if None, like the
+        arrays of the group along ``dim``.
     sources, on_error, parse_options
         As for `virtualize`.
     run_options, commit_options, keywords
@@ -72,7 +72,7 @@ def append(
     """
     options = merge_options(run_options, commit_options, keywords)
     if virtual is None:
-        virtual = holds_virtual_chunks(repository, group, dim, branch=options.commit.branch)
+        virtual = has_virtual_chunks(repository, group, dim, branch=options.commit.branch)
     job = virtualize if virtual else ingest
     return job(
         spark,
@@ -88,12 +88,12 @@ def append(
     )
 
 
-def holds_virtual_chunks(
+def has_virtual_chunks(
     repository: Repository, group: str, dim: str, *, branch: str = "main"
 ) -> bool:
     """Whether the arrays of a group that grow along a dimension have virtual chunks.
 
-    Fetches a manifest of each array without any. Raises `InvalidInputError` if no array has the
+    Fetches at most one manifest of each array. Raises `InvalidInputError` if no array has the
     dimension.
     """
     session = repository.readonly_session(branch)
@@ -103,12 +103,11 @@ def holds_virtual_chunks(
         names = {str(name) for array in arrays for name in array.dimension_names if name}
         raise InvalidInputError(
             f"no array in {parse_path(group)} has the dimension {dim!r} to append along; "
-            + (f"there are: {', '.join(sorted(names))}" if names else "virtualize or ingest first"),
+            + (f"available: {', '.join(sorted(names))}" if names else "virtualize or ingest first"),
             kind=ErrorKind.FILES_DISAGREE,
         )
     for array in growing:
-        # The first manifest is enough: arrays are written in one way, or materialized from the
-        # start.
+        # One manifest is enough: jobs write all chunks of an array as references or as copies.
         part = next(iter(contents.fetch_chunk_refs(session, parse_path(array.path))), None)
         if part is not None and bool(np.any(part.payloads.kind == ChunkKind.VIRTUAL)):
             return True

@@ -1,6 +1,6 @@
 """The compact job: packs small objects, rewrites sparse packs and merges small manifests.
 
-Chunks are copied byte for byte, and only references change. Objects of older snapshots stay until
+Chunks are copied byte for byte; only references change. Objects of older snapshots remain until
 garbage collection deletes them.
 """
 
@@ -16,7 +16,7 @@ from icefloe.model.chunk_payload import ChunkKind, ChunkPayload
 from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
-from icefloe.pipeline.argument_errors import invalid_setting
+from icefloe.pipeline.argument_errors import setting_error
 from icefloe.pipeline.arrays.chunk_bytes import MAX_CHUNKS, fetch_chunks, require_chunk_limit
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
@@ -46,8 +46,8 @@ _SMALL_FRACTION: Final = 4
 class _Refs:
     """The native references of a snapshot, ordered by array and chunk.
 
-    ``others`` counts the references of each array that are not native: they do not change, but are
-    copied with a manifest that is rewritten.
+    ``others`` counts the inline and virtual references of each array: they do not change, but are
+    copied if their manifest is rewritten.
     """
 
     paths: list[str]
@@ -60,15 +60,15 @@ class _Refs:
     object_ids: NDArray[np.uint8]
     others: dict[str, int]
 
-    def places(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.uint32]]]:
-        """Yield the coordinates of some rows, by array."""
+    def iter_coords(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+        """Yield the coordinates of rows by array."""
         for number in np.unique(self.array[rows]).tolist():
-            own = rows[self.array[rows] == number]
-            yield self.paths[number], self.coords[number][own - self.starts[number]]
+            array_rows = rows[self.array[rows] == number]
+            yield self.paths[number], self.coords[number][array_rows - self.starts[number]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _WorkPlan:
     units: list[WorkUnit]
     small: int
     sparse: int
@@ -90,7 +90,7 @@ def compact(
 ) -> Plan | Report:
     """Pack small objects, rewrite sparse packs and merge small manifests; commit once.
 
-    Idempotent. Chunks that concurrent commits write are kept. The replaced objects stay for older
+    Idempotent. Chunks that concurrent commits write are kept. Replaced objects remain for older
     snapshots.
 
     Parameters
@@ -104,7 +104,7 @@ def compact(
         The maximum number of chunks: the driver holds a reference of about 300 bytes to each until
         the commit. Counts native chunks, and virtual ones in manifests that are rewritten.
     refs_per_manifest
-        Manifests of an array are merged up to this number of references; as for `virtualize`.
+        Manifests of an array are merged up to this number of references, as for `virtualize`.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
@@ -118,7 +118,7 @@ def compact(
         If a concurrent commit deleted an array or changed its metadata. Nothing was committed.
     """
     if not 0 <= min_live <= 1:
-        raise invalid_setting(f"min_live must be between 0 and 1, not {min_live}")
+        raise setting_error(f"min_live must be between 0 and 1, not {min_live}")
     require_refs_per_manifest(refs_per_manifest)
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("compact", spark, repository, options)
@@ -155,44 +155,44 @@ def compact(
 
 
 def _repack(
-    reader: Session, writer: TaskWriter, places: Sequence[tuple[str, NDArray[np.uint32]]]
+    reader: Session, writer: TaskWriter, coords_by_array: Sequence[tuple[str, NDArray[np.uint32]]]
 ) -> None:
-    """Rewrite chunks; references that shared a payload share the new one."""
+    """Rewrite chunks; references that share a payload will share the new one."""
     fork = writer.fork
-    known: dict[ChunkPayload, ChunkPayload] = {}
-    for path, coords in places:
-        place = parse_path(path)
-        olds = [contents.get_payload(reader, place, tuple(row)) for row in coords.tolist()]
-        is_new = np.array([old not in known for old in olds])
+    new_payloads: dict[ChunkPayload, ChunkPayload] = {}
+    for path, coords in coords_by_array:
+        node_path = parse_path(path)
+        payloads = [contents.get_payload(reader, node_path, tuple(row)) for row in coords.tolist()]
+        is_new = np.array([old not in new_payloads for old in payloads])
         for indices, data in fetch_chunks(reader, path, coords[is_new]):
-            old = contents.get_payload(reader, place, indices)
-            if old is not None and old not in known:
-                contents.set_chunk(fork, place, indices, data)
-                new = contents.get_payload(fork, place, indices)
+            old = contents.get_payload(reader, node_path, indices)
+            if old is not None and old not in new_payloads:
+                contents.set_chunk(fork, node_path, indices, data)
+                new = contents.get_payload(fork, node_path, indices)
                 if new is not None:
-                    known[old] = new
-        for row, old in zip(coords.tolist(), olds, strict=True):
+                    new_payloads[old] = new
+        for row, old in zip(coords.tolist(), payloads, strict=True):
             if old is not None:
-                contents.set_payload(fork, place, tuple(row), known[old])
+                contents.set_payload(fork, node_path, tuple(row), new_payloads[old])
 
 
-def _plan_work(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _Work:
+def _plan_work(run: JobRun, min_live: float, max_chunks: int, merge: MergeManifests) -> _WorkPlan:
     refs = _read_native_refs(run.session, max_chunks)
     plan = _plan_merge(run.session, contents.get_base_snapshot(run.session), merge)
     work = _plan_objects(run, refs, min_live)
-    # Manifests are rewritten for arrays whose chunks move, and for merges in other arrays.
+    # Manifests are rewritten for arrays with moving chunks, and for merges in other arrays.
     moving = {path for unit in work.units for path, _ in unit.value}
-    along = sum(refs.others[path] for path in moving)
+    copied = sum(refs.others[path] for path in moving)
     for part in (part for parts in plan.files for part in parts):
         if part.node.path.value not in moving:
-            along += min(part.count, refs.others[part.node.path.value])
-    require_chunk_limit(len(refs.object) + along, max_chunks, "")
+            copied += min(part.count, refs.others[part.node.path.value])
+    require_chunk_limit(len(refs.object) + copied, max_chunks, "")
     return replace(work, saved_manifests=plan.num_saved)
 
 
-def _plan_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
+def _plan_objects(run: JobRun, refs: _Refs, min_live: float) -> _WorkPlan:
     if not len(refs.object):
-        return _Work([], 0, 0, 0, 0)
+        return _WorkPlan([], 0, 0, 0, 0)
     packing = run.repository.config.packing
     target_bytes = 0 if packing is None else packing.effective_target_object_bytes
     chunk_bytes = 0 if packing is None else packing.effective_max_chunk_bytes
@@ -205,12 +205,12 @@ def _plan_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
     sizes = np.maximum(_fetch_object_sizes(run, refs.object_ids), live)
     is_sparse = live < sizes * min_live
     is_small = ~is_sparse & (largest <= chunk_bytes) & (sizes < target_bytes // _SMALL_FRACTION)
-    # Each task may leave one small pack, which the next run merges; do not rewrite a single one.
+    # Each task may write one small pack: skip if the number of objects would not decrease.
     packs = max(1, -(-int(live[is_small].sum()) // max(1, run.task_bytes)))
     if is_small.sum() <= packs:
         is_small[:] = False
     moving = is_sparse | is_small
-    return _Work(
+    return _WorkPlan(
         _plan_units(refs, moving, live),
         int(is_small.sum()),
         int(is_sparse.sum()),
@@ -220,7 +220,7 @@ def _plan_objects(run: JobRun, refs: _Refs, min_live: float) -> _Work:
 
 
 def _find_distinct(refs: _Refs) -> NDArray[np.int64]:
-    """Return one row per distinct payload, so that shared payloads count once."""
+    """Return one row per distinct payload: shared payloads count once."""
     order = np.lexsort((refs.length, refs.offset, refs.object))
     is_first = np.ones(len(order), bool)
     is_first[1:] = False
@@ -240,13 +240,13 @@ def _plan_units(refs: _Refs, moving: NDArray[np.bool_], live: NDArray[np.int64])
     number_of[objects] = np.cumsum(live[objects]) // _UNIT_BYTES
     numbers = number_of[refs.object[rows]]
     order = np.argsort(numbers, kind="stable")
-    borders = np.flatnonzero(np.diff(numbers[order])) + 1
+    boundaries = np.flatnonzero(np.diff(numbers[order])) + 1
     units = []
-    for part in np.split(rows[order], borders):
-        places = list(refs.places(np.sort(part)))
-        what = ", ".join(path for path, _ in places[:3])
+    for part in np.split(rows[order], boundaries):
+        coords_by_array = list(refs.iter_coords(np.sort(part)))
+        paths = ", ".join(path for path, _ in coords_by_array[:3])
         size = int(live[np.unique(refs.object[part])].sum())
-        units.append(WorkUnit(f"chunks of {what}", size, places))
+        units.append(WorkUnit(f"chunks of {paths}", size, coords_by_array))
     return units
 
 
@@ -258,7 +258,7 @@ def _read_native_refs(session: Session, max_chunks: int) -> _Refs:
     columns: list[tuple[NDArray[Any], ...]] = []
     nodes = [node for node in contents.iter_nodes_below(session, Path("/")) if node.is_array]
     for node in sorted(nodes, key=lambda node: node.path):
-        found = []
+        array_coords = []
         others[node.path.value] = 0
         for part in contents.fetch_chunk_refs(session, node.path):
             rows = np.flatnonzero(part.payloads.kind == ChunkKind.NATIVE)
@@ -267,18 +267,18 @@ def _read_native_refs(session: Session, max_chunks: int) -> _Refs:
             others[node.path.value] += len(part) - len(rows)
             require_chunk_limit(count, max_chunks, "")
             if len(rows):
-                found.append(part.coords[rows])
+                array_coords.append(part.coords[rows])
                 columns.append(
                     (payloads.chunk_id[rows], payloads.offset[rows], payloads.length[rows])
                 )
-        if found:
+        if array_coords:
             paths.append(node.path.value)
-            coords.append(np.concatenate(found))
-    counts = [len(own) for own in coords]
+            coords.append(np.concatenate(array_coords))
+    counts = [len(part_coords) for part_coords in coords]
     if not columns:
-        none = np.zeros(0, np.int64)
+        zeros = np.zeros(0, np.int64)
         return _Refs(
-            [], none, [], none, none, none.astype(np.uint64), none, np.zeros((0, 12), "u1"), others
+            [], zeros, [], zeros, zeros, zeros.astype("u8"), zeros, np.zeros((0, 12), "u1"), others
         )
     ids, offset, length = (np.concatenate(column) for column in zip(*columns, strict=True))
     keys = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
@@ -299,9 +299,9 @@ def _read_native_refs(session: Session, max_chunks: int) -> _Refs:
 def _fetch_object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Fetch object sizes with one listing, a thousand per request."""
     storage = run.repository.storage
-    listed = {info.key[len(_CHUNKS) :]: info.size_bytes for info in storage.list(_CHUNKS)}
+    sizes = {info.key[len(_CHUNKS) :]: info.size_bytes for info in storage.list(_CHUNKS)}
     names = [str(ChunkId(row.tobytes())) for row in ids]
-    return np.array([listed.get(name, 0) for name in names], np.int64)
+    return np.array([sizes.get(name, 0) for name in names], np.int64)
 
 
 def _plan_merge(session: Session, snapshot: Snapshot, merge: MergeManifests) -> MergePlan:

@@ -1,8 +1,8 @@
 """The compute job: new arrays from a function of blocks of other arrays.
 
-All arrays of a job lie in one *grid*: the dimensions of its inputs, by name. A block is a box of
-the grid. The function gets each input's part of it, with axes in grid order and length 1 for
-dimensions that the input lacks, so that NumPy broadcasting applies.
+All arrays of a job share one *grid*: the dimensions of its inputs, by name. A block is a box of the
+grid. The function receives the part of each input in the block, with axes in grid order and length
+1 for dimensions that the input lacks, so that NumPy broadcasting applies.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 import zarr
 
 from icefloe.errors import InvalidInputError
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 from icefloe.pipeline.arrays.array_copy import plan_boxes
-from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec, Shape, item_bytes_of
-from icefloe.pipeline.arrays.boxes import Box, boxes, format_shape
+from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec, Shape, get_item_bytes
+from icefloe.pipeline.arrays.boxes import Box, format_shape, iter_boxes
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.halo import NO_MARGIN, Margin, parse_margins, read_with_margins
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_array, require_free
@@ -46,16 +46,16 @@ class Output:
     Parameters
     ----------
     dtype
-        Its data type; that of the result for a small block if None.
+        The data type; if None, that of the result for a small block.
     dims
-        Its dimensions, those of the grid if None. A grid dimension that is left out is whole in
-        every block, so that the function can reduce it.
+        The dimensions, those of the grid if None. A grid dimension that is left out is not split
+        into blocks, so that the function can reduce it.
     sizes
         The lengths of dimensions that the grid lacks.
     chunks, shards
-        Lengths by dimension or a tuple; the chunks of the first input if None.
+        Lengths by dimension or a tuple; if None, the chunks of the first input.
     fill_value
-        NaN for floating point if None, otherwise 0.
+        If None, NaN for floating point and 0 otherwise.
     codecs
         Arguments of ``zarr.create_array``: ``compressors``, ``filters``, ``serializer``.
     """
@@ -77,7 +77,7 @@ class Location:
     Parameters
     ----------
     start, stop
-        Its range along each dimension of the grid, without the halo.
+        The range along each dimension of the grid, without the halo.
     """
 
     start: Mapping[str, int]
@@ -93,13 +93,13 @@ class _Input:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type that the function gets."""
+        """The data type that the function receives."""
         return self.document.dtype if self.decoder is None else np.dtype(self.decoder.dtype)
 
     @property
     def item_bytes(self) -> int:
         """The size of an item, stored or decoded."""
-        return max(self.document.item_bytes, item_bytes_of(self.dtype))
+        return max(self.document.item_bytes, get_item_bytes(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class _Target:
 
     @property
     def unit(self) -> dict[str, int]:
-        """The shape of a stored object, which blocks must not share."""
+        """The lengths of a stored object; no two blocks write the same object."""
         return dict(zip(self.dims, self.shards or self.chunks, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """What all blocks of a job have in common; sent to executors."""
+    """The dimensions, inputs and halo of a job; sent to executors."""
 
     sizes: dict[str, int]
     inputs: tuple[_Input, ...]
@@ -133,7 +133,7 @@ class _Grid:
     def shape(self) -> Shape:
         return tuple(self.sizes.values())
 
-    def location(self, box: Box) -> Location:
+    def make_location(self, box: Box) -> Location:
         parts = dict(zip(self.sizes, box, strict=True))
         return Location(
             {name: part.start for name, part in parts.items()},
@@ -141,12 +141,12 @@ class _Grid:
         )
 
     def read(self, source: _Input, array: Any, box: Box) -> Any:
-        """Read an input's part of a block, in grid order."""
+        """Read the part of an input in a block, in grid order."""
         parts = dict(zip(self.sizes, box, strict=True))
-        around = [self.margins.get(name, NO_MARGIN) for name in source.dims]
-        place = tuple(parts[name] for name in source.dims)
+        margins = [self.margins.get(name, NO_MARGIN) for name in source.dims]
+        selection = tuple(parts[name] for name in source.dims)
         decode = None if source.decoder is None else source.decoder.decode
-        block = np.asarray(read_with_margins(array, place, around, decode))
+        block = np.asarray(read_with_margins(array, selection, margins, decode))
         ordered = [name for name in self.sizes if name in source.dims]
         block = block.transpose([source.dims.index(name) for name in ordered])
         return block.reshape(
@@ -158,17 +158,17 @@ class _Grid:
         if values.shape == shape or values.ndim != len(dims):
             return values
         parts = dict(zip(self.sizes, box, strict=True))
-        cuts = tuple(
+        selection = tuple(
             self.margins[name].trim(parts[name]) if name in self.margins else slice(None)
             for name in dims
         )
-        wide = tuple(
-            self._padded_length(name, parts[name]) if name in parts else length
+        padded_shape = tuple(
+            self._compute_padded_length(name, parts[name]) if name in parts else length
             for name, length in zip(dims, values.shape, strict=True)
         )
-        return values[cuts] if values.shape == wide else values
+        return values[selection] if values.shape == padded_shape else values
 
-    def _padded_length(self, name: str, part: slice) -> int:
+    def _compute_padded_length(self, name: str, part: slice) -> int:
         margin = self.margins.get(name, NO_MARGIN)
         if not self.sizes[name]:
             return 0
@@ -201,27 +201,28 @@ def compute(
     spark, repository
         Spark session (None runs in-process) and repository.
     function
-        Called with a block of every input by name, and with the `Location` of the block if it has a
-        parameter ``location``. Returns the block of the output, or of all outputs: a tuple in
-        order, or a mapping by path; with or without the halo. Pickled with cloudpickle; must be
+        Called with a block of each input by name, and with the `Location` of the block if it has a
+        parameter ``location``. Returns the block of the output, with or without the halo; for
+        several outputs, a tuple or a mapping by path. Pickled with cloudpickle; must be
         deterministic.
     inputs
-        Paths of arrays by argument name; the last path component if only paths are given.
-        Dimensions without names are named by position.
+        Paths of arrays by argument name, which defaults to the last path component. Dimensions
+        without names are matched by position.
     outputs
         Paths of new arrays, each with its `Output`, or None for the defaults.
     halo
-        The number of neighbouring items that a block gets along a dimension, before and after.
+        The number of neighbouring items before and after a block, for all dimensions or by
+        dimension.
     boundary
         The halo at the array edges, for all dimensions or by dimension: ``none`` (clipped), or
         ``reflect``, ``symmetric``, ``nearest``, ``wrap``, ``constant`` (with the value
         ``constant``), as in ``numpy.pad``.
     decode
-        Whether the function gets values as xarray decodes them (``scale_factor``, ``add_offset``,
-        NaN for ``_FillValue``), or stored numbers.
+        Whether to pass values as xarray decodes them (``scale_factor``, ``add_offset``, NaN for
+        ``_FillValue``), or stored numbers.
     probe
         Whether to call the function on a small block in this process before anything is written.
-        Without it every output needs a dtype.
+        If False, every output requires a dtype.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
@@ -241,15 +242,15 @@ def compute(
     for path in requested:
         require_free(run.session, path)
     targets = _plan_targets(run, grid, function, requested, probe=probe)
-    documents = [_document(grid, target) for target in targets]
-    box_shape = _box_shape(run, grid, targets)
+    documents = [_build_document(grid, target) for target in targets]
+    box_shape = _choose_box_shape(run, grid, targets)
     units = [
         WorkUnit(_format_block(targets, grid, box), _count_bytes(grid, targets, box), box)
-        for box in boxes(grid.shape, box_shape)
+        for box in iter_boxes(grid.shape, box_shape)
     ]
     if run.dry_run:
         inputs_listed = ", ".join(source.document.path for source in grid.inputs)
-        total = sum(prod(target.shape) * item_bytes_of(target.dtype) for target in targets)
+        total = sum(prod(target.shape) * get_item_bytes(target.dtype) for target in targets)
         return run.plan(
             [
                 f"{target.path} is computed from {inputs_listed}: "
@@ -257,7 +258,7 @@ def compute(
                 f"{format_shape(target.chunks)}"
                 for target in targets
             ]
-            + [f"a block is {format_shape(box_shape)}, {format_bytes(total)} in all"],
+            + [f"a block is {format_shape(box_shape)}, {format_bytes(total)} in total"],
             len(run.group_units(units)),
             bytes_read=sum(source.document.nbytes for source in grid.inputs),
             bytes_written=total,
@@ -273,11 +274,11 @@ def compute(
             for source in grid.inputs
         }
         for target, values in zip(
-            targets, _call(function, grid, blocks, box, targets), strict=True
+            targets, _call_function(function, grid, blocks, box, targets), strict=True
         ):
             parts = dict(zip(grid.sizes, box, strict=True))
-            place = tuple(parts.get(name, slice(None)) for name in target.dims)
-            writer.open_target(target.path)[place] = values
+            selection = tuple(parts.get(name, slice(None)) for name in target.dims)
+            writer.open_target(target.path)[selection] = values
 
     run.write_units(run.session, units, work)
     paths = [target.path for target in targets]
@@ -299,71 +300,69 @@ def _create_grid(
     if isinstance(inputs, str):
         inputs = [inputs]
     if not isinstance(inputs, Mapping):
-        named: dict[str, str] = {}
+        paths: dict[str, str] = {}
         for path in inputs:
             name = parse_path(path).name
-            if name in named:
-                raise invalid_array(
-                    f"two inputs are called {name!r}, {named[name]} and {path}: give "
-                    "argument names with inputs={name: path}"
+            if name in paths:
+                raise array_error(
+                    f"{paths[name]} and {path} have the same argument name {name!r}: pass "
+                    "inputs={name: path}"
                 )
-            named[name] = path
-        inputs = named
+            paths[name] = path
+        inputs = paths
     if not inputs:
-        raise invalid_array("a computation needs an input")
-    found = []
+        raise array_error("inputs is empty: pass at least one array")
+    sources = []
     sizes: dict[str, int] = {}
     unnamed: set[str] = set()
     for name, path in inputs.items():
         document = require_array(run.session, path)
         names, dims = document.dimension_names, document.dims
-        unnamed.update(dim for dim, given in zip(dims, names, strict=True) if given is None)
+        unnamed.update(dim for dim, dim_name in zip(dims, names, strict=True) if dim_name is None)
         if len(set(dims)) < len(dims):
-            raise invalid_array(
+            raise array_error(
                 f"{document.path} has two dimensions of the same name: {', '.join(dims)}"
             )
         for dimension, size in zip(dims, document.shape, strict=True):
-            known = sizes.setdefault(dimension, size)
-            if known != size:
-                raise invalid_array(
-                    f"{document.path} has {size} items along {dimension!r}, and another input "
-                    f"{known}: inputs must share their dimensions"
+            other_size = sizes.setdefault(dimension, size)
+            if other_size != size:
+                raise array_error(
+                    f"{document.path} has {size} items along {dimension!r}, but another input has "
+                    f"{other_size}"
                 )
-        found.append(_Input(name, document, dims, find_decoder(document) if decode else None))
-    around = parse_margins(halo, boundary, sizes, constant=constant)
-    for source in found:
-        if any(name in around and around[name].boundary == "constant" for name in source.dims):
-            _require_constant(constant, source)
-    return _Grid(sizes, tuple(found), around, frozenset(unnamed))
+        sources.append(_Input(name, document, dims, find_decoder(document) if decode else None))
+    margins = parse_margins(halo, boundary, sizes, constant=constant)
+    for source in sources:
+        if any(name in margins and margins[name].boundary == "constant" for name in source.dims):
+            _require_constant_fits(constant, source)
+    return _Grid(sizes, tuple(sources), margins, frozenset(unnamed))
 
 
-def _require_constant(constant: float, source: _Input) -> None:
+def _require_constant_fits(constant: float, source: _Input) -> None:
     try:
         cast_values(constant, source.dtype)
     except (InvalidInputError, TypeError, ValueError) as error:
-        raise invalid_array(
-            f"the constant {constant!r} around {source.document.path} does not fit {source.dtype}"
+        raise array_error(
+            f"{source.document.path}: the constant {constant!r} does not fit {source.dtype}"
         ) from error
 
 
 def _parse_outputs(outputs: str | Sequence[str] | Mapping[str, Output | None]) -> dict[str, Output]:
     if isinstance(outputs, str):
         outputs = [outputs]
-    given = outputs.items() if isinstance(outputs, Mapping) else [(path, None) for path in outputs]
+    items = outputs.items() if isinstance(outputs, Mapping) else [(path, None) for path in outputs]
     requested: dict[str, Output] = {}
-    for path, output in given:
-        place = parse_path(path).value
-        if place in requested:
-            raise invalid_array(f"{place} is named twice among the outputs")
-        requested[place] = output or Output()
+    for path, output in items:
+        node_path = parse_path(path).value
+        if node_path in requested:
+            raise array_error(f"{node_path} is in outputs twice")
+        requested[node_path] = output or Output()
     if not requested:
-        raise invalid_array("a computation needs an output")
-    for above in requested:
-        for below in requested:
-            if parse_path(below).is_below(parse_path(above)):
-                raise invalid_array(
-                    f"{below} would be inside the array {above}: choose another path"
-                )
+        raise array_error("outputs is empty: pass at least one path")
+    for outer in requested:
+        for inner in requested:
+            if parse_path(inner).is_below(parse_path(outer)):
+                raise array_error(f"{inner} would be inside the array {outer}: choose another path")
     return requested
 
 
@@ -380,8 +379,8 @@ def _plan_targets(
         dims = tuple(grid.sizes) if output.dims is None else tuple(output.dims)
         for name in dims:
             if name not in grid.sizes and name not in output.sizes:
-                raise invalid_array(
-                    f"{path}: the dimension {name!r} is in no input; give its length with "
+                raise array_error(
+                    f"{path}: the dimension {name!r} is in no input: pass its length in "
                     "Output(sizes=…)"
                 )
         shape = tuple(
@@ -390,25 +389,25 @@ def _plan_targets(
         try:
             dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
         except TypeError as error:
-            raise invalid_array(f"{path}: {output.dtype!r} is not a data type: {error}") from error
-        document = _chunk_document(grid, path, dims, shape).with_chunks(
+            raise array_error(f"{path}: {output.dtype!r} is not a data type: {error}") from error
+        document = _plan_chunks(grid, path, dims, shape).with_chunks(
             output.chunks, False if output.shards is None else output.shards
         )
         targets.append(_Target(path, dims, shape, dtype, document.chunks, document.shards, output))
     if not probe:
         for target in targets:
             if target.output.dtype is None:
-                raise invalid_array(f"{target.path}: without a probe, dtype must be given")
+                raise array_error(f"{target.path}: dtype is required with probe=False")
         return tuple(targets)
     return _probe(run, grid, function, tuple(targets))
 
 
-def _chunk_document(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape) -> ArrayDocument:
-    """Return the chunks of an output: those of the first input that has each dimension."""
+def _plan_chunks(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape) -> ArrayDocument:
+    """Plan the chunks of an output: along each dimension, those of the first input that has it."""
     lengths = []
     for name, size in zip(dims, shape, strict=True):
-        like = next((source for source in grid.inputs if name in source.dims), None)
-        length = size if like is None else like.document.chunks[like.dims.index(name)]
+        first = next((source for source in grid.inputs if name in source.dims), None)
+        length = size if first is None else first.document.chunks[first.dims.index(name)]
         lengths.append(max(1, length))
     model = {
         "zarr_format": 3,
@@ -428,7 +427,7 @@ def _chunk_document(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape)
 def _probe(
     run: JobRun, grid: _Grid, function: Callable[..., Any], targets: tuple[_Target, ...]
 ) -> tuple[_Target, ...]:
-    """Call the function on a corner of the arrays, to determine data types and find errors."""
+    """Call the function on a small block, to determine data types and find errors."""
     box = tuple(slice(0, min(size, _PROBE_ITEMS)) for size in grid.shape)
     blocks = {}
     for source in grid.inputs:
@@ -436,27 +435,27 @@ def _probe(
         blocks[source.name] = grid.read(source, array, box)
     advice = "pass probe=False if it needs larger blocks"
     try:
-        found = _call(function, grid, blocks, box, targets, is_probe=True)
+        results = _call_function(function, grid, blocks, box, targets, is_probe=True)
     except InvalidInputError as error:
-        raise invalid_array(
+        raise array_error(
             f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}"
         ) from error
     except Exception as error:
-        raise invalid_array(
+        raise array_error(
             f"the function fails on the first {_PROBE_ITEMS} items along each dimension, with "
             f"{type(error).__name__}: {error}; {advice}"
         ) from error
-    # Strings of other blocks may be longer.
+    # Other blocks may have longer strings.
     text = np.dtype(np.dtypes.StringDType())
     return tuple(
         replace(target, dtype=text if values.dtype.kind == "U" else values.dtype)
         if target.output.dtype is None
         else target
-        for target, values in zip(targets, found, strict=True)
+        for target, values in zip(targets, results, strict=True)
     )
 
 
-def _call(
+def _call_function(
     function: Callable[..., Any],
     grid: _Grid,
     blocks: Mapping[str, Any],
@@ -465,72 +464,70 @@ def _call(
     *,
     is_probe: bool = False,
 ) -> list[Any]:
-    """Call the function for a block; return the checked block of each output."""
+    """Call the function on a block; check and return the block of each output."""
     arguments = dict(blocks)
-    if _wants_location(function):
-        arguments[_LOCATION] = grid.location(box)
-    answer = function(**arguments)
-    if isinstance(answer, Mapping):
-        named = {parse_path(path).value: values for path, values in answer.items()}
-        if set(named) != {target.path for target in targets}:
-            raise invalid_array(
-                f"the function returned {', '.join(sorted(named))}, not "
+    if _has_location_parameter(function):
+        arguments[_LOCATION] = grid.make_location(box)
+    results = function(**arguments)
+    if isinstance(results, Mapping):
+        by_path = {parse_path(path).value: values for path, values in results.items()}
+        if set(by_path) != {target.path for target in targets}:
+            raise array_error(
+                f"the function returned {', '.join(sorted(by_path))}, not "
                 f"{', '.join(target.path for target in targets)}"
             )
-        answer = tuple(named[target.path] for target in targets)
-    elif not isinstance(answer, tuple):
-        answer = (answer,)
-    if len(answer) != len(targets):
-        raise invalid_array(
-            f"the function returned {len(answer)} arrays for {len(targets)} outputs"
-        )
+        results = tuple(by_path[target.path] for target in targets)
+    elif not isinstance(results, tuple):
+        results = (results,)
+    if len(results) != len(targets):
+        raise array_error(f"the function returned {len(results)} arrays for {len(targets)} outputs")
     parts = dict(zip(grid.sizes, box, strict=True))
     checked = []
-    for target, values in zip(targets, answer, strict=True):
+    for target, values in zip(targets, results, strict=True):
         shape = tuple(
             parts[name].stop - parts[name].start if name in parts else target.output.sizes[name]
             for name in target.dims
         )
-        found = grid.trim(_as_array(values, target.path), target.dims, box, shape)
-        if found.shape != shape:
-            raise invalid_array(
-                f"the function returned a block of {format_shape(found.shape)} for "
-                f"{target.path}, where {format_shape(shape)} ({', '.join(target.dims)}) is needed"
+        block = grid.trim(_convert_result(values, target.path), target.dims, box, shape)
+        if block.shape != shape:
+            raise array_error(
+                f"the function returned a block of {format_shape(block.shape)} for "
+                f"{target.path}, expected {format_shape(shape)} ({', '.join(target.dims)})"
             )
         if is_probe and target.output.dtype is None:
-            checked.append(found)
+            checked.append(block)
             continue
         # Fixed-length strings would be truncated otherwise.
         casting: Any = "safe" if target.dtype.kind in "SU" else "same_kind"
-        if not np.can_cast(found.dtype, target.dtype, casting):
-            raise invalid_array(
-                f"the function returned {found.dtype} for {target.path}, not {target.dtype}"
+        if not np.can_cast(block.dtype, target.dtype, casting):
+            raise array_error(
+                f"the function returned {block.dtype} for {target.path}, not {target.dtype}"
             )
-        checked.append(cast_values(found, target.dtype))
+        checked.append(cast_values(block, target.dtype))
     return checked
 
 
-def _as_array(values: Any, path: str) -> Any:
-    """Return a result as an array; object arrays must hold strings."""
-    found = np.asarray(values)
-    if found.dtype.kind != "O":
-        return found
-    if not all(isinstance(item, str) for item in found.flat):
-        raise invalid_array(
+def _convert_result(values: Any, path: str) -> Any:
+    """Convert a result to an array; object arrays must contain strings."""
+    array = np.asarray(values)
+    if array.dtype.kind != "O":
+        return array
+    if not all(isinstance(item, str) for item in array.flat):
+        raise array_error(
             f"the function returned Python objects for {path}: return an array with a data type"
         )
-    return found.astype(np.dtypes.StringDType())
+    return array.astype(np.dtypes.StringDType())
 
 
-def _wants_location(function: Callable[..., Any]) -> bool:
+def _has_location_parameter(function: Callable[..., Any]) -> bool:
     try:
         return _LOCATION in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
 
-def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
-    """Return a block shape of whole output chunks and, if memory allows, whole input chunks."""
+def _choose_box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
+    """Choose a block shape of whole output chunks and, if memory allows, whole input chunks."""
     unit, read = [], []
     for name, size in grid.sizes.items():
         if any(name not in target.dims for target in targets):
@@ -547,16 +544,16 @@ def _box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
     full = [max(1, size) for size in grid.shape]
     if not all(grid.shape):
         return tuple(full)
-    least = tuple(map(min, unit, full))
-    smallest = _count_bytes(grid, targets, tuple(slice(0, length) for length in least))
-    # An upper bound: arrays that lack dimensions take less of larger blocks.
-    item = -(-smallest // prod(least))
+    block = tuple(map(min, unit, full))
+    block_bytes = _count_bytes(grid, targets, tuple(slice(0, length) for length in block))
+    # An upper bound: arrays that lack dimensions do not grow with the block.
+    item = -(-block_bytes // prod(block))
     total = prod(full) * item
-    if smallest > run.task_bytes:
-        raise invalid_array(
-            f"one block of {format_shape(least)} takes {format_bytes(smallest)} in memory, and a "
-            f"task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory or "
-            "choose smaller output chunks or halos"
+    if block_bytes > run.task_bytes:
+        raise array_error(
+            f"one block of {format_shape(block)} takes {format_bytes(block_bytes)} in memory, but "
+            f"a task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory, "
+            "or choose smaller output chunks or halos"
         )
     if prod(map(min, read, full)) * item > run.task_bytes:
         read = unit
@@ -568,26 +565,26 @@ def _count_bytes(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
     lengths: dict[str, int] = {
         name: part.stop - part.start for name, part in zip(grid.sizes, box, strict=True)
     }
-    around = {name: margin.before + margin.after for name, margin in grid.margins.items()}
+    halo = {name: margin.before + margin.after for name, margin in grid.margins.items()}
     read: int = sum(
-        prod(lengths[name] + around.get(name, 0) for name in source.dims) * source.item_bytes
+        prod(lengths[name] + halo.get(name, 0) for name in source.dims) * source.item_bytes
         for source in grid.inputs
     )
     written: int = sum(
         prod(lengths.get(name, target.output.sizes.get(name, 1)) for name in target.dims)
-        * item_bytes_of(target.dtype)
+        * get_item_bytes(target.dtype)
         for target in targets
     )
     return read + written
 
 
-def _document(grid: _Grid, target: _Target) -> ArrayDocument:
-    """Let Zarr create the metadata of an output; raise `InvalidInputError` if it refuses."""
+def _build_document(grid: _Grid, target: _Target) -> ArrayDocument:
+    """Create the metadata of an output with Zarr; raise `InvalidInputError` if Zarr rejects it."""
     output = target.output
     fill = output.fill_value
     if fill is None and target.dtype.kind in "fc":
         fill = np.nan
-    chosen = {} if fill is None else {"fill_value": fill}
+    fill_argument = {} if fill is None else {"fill_value": fill}
     names = [None if name in grid.unnamed else name for name in target.dims]
     try:
         model = zarr.create_array(
@@ -598,11 +595,11 @@ def _document(grid: _Grid, target: _Target) -> ArrayDocument:
             shards=target.shards,
             attributes=dict(output.attributes),
             dimension_names=names if any(names) else None,
-            **chosen,
+            **fill_argument,
             **output.codecs,
         )
     except (TypeError, ValueError) as error:
-        raise invalid_array(f"{target.path}: {error}") from error
+        raise array_error(f"{target.path}: {error}") from error
     return ArrayDocument.from_zarr(target.path, model)
 
 

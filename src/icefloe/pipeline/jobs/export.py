@@ -1,8 +1,8 @@
-"""The export job: a snapshot as a plain Zarr store or as Parquet files.
+"""The export job: writes a snapshot to a plain Zarr store or to Parquet files.
 
 Chunks whose layout does not change are copied byte for byte. Others are rewritten box by box, in
-two passes if one would exceed the memory of a task, with the intermediate array in a directory of
-the target. Metadata is written last, so that an incomplete Zarr store never looks complete.
+two passes if one would exceed the task memory; the intermediate array is in a directory of the
+target. Metadata is written last, so that an incomplete Zarr store never looks complete.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from icefloe.pipeline.argument_errors import invalid_array, invalid_setting
-from icefloe.pipeline.arrays.array_copy import ArrayCopy, plan_array_copy, stage_document
-from icefloe.pipeline.arrays.boxes import Box, box_bytes, format_box, format_shape
+from icefloe.pipeline.argument_errors import array_error, setting_error
+from icefloe.pipeline.arrays.array_copy import ArrayCopy, build_stage_document, plan_array_copy
+from icefloe.pipeline.arrays.boxes import Box, format_box, format_shape, get_box_bytes
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
@@ -49,7 +49,7 @@ _Layout: TypeAlias = "tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
+class _BoxExport:
     """A box that is rewritten in other chunks, from the repository or from a stage."""
 
     source: str | ArrayDocument
@@ -58,7 +58,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunks:
+class _ChunkExport:
     """Chunks that are copied byte for byte."""
 
     source: str
@@ -67,11 +67,11 @@ class _Chunks:
 
 
 @dataclass(slots=True)
-class _Work:
+class _WorkPlan:
     """The planned work.
 
-    ``documents`` is metadata by key, in writing order: the root is last. ``first`` has the units of
-    the first of two passes, ``last`` all others. ``folder`` is the target directory of stages.
+    ``documents`` has metadata by key, in writing order, with the root last. ``first`` has the units
+    of the first of two passes, ``last`` all others. ``folder`` is the directory of stages.
     """
 
     documents: dict[str, bytes] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def export(
     repository: Repository,
     target: str | os.PathLike[str] | Store,
     *,
-    format: str = "zarr",  # noqa: A002 - Spark's word for it
+    format: str = "zarr",  # noqa: A002 - named as in Spark
     group: str = "/",
     branch: str | None = None,
     tag: str | None = None,
@@ -116,9 +116,9 @@ def export(
     group
         A group, with everything below it, or an array.
     branch, tag, snapshot_id
-        The snapshot; the tip of main if none is given.
+        The snapshot to export; the tip of main by default.
     variables
-        The names of arrays, all if None; coordinates of their dimensions are included.
+        The names of arrays, all if None; the coordinates of their dimensions are included.
     chunks, shards, codecs
         As for `rechunk`, for the arrays that have such a dimension (Zarr only).
     sel, isel
@@ -130,18 +130,18 @@ def export(
 
     Returns
     -------
-        A report whose snapshot is the exported one.
+        A report with the id of the exported snapshot.
 
     Raises
     ------
     AlreadyExistsError
         If the target is not empty.
     JobFailedError
-        If boxes failed. What was written is deleted, if the store supports it.
+        If boxes failed. Written data is deleted, if the store supports it.
     """
     options = merge_options(run_options, None, keywords)
     if format not in _FORMATS:
-        raise invalid_setting(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
+        raise setting_error(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
     if branch is None and tag is None and snapshot_id is None:
@@ -149,7 +149,7 @@ def export(
     session = repository.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
     if format == "parquet":
         if chunks is not None or shards is not None or codecs is not None:
-            raise invalid_setting("chunks, shards and codecs do not apply to Parquet")
+            raise setting_error("chunks, shards and codecs do not apply to Parquet")
         return export_rows(
             spark,
             session,
@@ -159,8 +159,8 @@ def export(
             options=options.run,
         )
     if sel is not None or isel is not None or partition_by is not None:
-        raise invalid_setting(
-            "sel, isel and partition_by apply to Parquet only: Zarr arrays are exported whole"
+        raise setting_error(
+            "sel, isel and partition_by apply to Parquet only: Zarr exports whole arrays"
         )
     return _export_zarr(
         JobRun("export", spark, repository, session, options),
@@ -175,9 +175,9 @@ def _export_zarr(
     run: JobRun, store: Store, group: str, variables: Sequence[str] | None, layout: _Layout
 ) -> Plan | Report:
     sync(_require_empty(store))
-    work = _plan(run, group, variables, layout, can_stage=store.supports_deletes)
+    work = _plan_work(run, group, variables, layout, can_stage=store.supports_deletes)
     if run.dry_run:
-        first, last = (sum(unit.size_bytes for unit in own) for own in (work.first, work.last))
+        first, last = (sum(unit.size_bytes for unit in units) for units in (work.first, work.last))
         return Plan(
             "export",
             str(store),
@@ -208,62 +208,62 @@ def _export_zarr(
     )
 
 
-def _plan(
+def _plan_work(
     run: JobRun, group: str, variables: Sequence[str] | None, layout: _Layout, *, can_stage: bool
-) -> _Work:
+) -> _WorkPlan:
     session, root = run.session, parse_path(group)
-    work = _Work()
-    chosen = _select(read_arrays(session, group), variables, group)
-    _require_dimensions(chosen, layout[:2], group)
-    for source in chosen:
-        place = source.path[len(root.value.rstrip("/")) :] or "/"
-        changed = _change_layout(source, layout).at(place)
-        work.documents[_metadata_key(place)] = changed.to_bytes()
-        work.arrays.append(place.strip("/"))
+    work = _WorkPlan()
+    selected = _select_arrays(read_arrays(session, group), variables, group)
+    _require_dimensions(selected, layout[:2], group)
+    for source in selected:
+        target_path = source.path[len(root.value.rstrip("/")) :] or "/"
+        changed = _change_layout(source, layout).with_path(target_path)
+        work.documents[_format_metadata_key(target_path)] = changed.to_bytes()
+        work.arrays.append(target_path.strip("/"))
         if changed.document == source.document:
-            how = "byte for byte"
+            method = "byte for byte"
             for part in contents.fetch_chunk_refs(session, parse_path(source.path)):
                 rows = np.arange(len(part), dtype=np.int64)
                 for unit in plan_units(source.path, part, rows):
-                    value = _Chunks(source.path, changed, unit.value[1])
+                    value = _ChunkExport(source.path, changed, unit.value[1])
                     work.last.append(WorkUnit(unit.label, unit.size_bytes, value))
         else:
             copy = plan_array_copy(run, source, changed)
-            in_two = copy.stage is not None and can_stage
-            how = f"in chunks of {format_shape(changed.chunks)}"
-            how += ", in two passes" if in_two else ""
-            _split(work, copy, is_staged=in_two)
-        work.steps.append(f"{source.path} {how}, {format_bytes(source.nbytes)} in memory")
+            is_staged = copy.stage is not None and can_stage
+            method = f"in chunks of {format_shape(changed.chunks)}"
+            method += ", in two passes" if is_staged else ""
+            _add_copy_units(work, copy, is_staged=is_staged)
+        work.steps.append(f"{source.path} {method}, {format_bytes(source.nbytes)} in memory")
     groups = [node for node in contents.iter_nodes_below(session, root) if not node.is_array]
     for node in sorted(groups, key=lambda node: node.path, reverse=True):
-        place = node.path.value[len(root.value.rstrip("/")) :]
-        if variables is None or any(key.startswith(f"{place[1:]}/") for key in work.documents):
-            work.documents[_metadata_key(place)] = node.user_data
-    top = contents.require_node(session, root)
-    if not top.is_array:
-        work.documents.pop(_metadata_key("/"), None)
-        work.documents[_metadata_key("/")] = top.user_data
+        path = node.path.value[len(root.value.rstrip("/")) :]
+        if variables is None or any(key.startswith(f"{path[1:]}/") for key in work.documents):
+            work.documents[_format_metadata_key(path)] = node.user_data
+    root_node = contents.require_node(session, root)
+    if not root_node.is_array:
+        work.documents.pop(_format_metadata_key("/"), None)
+        work.documents[_format_metadata_key("/")] = root_node.user_data
     return work
 
 
-def _split(work: _Work, copy: ArrayCopy, *, is_staged: bool) -> None:
+def _add_copy_units(work: _WorkPlan, copy: ArrayCopy, *, is_staged: bool) -> None:
     """Split the copy of an array into units, for one or two passes."""
     origin: str | ArrayDocument = copy.source.path
     if is_staged:
-        stage = stage_document(copy).at(f"{work.folder}/{len(work.documents)}")
-        work.first += [_unit_of(copy, copy.source.path, stage, box) for box in copy.first_boxes]
+        stage = build_stage_document(copy).with_path(f"{work.folder}/{len(work.documents)}")
+        work.first += [_make_unit(copy, copy.source.path, stage, box) for box in copy.first_boxes]
         origin = stage
-    work.last += [_unit_of(copy, origin, copy.target, box) for _, box in copy.last_boxes]
+    work.last += [_make_unit(copy, origin, copy.target, box) for _, box in copy.last_boxes]
 
 
-def _unit_of(
+def _make_unit(
     copy: ArrayCopy, source: str | ArrayDocument, target: ArrayDocument, box: Box
 ) -> WorkUnit:
-    size = box_bytes(box, copy.source.item_bytes)
-    return WorkUnit(format_box(copy.source.path, box), size, _Blocks(source, target, box))
+    size = get_box_bytes(box, copy.source.item_bytes)
+    return WorkUnit(format_box(copy.source.path, box), size, _BoxExport(source, target, box))
 
 
-def _select(
+def _select_arrays(
     arrays: Sequence[ArrayDocument], variables: Sequence[str] | None, group: str
 ) -> list[ArrayDocument]:
     if variables is None:
@@ -272,7 +272,7 @@ def _select(
     for name in variables:
         if name not in names:
             raise InvalidInputError(
-                f"{group} has no array {name!r}; it has {', '.join(sorted(names)) or 'none'}",
+                f"{group} has no array {name!r}; available: {', '.join(sorted(names)) or '(none)'}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
     data = [array for array in arrays if parse_path(array.path).name in variables]
@@ -290,7 +290,7 @@ def _require_dimensions(
     for spec in specs:
         for name in spec if isinstance(spec, Mapping) else ():
             if not any(name in array.dimension_names for array in arrays):
-                raise invalid_array(f"no array in {group} has the dimension {name!r}")
+                raise array_error(f"no array in {group} has the dimension {name!r}")
 
 
 def _change_layout(source: ArrayDocument, layout: _Layout) -> ArrayDocument:
@@ -306,11 +306,11 @@ def _export_task(
     """Copy the units of a task; return the number of chunks and their bytes."""
     counts: list[tuple[int, int]] = []
 
-    def copy(value: _Blocks | _Chunks) -> None:
-        if isinstance(value, _Blocks):
-            counts.append(_copy_block(reader, store, value))
+    def copy(value: _BoxExport | _ChunkExport) -> None:
+        if isinstance(value, _BoxExport):
+            counts.append(_export_box(reader, store, value))
         else:
-            counts.append(_copy_chunks(reader, store, value))
+            counts.append(_export_chunks(reader, store, value))
 
     failed = run_units(task, copy)
     if failed is not None:
@@ -318,12 +318,12 @@ def _export_task(
     return sum(count for count, _ in counts), sum(written for _, written in counts)
 
 
-def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int]:
+def _export_box(reader: Session, store: Store, value: _BoxExport) -> tuple[int, int]:
     if isinstance(value.source, str):
         source = open_array(reader.store, value.source)
     else:
-        source = _without_metadata(store, value.source)
-    target = _without_metadata(store, value.target)
+        source = _open_without_metadata(store, value.source)
+    target = _open_without_metadata(store, value.target)
     data = cast_values(source[value.box], target.dtype)
     target[value.box] = data
     unit = value.target.write_unit
@@ -334,28 +334,28 @@ def _copy_block(reader: Session, store: Store, value: _Blocks) -> tuple[int, int
     return int(np.prod(written)), int(np.asarray(data).nbytes)
 
 
-def _without_metadata(store: Store, document: ArrayDocument) -> zarr.Array[Any]:
+def _open_without_metadata(store: Store, document: ArrayDocument) -> zarr.Array[Any]:
     """Open an array of the target whose metadata is not written yet."""
-    place = StorePath(store, document.path.strip("/"))
-    return zarr.Array(zarr.AsyncArray(metadata=document.parse_metadata(), store_path=place))
+    store_path = StorePath(store, document.path.strip("/"))
+    return zarr.Array(zarr.AsyncArray(metadata=document.parse_metadata(), store_path=store_path))
 
 
-def _copy_chunks(reader: Session, store: Store, value: _Chunks) -> tuple[int, int]:
+def _export_chunks(reader: Session, store: Store, value: _ChunkExport) -> tuple[int, int]:
     metadata = value.target.parse_metadata()
     prefix = value.target.path.strip("/")
     buffer = default_buffer_prototype().buffer
-    found = {
+    chunks = {
         f"{prefix}/{metadata.encode_chunk_key(indices)}".lstrip("/"): data
         for indices, data in fetch_chunks(reader, value.source, value.coords)
     }
 
     async def set_all() -> None:
         await asyncio.gather(
-            *(store.set(key, buffer.from_bytes(data)) for key, data in found.items())
+            *(store.set(key, buffer.from_bytes(data)) for key, data in chunks.items())
         )
 
     sync(set_all())
-    return len(found), sum(map(len, found.values()))
+    return len(chunks), sum(map(len, chunks.values()))
 
 
 async def _require_empty(store: Store) -> None:
@@ -376,11 +376,11 @@ async def _write_metadata(store: Store, documents: Mapping[str, bytes]) -> None:
         await store.set(key, buffer.from_bytes(document))
 
 
-async def _delete(store: Store, places: Iterable[str]) -> None:
-    """Delete only what this export wrote: another program may use the target by now."""
-    for place in places:
-        await store.delete_dir(place)
+async def _delete(store: Store, paths: Iterable[str]) -> None:
+    """Delete only data of this export: another program may be using the target."""
+    for path in paths:
+        await store.delete_dir(path)
 
 
-def _metadata_key(path: str) -> str:
+def _format_metadata_key(path: str) -> str:
     return f"{path.strip('/')}/zarr.json".lstrip("/")

@@ -1,4 +1,4 @@
-"""The ingest job: files copied into a repository as one dataset, in chunks of the user's choice.
+"""The ingest job: copies files into a repository as one dataset, in any chunks.
 
 The files first become a virtual dataset, as `virtualize` creates it, in a snapshot that no branch
 refers to. Its arrays are then copied as `rechunk` copies arrays: each source chunk is read once.
@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from icefloe.pipeline.argument_errors import invalid_argument, invalid_array
+from icefloe.pipeline.argument_errors import argument_error, array_error
 from icefloe.pipeline.arrays.array_copy import ArrayCopy, copy_arrays, plan_array_copy
 from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument, ChunkSpec
 from icefloe.pipeline.arrays.nodes import create_array, parse_path, read_arrays
-from icefloe.pipeline.arrays.number_attributes import MISSING
+from icefloe.pipeline.arrays.number_attributes import MISSING_VALUE_ATTRIBUTES
 from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
 from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
 from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions, OnError, Order
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
 
-_CONVERTED: Final = "_nc_icefloe_converted"
-"""Attribute of a group: its arrays with another data type than their files, or packed."""
+_CONVERTED_ATTRIBUTE: Final = "_nc_icefloe_converted"
+"""Group attribute that lists arrays whose data type or packing differs from the files."""
 
 
 def ingest(
@@ -88,7 +88,7 @@ def ingest(
     dtype
         The data type of all numeric data variables, except auxiliary ones (bounds, times), or data
         types by variable name. The job fails if values do not fit. Floating point implies
-        unpacking. If None, unpacked values have the smallest type that fits, others that of files.
+        unpacking. If None, unpacked values get the smallest type that fits, others are unchanged.
     pack
         Packing by variable name, with the keys of xarray's encoding, such as
         ``{"t2m": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 273.15}}``. NaN becomes
@@ -107,8 +107,8 @@ def ingest(
     """
     layout = _Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
     if append and layout.types.is_set:
-        raise invalid_argument(
-            "appended files are stored as the group stores them: omit dtype and pack"
+        raise argument_error(
+            "append uses the data types and packing of the group: omit dtype and pack"
         )
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
@@ -117,21 +117,21 @@ def ingest(
     find = partial(_find_mismatches, group=group, dim=files.dim)
     job = FileJob("ingest", spark, repository, sources, files, options, find, step, copies=True)
 
-    def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
+    def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
         source = f"/source-{uuid.uuid4().hex}"
-        copies = _create_targets(run, found, layout, source, files)
+        copies = _create_targets(run, combined, layout, source, files)
         scratch = run.fork_scratch()
-        write_dataset(found.dataset, scratch, group=source, validate_containers=False)
-        _, mismatched = take_markers(scratch, found, source, found.mismatched)
-        build_manifests(run, scratch, found, source, files.dim)
-        copy_mismatched(run, scratch, found, source, mismatched)
+        write_dataset(combined.dataset, scratch, group=source, validate_containers=False)
+        _, mismatched = take_markers(scratch, combined, source, combined.mismatched)
+        build_manifests(run, scratch, combined, source, files.dim)
+        copy_mismatched(run, scratch, combined, source, mismatched)
         run.chunks = run.bytes_written = 0  # discard the counts of references
         try:
             copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
                 raise  # Spark itself failed, and would fail again
-            tasks = job.group_files(run, [file.url for file in found.files])
+            tasks = job.group_files(run, [file.url for file in combined.files])
             unreadable = find_unreadable_files(run, tasks, parse_options or {})
             if not unreadable:
                 raise
@@ -169,36 +169,35 @@ class _Layout:
 
     def require_known(self, dataset: VirtualDataset, sources: Iterable[str]) -> None:
         """Raise `InvalidInputError` if a dimension or variable is not in the files."""
-        known = {str(name) for array in dataset.arrays.values() for name in array.dimension_names}
+        dims = {str(name) for array in dataset.arrays.values() for name in array.dimension_names}
         for what, spec in (("chunks", self.chunks), ("shards", self.shards)):
             for name in spec if isinstance(spec, Mapping) else ():
-                if name not in known:
-                    raise invalid_array(
-                        f"{what} names the dimension {name!r}; the files have "
-                        f"{', '.join(sorted(known))}"
+                if name not in dims:
+                    raise array_error(
+                        f"{what}: unknown dimension {name!r}; available: {', '.join(sorted(dims))}"
                     )
         variables = {*sources}
         self.types.require_known(variables, dataset.arrays.keys() - variables)
 
 
 def _create_targets(
-    run: JobRun, found: CombinedFiles, layout: _Layout, source_group: str, files: FileOptions
+    run: JobRun, combined: CombinedFiles, layout: _Layout, source_group: str, files: FileOptions
 ) -> list[ArrayCopy]:
-    """Create or extend the arrays in the session of the commit; write loaded coordinates."""
+    """Create or extend the arrays in the session of the job; write loaded coordinates."""
     group, dim = files.group, files.dim
     loaded: dict[str, AnyArray] = {}
     sources: dict[str, ArrayDocument] = {}
-    for path, array in found.dataset.arrays.items():
+    for path, array in combined.dataset.arrays.items():
         if isinstance(array, VirtualArray):
             sources[path] = ArrayDocument(f"{source_group}/{path}", array.metadata)
         else:
             loaded[path] = array
-    coordinates = VirtualDataset(found.dataset.sources, found.dataset.groups, loaded)
+    coordinates = VirtualDataset(combined.dataset.sources, combined.dataset.groups, loaded)
     base = parse_path(group).value.rstrip("/")
-    layout.require_known(found.dataset, sources)
+    layout.require_known(combined.dataset, sources)
     if files.append:
         stored = _read_group(run.session, group)
-        convert = _converter_of(run.session, group)
+        convert = _make_converter(run.session, group)
         if loaded:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
         return [
@@ -215,25 +214,26 @@ def _create_targets(
     write_dataset(coordinates, run.session, group=group)
     copies, converted = [], []
     auxiliary = find_auxiliary_variables(
-        {path: array.metadata for path, array in found.dataset.arrays.items()}
+        {path: array.metadata for path, array in combined.dataset.arrays.items()}
     )
     for path, source in sources.items():
-        own = found.files[0].mismatched.get(path)
-        chunked = source if own is None else _with_chunks_of(own, source)
-        target, transforms = layout.apply_to(path, chunked.at(path), is_data=path not in auxiliary)
+        original = combined.files[0].mismatched.get(path)
+        chunked = source if original is None else _with_file_chunks(source, original)
+        is_data = path not in auxiliary
+        target, transforms = layout.apply_to(path, chunked.with_path(path), is_data=is_data)
         if layout.types.is_set and (transforms or target.dtype != source.dtype):
             converted.append(path)
-        target = target.at(f"{base}/{path}")
+        target = target.with_path(f"{base}/{path}")
         create_array(run.session, target)
         copies.append(replace(plan_array_copy(run, source, target), transforms=transforms))
     if converted:
-        set_group_attribute(run.session, group, _CONVERTED, converted)
+        set_group_attribute(run.session, group, _CONVERTED_ATTRIBUTE, converted)
     return copies
 
 
-def _with_chunks_of(own: Mapping[str, Any], source: ArrayDocument) -> ArrayDocument:
-    """Return the array with the chunks of the first file, where files differ."""
-    chunks = ArrayDocument(source.path, own).chunks
+def _with_file_chunks(source: ArrayDocument, original: Mapping[str, Any]) -> ArrayDocument:
+    """Return the array with the chunk shape of the first file, because files differ."""
+    chunks = ArrayDocument(source.path, original).chunks
     return source.with_chunks(tuple(map(min, chunks, source.shape)), None, None)
 
 
@@ -244,7 +244,7 @@ def _extend(
     axis: int,
     transforms: tuple[ValueTransform, ...],
 ) -> ArrayCopy:
-    """Resize an array, and plan the copy behind its present end."""
+    """Resize an array, and plan the copy of appended values."""
     start = target.shape[axis]
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
@@ -253,16 +253,16 @@ def _extend(
     pad = start % target.write_unit[axis]
     padded = list(source.shape)
     padded[axis] += pad
-    # Laid out on the target grid, in which the first step is `pad` steps into a chunk.
+    # Plan on the target grid, where the first step is `pad` steps into a chunk.
     copy = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded))
     plan = copy.plan
     if plan is not None:
         plan = replace(plan, shape=source.shape)
         if pad % source.chunks[axis] and plan.stage is None and plan.write[axis] < padded[axis]:
-            # Boxes aligned with target chunks end within source chunks: stage these, because only
-            # the stage may be read twice.
-            whole = tuple(map(min, source.chunks, source.shape))
-            plan = replace(plan, read=whole, stage=whole)
+            # Boxes aligned with target chunks end within source chunks: use a stage, because only
+            # stage chunks may be read twice.
+            chunks = tuple(map(min, source.chunks, source.shape))
+            plan = replace(plan, read=chunks, stage=chunks)
     return replace(
         copy,
         source=source,
@@ -275,11 +275,11 @@ def _extend(
     )
 
 
-def _converter_of(
+def _make_converter(
     session: Session, group: str
 ) -> Callable[[str, ArrayDocument, ArrayDocument], ConvertedArray]:
-    """Return a function that converts an array like the stored array of the same path."""
-    attribute = get_group_attribute(session, group, _CONVERTED)
+    """Make a function that converts an array like the stored array of the same path."""
+    attribute = get_group_attribute(session, group, _CONVERTED_ATTRIBUTE)
     converted = attribute if isinstance(attribute, list) else []
 
     def convert(path: str, source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
@@ -287,14 +287,14 @@ def _converter_of(
             return convert_like(source, target)
         if not source.is_packed or target.is_packed:
             return source, ()
-        found, decoder = unpack_array(source, target.dtype)
-        return found, () if decoder is None else (decoder.decode,)
+        document, decoder = unpack_array(source, target.dtype)
+        return document, () if decoder is None else (decoder.decode,)
 
     return convert
 
 
 def _read_group(session: Session, group: str) -> dict[str, ArrayDocument]:
-    """Return the arrays of a group by their paths in it."""
+    """Return the arrays of a group by their paths within the group."""
     base = parse_path(group).value.rstrip("/")
     return {array.path.removeprefix(f"{base}/"): array for array in read_arrays(session, group)}
 
@@ -302,9 +302,9 @@ def _read_group(session: Session, group: str) -> dict[str, ArrayDocument]:
 def _find_mismatches(
     session: Session, dataset: VirtualDataset, *, group: str, dim: str
 ) -> Iterator[Disagreement]:
-    """Find why a file cannot be appended: all arrays along a dimension must grow."""
+    """Find why a file cannot be appended: all arrays along the dimension must grow."""
     stored = _read_group(session, group)
-    convert = _converter_of(session, group)
+    convert = _make_converter(session, group)
     missing = [
         path
         for path, array in stored.items()
@@ -315,7 +315,7 @@ def _find_mismatches(
         yield Disagreement(dataset.label, "", "variables", text)
     extra = [path for path in dataset.arrays if path not in stored]
     if extra:
-        text = f"has {', '.join(extra)}, unlike the repository; drop_variables={extra} helps"
+        text = f"has {', '.join(extra)}, unlike the repository: pass drop_variables={extra}"
         yield Disagreement(dataset.label, "", "variables", text)
     for path, array in dataset.arrays.items():
         if path not in stored or not isinstance(array, VirtualArray):
@@ -340,11 +340,11 @@ def _is_compatible(expected: ArrayDocument, target: ArrayDocument, dim: str) -> 
 
 
 def _select_encoding(array: ArrayDocument) -> dict[str, Any]:
-    """Return the attributes that affect decoding; a missing value of NaN is the default."""
+    """Return the attributes that affect decoding; NaN as missing value is the default."""
     return {
         name: value
         for name, value in array.attributes.items()
-        if name in SEMANTIC_ATTRIBUTES and not (name in MISSING and is_nan(value))
+        if name in SEMANTIC_ATTRIBUTES and not (name in MISSING_VALUE_ATTRIBUTES and is_nan(value))
     }
 
 

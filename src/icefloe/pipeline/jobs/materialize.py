@@ -1,4 +1,4 @@
-"""The materialize job: virtual chunks become native, copied byte for byte."""
+"""The materialize job: copies virtual chunks into the repository, byte for byte."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Work:
+class _WorkPlan:
     """The chunks to copy."""
 
     units: list[WorkUnit]
@@ -68,7 +68,7 @@ def materialize(
     arrays
         The path of an array or a group, or several.
     prefix
-        Only chunks whose location starts with this, as stored or expanded (``vcc://name/`` is the
+        Only chunks whose location has this prefix, as stored or expanded (``vcc://name/`` is the
         prefix of a container); all if None.
     max_chunks
         The maximum number of chunks: the driver holds a reference of about 300 bytes to each until
@@ -81,8 +81,8 @@ def materialize(
 
     Returns
     -------
-        A report whose ``released`` are the files that the new snapshot no longer needs; older
-        snapshots still do.
+        A report whose ``released`` lists the files that the new snapshot no longer needs; older
+        snapshots may.
 
     Raises
     ------
@@ -138,39 +138,39 @@ def _copy_chunks(
     reader: Session, writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]
 ) -> None:
     path, coords = value
-    place = parse_path(path)
+    node_path = parse_path(path)
     for indices, data in try_fetch_chunks(reader, path, coords):
         if isinstance(data, Exception):
-            payload = contents.get_payload(reader, place, indices)
+            payload = contents.get_payload(reader, node_path, indices)
             location = getattr(payload, "location", path)
             writer.left_out.setdefault(location, format_error(data))
         else:
-            contents.set_chunk(writer.fork, place, indices, data)
+            contents.set_chunk(writer.fork, node_path, indices, data)
 
 
 def _plan_work(
     session: Session, arrays: str | Sequence[str], prefix: str | None, max_chunks: int
-) -> _Work:
-    work = _Work([], set())
-    chosen = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
-    for array in chosen:
+) -> _WorkPlan:
+    work = _WorkPlan([], set())
+    selected = select_arrays(session, arrays if isinstance(arrays, str) else list(arrays))
+    for array in selected:
         for part in contents.fetch_chunk_refs(session, parse_path(array.path)):
-            rows = _virtual_rows(session, part.payloads, prefix)
+            rows = _find_virtual_rows(session, part.payloads, prefix)
             if not len(rows):
                 continue
             payloads = part.payloads
-            # By file and offset: adjacent chunks then share requests.
+            # Sort by file and offset, so that adjacent chunks share requests.
             order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
             work.units += plan_units(array.path, part, order)
-            used = np.unique(payloads.location[rows])
-            work.locations.update(payloads.locations[code] for code in used.tolist())
+            codes = np.unique(payloads.location[rows])
+            work.locations.update(payloads.locations[code] for code in codes.tolist())
             work.chunks += len(rows)
             require_chunk_limit(work.chunks, max_chunks, "select arrays or a prefix, or ")
             work.size_bytes += int(payloads.length[rows].sum())
     return work
 
 
-def _virtual_rows(
+def _find_virtual_rows(
     session: Session, payloads: ChunkPayloads, prefix: str | None
 ) -> NDArray[np.int64]:
     rows = np.flatnonzero(payloads.kind == ChunkKind.VIRTUAL)
@@ -188,12 +188,12 @@ def _virtual_rows(
 
 
 def _find_locations(session: Session) -> set[str]:
-    """Return the locations of all virtual chunks that a session sees."""
-    found: set[str] = set()
+    """Return the locations of all virtual chunks in a session."""
+    locations: set[str] = set()
     for node in contents.iter_nodes_below(session, Path("/")):
         if node.is_array:
             for part in contents.fetch_chunk_refs(session, node.path):
                 rows = part.payloads.kind == ChunkKind.VIRTUAL
-                used = np.unique(part.payloads.location[rows])
-                found.update(part.payloads.locations[code] for code in used.tolist())
-    return found
+                codes = np.unique(part.payloads.location[rows])
+                locations.update(part.payloads.locations[code] for code in codes.tolist())
+    return locations

@@ -1,4 +1,4 @@
-"""The pyramid job: multiscale levels of arrays.
+"""The pyramid job: downsamples arrays to multiscale levels.
 
 The target group has a group (``plain``) or an array (``ome``) for each level. Level 0 shares the
 chunks of the original; each further level is computed from the previous one.
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 
 from icefloe.errors import InvalidInputError
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 from icefloe.pipeline.arrays import nodes
 from icefloe.pipeline.arrays.array_copy import plan_boxes
-from icefloe.pipeline.arrays.boxes import Box, boxes, format_box, format_shape
-from icefloe.pipeline.arrays.coarsen import METHODS, coarse_dtype, coarse_shape, coarsen
+from icefloe.pipeline.arrays.boxes import Box, format_box, format_shape, iter_boxes
+from icefloe.pipeline.arrays.coarsen import METHODS, coarsen, coarsen_dtype, coarsen_shape
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
@@ -42,8 +42,8 @@ _COPIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Recipe:
-    """The parameters of a pyramid: its group, factors by dimension, and levels to compute."""
+class _Params:
+    """The parameters of a pyramid: target group, factors by dimension, number of levels."""
 
     folder: str
     windows: Mapping[str, int]
@@ -51,10 +51,10 @@ class _Recipe:
     method: str
     layout: str
 
-    def place(self, level: int, source: ArrayDocument) -> str:
+    def format_path(self, level: int, source: ArrayDocument) -> str:
         """Return the path of an array at a level."""
-        own = f"{self.folder}/{level}"
-        return own if self.layout == "ome" else f"{own}/{parse_path(source.path).name}"
+        path = f"{self.folder}/{level}"
+        return path if self.layout == "ome" else f"{path}/{parse_path(source.path).name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,18 @@ class _Level:
         """The memory per target item: several copies of its window."""
         return self.source.item_bytes * prod(self.factors) * _COPIES + self.target.item_bytes
 
-    def box(self, run: JobRun) -> Shape:
-        """Return the box shape of a task."""
+    def plan_box(self, run: JobRun) -> Shape:
+        """Plan the box shape of a unit."""
         item = self.item_bytes
         unit = self.target.write_unit
-        # With whole source chunks in a box, each is decoded once.
-        read = coarse_shape(self.source.chunks, self.factors)
+        # If a box has whole source chunks, each is decoded once.
+        read = coarsen_shape(self.source.chunks, self.factors)
         if prod(map(min, read, self.target.shape)) * item > run.task_bytes:
             read = unit
         path, shape, total = self.target.path, self.target.shape, self.source.nbytes
         return plan_boxes(run, path, shape, item, (read, unit), total_bytes=total).write
 
-    def units(self, run: JobRun) -> list[WorkUnit]:
+    def plan_units(self, run: JobRun) -> list[WorkUnit]:
         """Split the level into units."""
         if not self.target.nbytes:
             return []
@@ -92,7 +92,7 @@ class _Level:
                 prod(part.stop - part.start for part in box) * self.item_bytes,
                 (self, box),
             )
-            for box in boxes(self.target.shape, self.box(run))
+            for box in iter_boxes(self.target.shape, self.plan_box(run))
         ]
 
 
@@ -118,7 +118,7 @@ def pyramid(
     spark, repository
         Spark session (None runs in-process) and repository.
     source
-        An array, or a group whose arrays all become part of the pyramid.
+        An array, or a group, which selects all its arrays.
     target
         The new group, with levels ``0`` (shares the chunks of the original), ``1`` and so on, and
         the attribute ``multiscales``.
@@ -127,8 +127,8 @@ def pyramid(
     dims
         The dimensions to downsample; those in ``factors``, or the last two if it is a number.
     levels
-        The number of levels besides the original; until one chunk holds a whole array along these
-        dimensions, if None.
+        The number of levels besides the original; if None, until an array has one chunk along
+        these dimensions.
     method
         ``mean``, ``sum``, ``min``, ``max``, ``mode`` or ``nearest``, ignoring missing items;
         coordinates use ``mean`` or ``nearest``.
@@ -149,19 +149,19 @@ def pyramid(
     run = JobRun.start("pyramid", spark, repository, options)
     if (earlier := run.find_earlier()) is not None:
         return earlier
-    for what, value, known in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
-        if value not in known:
-            raise invalid_array(f"{what} must be one of {', '.join(known)}, not {value!r}")
+    for what, value, choices in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
+        if value not in choices:
+            raise array_error(f"{what} must be one of {', '.join(choices)}, not {value!r}")
     folder = nodes.require_free(run.session, target).value
     data, coordinates = _select_sources(run, source, layout)
     windows = _parse_factors(data, factors, dims)
-    recipe = _Recipe(folder, windows, _count_levels(data, windows, levels), method, layout)
-    chains = [_plan_levels(recipe, array) for array in data]
+    params = _Params(folder, windows, _count_levels(data, windows, levels), method, layout)
+    chains = [_plan_levels(params, array) for array in data]
     steps = [step for chain in chains for step in chain]
-    # Before anything is written: raises if a chunk exceeds the task memory.
+    # Raises if a chunk exceeds the task memory, before anything is written.
     units = [
-        [unit for chain in chains if chain for unit in chain[number].units(run)]
-        for number in range(recipe.count)
+        [unit for chain in chains if chain for unit in chain[number].plan_units(run)]
+        for number in range(params.count)
     ]
     if run.dry_run:
         return run.plan(
@@ -176,27 +176,27 @@ def pyramid(
             bytes_written=sum(step.target.nbytes for step in steps),
             task_bytes=max((unit.size_bytes for level in units for unit in level), default=0),
         )
-    _create_levels(run, recipe, data, chains)
+    _create_levels(run, params, data, chains)
     if layout == "plain":
-        _create_coordinates(run, recipe, coordinates)
-    _write_multiscales(run, recipe, data)
-    for level in units:  # forks of the session see the previous level
+        _create_coordinates(run, params, coordinates)
+    _write_multiscales(run, params, data)
+    for level in units:  # forks of the session contain the previous level
         run.write_units(run.session, level, partial(_write_box, method))
     return run.commit(
         f"pyramid of {source} in {folder}",
-        about={"source": parse_path(source).value, "target": folder, "levels": recipe.count},
+        about={"source": parse_path(source).value, "target": folder, "levels": params.count},
     )
 
 
 def _write_box(method: str, writer: TaskWriter, value: tuple[_Level, Box]) -> None:
     step, box = value
-    whole = tuple(
+    window = tuple(
         slice(part.start * factor, min(part.stop * factor, size))
         for part, factor, size in zip(box, step.factors, step.source.shape, strict=True)
     )
-    values = np.asarray(writer.open_target(step.source.path)[whole])
-    found = coarsen(values, step.factors, method, missing=step.missing)
-    writer.open_target(step.target.path)[box] = found
+    values = np.asarray(writer.open_target(step.source.path)[window])
+    result = coarsen(values, step.factors, method, missing=step.missing)
+    writer.open_target(step.target.path)[box] = result
 
 
 def _select_sources(
@@ -216,36 +216,34 @@ def _select_sources(
         if (array.path == node.path.value if node.is_array else not array.is_coordinate)
     ]
     if not data:
-        raise invalid_array(f"{source} has no arrays other than coordinates")
+        raise array_error(f"{source} has no arrays other than coordinates")
     if layout == "ome" and len(data) > 1:
-        raise invalid_array(
-            f"{source} has {len(data)} arrays, but the layout 'ome' takes one: name it"
+        raise array_error(
+            f"{source} has {len(data)} arrays, but the layout 'ome' supports one: pass its path"
         )
-    used = {name for array in data for name in array.dimension_names}
-    labels = [array for array in siblings if array.is_coordinate and array not in data]
-    return data, [array for array in labels if array.dimension_names[0] in used]
+    names = {name for array in data for name in array.dimension_names}
+    coordinates = [array for array in siblings if array.is_coordinate and array not in data]
+    return data, [array for array in coordinates if array.dimension_names[0] in names]
 
 
 def _parse_factors(
     data: Sequence[ArrayDocument], factors: int | Mapping[str, int], dims: Sequence[str] | None
 ) -> dict[str, int]:
-    known = {name for array in data for name in array.dims}
+    names = {name for array in data for name in array.dims}
     if isinstance(factors, Mapping):
         windows = {name: factors[name] for name in (factors if dims is None else dims)}
     else:
-        last = max(data, key=lambda array: len(array.shape))
-        windows = dict.fromkeys(last.dims[-2:] if dims is None else dims, factors)
+        largest = max(data, key=lambda array: len(array.shape))
+        windows = dict.fromkeys(largest.dims[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
-        if name not in known:
-            raise invalid_array(
-                f"the dimension {name!r} is not one of {', '.join(sorted(known)) or '(none)'}"
+        if name not in names:
+            raise array_error(
+                f"unknown dimension {name!r}; available: {', '.join(sorted(names)) or '(none)'}"
             )
         if type(factor) is not int or factor < 1:
-            raise invalid_array(
-                f"the factor of {name!r} must be a positive integer, not {factor!r}"
-            )
+            raise array_error(f"the factor of {name!r} must be a positive integer, not {factor!r}")
     if all(factor == 1 for factor in windows.values()):
-        raise invalid_array("no dimension is downsampled: give factors of 2 or more")
+        raise array_error("no dimension is downsampled: pass factors of 2 or more")
     return windows
 
 
@@ -254,48 +252,48 @@ def _count_levels(
 ) -> int:
     if levels is not None:
         if isinstance(levels, bool) or not 1 <= levels <= _MAX_LEVELS:
-            raise invalid_array(f"levels must be between 1 and {_MAX_LEVELS}, not {levels!r}")
+            raise array_error(f"levels must be between 1 and {_MAX_LEVELS}, not {levels!r}")
         return levels
     count = 1
     for array in data:
         sizes = list(array.shape)
         for number in range(1, _MAX_LEVELS):
-            over = [
+            is_larger = [
                 size > chunk and windows.get(name, 1) > 1
                 for size, chunk, name in zip(sizes, array.chunks, array.dims, strict=True)
             ]
-            if not any(over):
+            if not any(is_larger):
                 break
-            sizes = list(coarse_shape(sizes, [windows.get(name, 1) for name in array.dims]))
+            sizes = list(coarsen_shape(sizes, [windows.get(name, 1) for name in array.dims]))
             count = max(count, number)
     return count
 
 
-def _plan_levels(recipe: _Recipe, source: ArrayDocument) -> list[_Level]:
+def _plan_levels(params: _Params, source: ArrayDocument) -> list[_Level]:
     """Plan all levels of an array; empty if no dimension is downsampled, as for a grid mapping."""
-    factors = tuple(recipe.windows.get(name, 1) for name in source.dims)
+    factors = tuple(params.windows.get(name, 1) for name in source.dims)
     if all(factor == 1 for factor in factors):
         return []
     missing = _read_missing(source)
     try:
-        dtype = coarse_dtype(source.dtype, recipe.method)
+        dtype = coarsen_dtype(source.dtype, params.method)
     except InvalidInputError as error:
-        raise invalid_array(f"{source.path}: {error.message}") from error
+        raise array_error(f"{source.path}: {error.message}") from error
     chain = []
-    before = source.at(recipe.place(0, source))
-    for number in range(1, recipe.count + 1):
-        after = before.with_shape(coarse_shape(before.shape, factors))
-        if after.dtype != dtype:
-            after = _with_sum_dtype(after, dtype)
-        after = after.at(recipe.place(number, source))
-        chain.append(_Level(before, after, factors, missing))
-        before = after
+    previous = source.with_path(params.format_path(0, source))
+    for number in range(1, params.count + 1):
+        level = previous.with_shape(coarsen_shape(previous.shape, factors))
+        if level.dtype != dtype:
+            level = _with_sum_dtype(level, dtype)
+        level = level.with_path(params.format_path(number, source))
+        chain.append(_Level(previous, level, factors, missing))
+        previous = level
     return chain
 
 
 def _with_sum_dtype(document: ArrayDocument, dtype: np.dtype[Any]) -> ArrayDocument:
     if document.dtype.kind == "b":
-        # Booleans do not convert to a sum type directly: go through an unsigned integer.
+        # Booleans cannot be converted directly: convert through an unsigned integer.
         changed = {**document.document, "data_type": "uint8", "fill_value": 0}
         document = replace(document, document=changed)
         return document.with_dtype("u8").with_dtype(dtype)
@@ -303,26 +301,26 @@ def _with_sum_dtype(document: ArrayDocument, dtype: np.dtype[Any]) -> ArrayDocum
 
 
 def _read_missing(source: ArrayDocument) -> Any:
-    """Return the missing value by CF, None without one."""
-    found = source.attributes.get("_FillValue", source.attributes.get("missing_value"))
-    if found is None or source.dtype.kind not in "iuf":
+    """Return the CF missing value, or None."""
+    missing = source.attributes.get("_FillValue", source.attributes.get("missing_value"))
+    if missing is None or source.dtype.kind not in "iuf":
         return None
     try:
-        return source.dtype.type(found)
+        return source.dtype.type(missing)
     except (TypeError, ValueError, OverflowError):
-        return None  # xarray encodes floats, for which NaN is missing anyway
+        return None  # base64 of a float, from xarray; NaN is missing anyway
 
 
-def _create_coordinates(run: JobRun, recipe: _Recipe, coordinates: Sequence[ArrayDocument]) -> None:
-    """Create the coordinates of all levels in this process: they are small."""
+def _create_coordinates(run: JobRun, params: _Params, coordinates: Sequence[ArrayDocument]) -> None:
+    """Create the coordinates of all levels in-process, because they are small."""
     for source in coordinates:
-        nodes.share_array(run.session, source, recipe.place(0, source))
-        factor = recipe.windows.get(str(source.dimension_names[0]), 1)
+        nodes.share_array(run.session, source, params.format_path(0, source))
+        factor = params.windows.get(str(source.dimension_names[0]), 1)
         stored = open_array(run.session.store, source.path)
         values = np.asarray(stored[...])
-        for number in range(1, recipe.count + 1):
-            values = _coarsen_labels(values, factor, recipe.method)
-            document = source.with_shape(values.shape).at(recipe.place(number, source))
+        for number in range(1, params.count + 1):
+            values = _coarsen_labels(values, factor, params.method)
+            document = source.with_shape(values.shape).with_path(params.format_path(number, source))
             if values.dtype != document.dtype:
                 document = document.with_dtype(values.dtype)
             nodes.create_array(run.session, document)
@@ -337,50 +335,50 @@ def _coarsen_labels(values: NDArray[Any], factor: int, method: str) -> NDArray[A
         return values[::factor]
     if values.dtype.kind in "iu":
         # The mean of integers may not be an integer.
-        found = coarsen(values.astype("f8"), [factor], "mean")
-        return found.astype(values.dtype) if np.array_equal(found, np.rint(found)) else found
+        means = coarsen(values.astype("f8"), [factor], "mean")
+        return means.astype(values.dtype) if np.array_equal(means, np.rint(means)) else means
     return coarsen(values, [factor], "mean")
 
 
 def _create_levels(
-    run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument], chains: Sequence[Sequence[_Level]]
+    run: JobRun, params: _Params, data: Sequence[ArrayDocument], chains: Sequence[Sequence[_Level]]
 ) -> None:
     for source, chain in zip(data, chains, strict=True):
-        for number in range(1 if chain else recipe.count + 1):
-            nodes.share_array(run.session, source, recipe.place(number, source))
+        for number in range(1 if chain else params.count + 1):
+            nodes.share_array(run.session, source, params.format_path(number, source))
         for step in chain:
             nodes.create_array(run.session, step.target)
 
 
-def _write_multiscales(run: JobRun, recipe: _Recipe, data: Sequence[ArrayDocument]) -> None:
+def _write_multiscales(run: JobRun, params: _Params, data: Sequence[ArrayDocument]) -> None:
     """Describe the levels in the attributes of the group."""
     largest = max(data, key=lambda array: len(array.shape))
     names = largest.dims
     datasets = []
-    for number in range(recipe.count + 1):
-        scale = [float(recipe.windows.get(name, 1) ** number) for name in names]
-        # An item is at the center of its window, or at its first item.
-        shift = [0.0 if recipe.method == "nearest" else (length - 1) / 2 for length in scale]
+    for number in range(params.count + 1):
+        scale = [float(params.windows.get(name, 1) ** number) for name in names]
+        # An item is at the center of its window, or at the first item of the window.
+        shift = [0.0 if params.method == "nearest" else (length - 1) / 2 for length in scale]
         transformations: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
         if any(shift):
             transformations.append({"type": "translation", "translation": shift})
         datasets.append({"path": str(number), "coordinateTransformations": transformations})
     multiscale = {
-        "name": parse_path(recipe.folder).name,
-        "type": recipe.method,
-        "axes": [{"name": name, **_axis_type(name)} for name in names],
+        "name": parse_path(params.folder).name,
+        "type": params.method,
+        "axes": [{"name": name, **_describe_axis(name)} for name in names],
         "datasets": datasets,
     }
     attributes: dict[str, Any] = {"multiscales": [multiscale]}
-    if recipe.layout == "ome":
+    if params.layout == "ome":
         attributes = {"ome": {"version": "0.5", **attributes}}
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    nodes.create_group(run.session, recipe.folder)
-    contents.set_metadata(run.session, parse_path(recipe.folder), json.dumps(document).encode())
+    nodes.create_group(run.session, params.folder)
+    contents.set_metadata(run.session, parse_path(params.folder), json.dumps(document).encode())
 
 
-def _axis_type(name: str) -> dict[str, str]:
-    known = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
+def _describe_axis(name: str) -> dict[str, str]:
+    types = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
     space = {"x", "y", "z", "lat", "lon", "latitude", "longitude"}
-    kind = "space" if name in space else known.get(name)
+    kind = "space" if name in space else types.get(name)
     return {} if kind is None else {"type": kind}

@@ -1,4 +1,4 @@
-"""The rechunk job: arrays in other chunks, shards, codecs or data types."""
+"""The rechunk job: rewrites arrays with other chunks, shards, codecs or data types."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.conflicts import Conflict, ConflictType
 from icefloe.errors import ErrorKind, InvalidInputError, RebaseFailedError
-from icefloe.pipeline.argument_errors import invalid_array
+from icefloe.pipeline.argument_errors import array_error
 from icefloe.pipeline.arrays import nodes
 from icefloe.pipeline.arrays.array_copy import ArrayCopy, copy_arrays, plan_array_copy
-from icefloe.pipeline.arrays.boxes import box_bytes
+from icefloe.pipeline.arrays.boxes import get_box_bytes
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
@@ -42,20 +42,20 @@ def rechunk(
 ) -> Plan | Report:
     """Rechunk arrays, and commit once. Each source chunk is read once.
 
-    Attributes, dimension names, fill values, codecs and data types stay unless a parameter changes
-    them. A concurrent change of an array that is rechunked in place is a conflict; with ``target``
-    the array is copied as it was at the start.
+    Attributes, dimension names, fill values, codecs and data types are kept unless a parameter
+    changes them. A concurrent change of an array that is rechunked in place is a conflict; with
+    ``target``, the array is copied as it was when the job started.
 
     Parameters
     ----------
     spark, repository
         Spark session (None runs in-process) and repository.
     arrays
-        The path of an array, several paths, or chunks by path. A group stands for its arrays that
+        The path of an array, several paths, or chunks by path. A group selects its arrays that
         have a dimension in ``chunks``, except coordinates.
     chunks
-        The new chunk shape: lengths by dimension (``{"time": 365, "lat": 10}``, others stay) or a
-        tuple; -1 is a whole dimension.
+        The new chunk shape: lengths by dimension (``{"time": 365, "lat": 10}``, others are kept)
+        or a tuple; -1 is a whole dimension.
     target
         The path of the new array, or of a new group with everything in the old one (arrays that are
         not rechunked share their chunks); in place if None.
@@ -91,7 +91,7 @@ def rechunk(
         if dtype is not None:
             changed = changed.with_dtype(dtype)
         if target is not None:
-            changed = changed.at(_relocate(source.path, _require_root(arrays), target))
+            changed = changed.with_path(_relocate(source.path, _require_root(arrays), target))
         elif changed.document == source.document:
             continue
         copies.append(plan_array_copy(run, source, changed))
@@ -102,9 +102,9 @@ def rechunk(
     if target is not None and not isinstance(arrays, Mapping):
         _share_others(run.session, _require_root(arrays), target, copies)
     for copy in copies:
-        nodes.create_array(run.session, copy.target, replaced=target is None)
+        nodes.create_array(run.session, copy.target, replace=target is None)
     copy_arrays(run, copies, run.open_reader())
-    policy = _require_replaced(run.session, copies) if target is None else NO_POLICY
+    policy = _make_deletion_policy(run.session, copies) if target is None else NO_POLICY
     paths = [copy.target.path for copy in copies]
     return run.commit(
         f"rechunked {', '.join(paths[:3])}{' and others' if len(paths) > 3 else ''}",
@@ -113,11 +113,11 @@ def rechunk(
     )
 
 
-def _require_replaced(session: Session, copies: Sequence[ArrayCopy]) -> CommitPolicy:
-    """Refuse to commit arrays in place of others that were deleted during the job.
+def _make_deletion_policy(session: Session, copies: Sequence[ArrayCopy]) -> CommitPolicy:
+    """Make a policy that rejects the commit if a rechunked array was deleted during the job.
 
-    A rebase alone would accept it: deleting a deleted array conflicts with nothing. But the new
-    arrays are made of data that another writer chose not to keep.
+    A rebase alone would succeed, because deleting a deleted array is not a conflict, and the
+    commit would restore data that another writer deleted.
     """
     paths = {parse_path(copy.source.path) for copy in copies}
     snapshot = contents.get_base_snapshot(session)
@@ -142,10 +142,10 @@ def _plan(run: JobRun, copies: Sequence[ArrayCopy]) -> Plan:
     last = [(copy, box) for copy in copies for box, _ in copy.last_boxes]
     tasks = 0
     for boxes in (first, last):
-        units = [WorkUnit("", box_bytes(box, copy.item_bytes), None) for copy, box in boxes]
+        units = [WorkUnit("", get_box_bytes(box, copy.item_bytes), None) for copy, box in boxes]
         tasks += len(run.group_units(units))
     return run.plan(
-        [_describe(copy) for copy in copies] or ["nothing: all chunks are as requested"],
+        [_describe(copy) for copy in copies] or ["nothing to do: all chunks are as requested"],
         tasks or len(copies),
         bytes_read=total + staged,
         bytes_written=total + staged,
@@ -170,43 +170,43 @@ def _select_arrays(
     specs: list[tuple[str, ChunkSpec | None]]
     if isinstance(arrays, Mapping):
         if chunks is not None:
-            raise invalid_array("arrays already gives the chunks of each array: omit chunks")
+            raise array_error("arrays already has the chunks of each array: omit chunks")
         specs = list(arrays.items())
     else:
         specs = [(path, chunks) for path in ([arrays] if isinstance(arrays, str) else arrays)]
-    found: dict[str, tuple[ArrayDocument, ChunkSpec | None]] = {}
+    selected: dict[str, tuple[ArrayDocument, ChunkSpec | None]] = {}
     for path, spec in specs:
         node = contents.require_node(session, parse_path(path))
         if node.is_array:
-            found[node.path.value] = read_arrays(session, path)[0], spec
+            selected[node.path.value] = read_arrays(session, path)[0], spec
             continue
-        for array, own in _select_of_group(session, node.path.value, spec):
-            found.setdefault(array.path, (array, own))
-    return list(found.values())
+        for array, lengths in _select_in_group(session, node.path.value, spec):
+            selected.setdefault(array.path, (array, lengths))
+    return list(selected.values())
 
 
-def _select_of_group(
+def _select_in_group(
     session: Session, group: str, spec: ChunkSpec | None
 ) -> list[tuple[ArrayDocument, ChunkSpec | None]]:
     data = [array for array in read_arrays(session, group) if not array.is_coordinate]
     if spec is None:
         return [(array, None) for array in data]
     if not isinstance(spec, Mapping):
-        raise invalid_array(
-            f"{group} is a group of different arrays: give chunks by dimension name, or name the "
-            "arrays"
+        raise array_error(
+            f"{group} is a group of different arrays: pass chunks by dimension name, or the paths "
+            "of arrays"
         )
     for name in spec:
         if not any(name in array.dimension_names for array in data):
-            raise invalid_array(f"no array in {group} has the dimension {name!r}")
-    return [(array, own) for array in data if (own := array.select_lengths(spec))]
+            raise array_error(f"no array in {group} has the dimension {name!r}")
+    return [(array, lengths) for array in data if (lengths := array.select_lengths(spec))]
 
 
 def _require_root(arrays: str | Sequence[str] | Mapping[str, Any]) -> str:
     if isinstance(arrays, str):
         return parse_path(arrays).value
     raise InvalidInputError(
-        "target takes one array or one group: run the job for each, or work in place",
+        "target takes one array or one group: run the job for each, or omit target",
         kind=ErrorKind.INVALID_PATH,
     )
 

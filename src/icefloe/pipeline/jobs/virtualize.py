@@ -1,4 +1,4 @@
-"""The virtualize job: many files become one virtual dataset, without copying chunks."""
+"""The virtualize job: combines files into one virtual dataset, without copying chunks."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def virtualize(
 ) -> Plan | Report:
     """Create one virtual dataset from many files, and commit once.
 
-    Executors parse the files and write the manifests; the driver holds a few lines per file and
-    manifest.
+    Executors parse the files and write the manifests; the driver holds only the metadata of files
+    and manifests.
 
     Parameters
     ----------
@@ -60,15 +60,16 @@ def virtualize(
     dims
         The dimensions along which files are combined.
     group
-        The group that gets the arrays; new, or with ``append`` an existing one.
+        The group of the arrays: a new one, or with ``append`` an existing one.
     append
         Whether to extend the group along the first of ``dims``. Files that are already in the
         group are skipped, including those of concurrent commits.
     order
-        ``coordinates`` along ``dims``, or as ``given``; None uses coordinates if files have them.
+        ``coordinates`` sorts files along ``dims``, ``given`` keeps the order of ``sources``; None
+        sorts if files have coordinates.
     on_error
-        ``raise`` fails the job and reports all bad files; ``skip`` excludes them and lists them in
-        the commit metadata.
+        ``raise`` fails the job and reports all invalid files; ``skip`` excludes them, and lists
+        them in the commit metadata.
     parse_options
         Passed to `icefloe.virtual.parse`, such as ``drop_variables``.
     refs_per_manifest
@@ -93,14 +94,14 @@ def virtualize(
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
 
-    def write(run: JobRun, found: CombinedFiles) -> CommitPolicy:
+    def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
         if append:
             append_dataset(
-                found.dataset, run.session, dim=files.dim, group=group, validate_containers=False
+                combined.dataset, run.session, dim=files.dim, group=group, validate_containers=False
             )
         else:
-            write_dataset(found.dataset, run.session, group=group, validate_containers=False)
-        return build_manifests(run, run.session, found, group, files.dim, refs=refs_per_manifest)
+            write_dataset(combined.dataset, run.session, group=group, validate_containers=False)
+        return build_manifests(run, run.session, combined, group, files.dim, refs=refs_per_manifest)
 
     def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
         return compare_with_group(dataset, session, dim=files.dim, group=group)
