@@ -83,7 +83,7 @@ def show_progress() -> Iterator[Callback]:
     )
     is_hidden = not console.is_terminal or "CI" in os.environ
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
-        task = bar.add_task("starting Spark", total=None, tasks="")
+        task = bar.add_task("starting", total=None, tasks="")
 
         def report_progress(done: int, total: int) -> None:
             tasks = f"{done}/{total} tasks" if total else ""

@@ -130,8 +130,7 @@ class Sweeper:
                     return
                 self._failed += len(keys)
                 self._consecutive_failures += 1
-                if len(self._messages) < _MAX_MESSAGES and error.message not in self._messages:
-                    self._messages.append(error.message)
+                self._record_message(error)
                 if self._consecutive_failures >= self._limits.max_consecutive_delete_failures:
                     raise StorageError(
                         f"{self._consecutive_failures} consecutive requests to delete files of "
@@ -160,9 +159,13 @@ class Sweeper:
             uploads = self._storage.delete_abandoned_uploads(before=cutoff, dry_run=self._dry_run)
         except StorageError as error:
             self._failed += 1
-            self._messages.append(error.message)
+            self._record_message(error)
         else:
             self._bytes_deleted += uploads.num_bytes
+
+    def _record_message(self, error: StorageError) -> None:
+        if len(self._messages) < _MAX_MESSAGES and error.message not in self._messages:
+            self._messages.append(error.message)
 
     def skip(self, phase: Phase) -> None:
         """Record that a kind of files was not deleted."""
