@@ -1,4 +1,4 @@
-"""What is special about object stores: credentials, permissions, forks, settings."""
+"""Object stores: credentials, permissions, forks, settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class KeyIssuer:
-    """Answers the keys of the test server, good for a while."""
+    """Returns the keys of the test server, with an expiration time."""
 
     def __init__(self, server: S3Server, lifetime: timedelta) -> None:
         self.server = server
@@ -55,8 +55,8 @@ class KeyIssuer:
         )
 
 
-def test_refreshable_credentials_open_the_door(s3_server: S3Server) -> None:
-    """A storage asks its function for keys, also after it was sent to another process."""
+def test_refreshable_credentials_sign_requests(s3_server: S3Server) -> None:
+    """A storage calls its function for keys, also after it was pickled."""
     storage = s3_storage(
         bucket=s3_server.bucket,
         prefix=str(uuid.uuid4()),
@@ -70,10 +70,10 @@ def test_refreshable_credentials_open_the_door(s3_server: S3Server) -> None:
     assert bytes(asyncio.run(again.get_bytes_async("repo", 0, 1))) == b"x"
 
 
-def test_given_keys_are_not_mixed_with_the_environment(
+def test_passed_keys_are_not_mixed_with_the_environment(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session token or switches left in the environment do not spoil keys that were given."""
+    """Keys that are passed are not combined with a session token in the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "stale")
@@ -92,7 +92,7 @@ def test_given_keys_are_not_mixed_with_the_environment(
 def test_a_url_and_the_environment_are_enough(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command line opens s3:// with what the environment says."""
+    """`storage_from_url` opens s3:// with credentials and endpoint from the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_access_key)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint_url)
@@ -101,8 +101,10 @@ def test_a_url_and_the_environment_are_enough(
     assert [info.key for info in storage.list()] == ["repo"]
 
 
-def test_who_may_only_read_cannot_write(s3: ObjectStorage, s3_server: S3Server) -> None:
-    """A refusal for lack of permission is an error of its own, at once, and changes nothing."""
+def test_credentials_without_write_permission_cannot_write(
+    s3: ObjectStorage, s3_server: S3Server
+) -> None:
+    """A put without permission raises immediately, and changes nothing."""
     s3.put("repo", b"x")
     reader = s3_storage(
         bucket=s3_server.bucket,
@@ -144,7 +146,7 @@ def collect_shown(error: BaseException) -> str:
 
 
 def test_errors_show_no_secret(s3_server: S3Server, azure_server: AzureServer) -> None:
-    """No wrong key, token or signed URL stands in an error, its causes or its traceback."""
+    """No wrong key, token or signed URL is in an error, its causes or its traceback."""
     secret = "hush-hush"
     quick = StorageSettings(retries=StorageRetriesSettings(max_tries=1))
     storages = [
@@ -179,15 +181,17 @@ def test_errors_show_no_secret(s3_server: S3Server, azure_server: AzureServer) -
         ),
     ]
     for storage in storages:
-        asking = storage.with_settings(quick)
+        quick_storage = storage.with_settings(quick)
         for request in (
-            lambda asking=asking: asking.get("repo"),
-            lambda asking=asking: asyncio.run(asking.get_bytes_async("repo", 0, 1)),
-            lambda asking=asking: asyncio.run(asking.put_async("repo", b"x")),
-            lambda asking=asking: asking.put("repo", b"x"),
-            lambda asking=asking: asking.put("repo", b"x", Create()),
-            lambda asking=asking: list(asking.list()),
-            lambda asking=asking: asking.delete_many(["repo"]),
+            lambda quick_storage=quick_storage: quick_storage.get("repo"),
+            lambda quick_storage=quick_storage: asyncio.run(
+                quick_storage.get_bytes_async("repo", 0, 1)
+            ),
+            lambda quick_storage=quick_storage: asyncio.run(quick_storage.put_async("repo", b"x")),
+            lambda quick_storage=quick_storage: quick_storage.put("repo", b"x"),
+            lambda quick_storage=quick_storage: quick_storage.put("repo", b"x", Create()),
+            lambda quick_storage=quick_storage: list(quick_storage.list()),
+            lambda quick_storage=quick_storage: quick_storage.delete_many(["repo"]),
         ):
             with pytest.raises(StorageError) as raised:
                 request()
@@ -199,12 +203,12 @@ def test_errors_show_no_secret(s3_server: S3Server, azure_server: AzureServer) -
             assert secret not in repr(pickle.loads(pickle.dumps(raised.value)))  # noqa: S301
 
 
-def test_signed_urls_are_cut_out_of_errors() -> None:
-    """Whatever obstore quotes, queries of URLs and its debug output are left out."""
-    told = BaseError(
+def test_signed_urls_are_removed_from_errors() -> None:
+    """Translated errors contain neither queries of URLs nor debug output of obstore."""
+    original = BaseError(
         "GET https://a.org/b?sv=1&sig=hush-hush in 1ms - 403\n\nDebug source:\nhush-hush"
     )
-    for error in (redact_error(told), translate_error(told, "read", "az://b")):
+    for error in (redact_error(original), translate_error(original, "read", "az://b")):
         assert "hush-hush" not in str(error) + repr(error)
         assert "https://a.org/b?... in 1ms - 403" in str(error)
     for quoted in (
@@ -218,23 +222,23 @@ def test_signed_urls_are_cut_out_of_errors() -> None:
         assert "in 1ms" in shown
 
 
-def test_a_forked_child_is_told_instead_of_waiting(s3: ObjectStorage) -> None:
-    """The threads of obstore stay behind in a fork; requests of the child raise at once."""
+def test_requests_in_a_forked_child_raise(s3: ObjectStorage) -> None:
+    """Threads of obstore do not survive a fork; requests of the child raise instead of hanging."""
     s3.put("repo", b"x")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(SUPPORT / "forked_reader.py")],
         input=pickle.dumps(s3),
         capture_output=True,
         check=True,
         timeout=30,
     )
-    told = done.stdout.decode().splitlines()
-    assert ["'spawn'" in line for line in told if line.startswith("child")] == [True] * 4
-    assert [line for line in told if line.startswith("parent")] == ["parent: fine"] * 4
+    lines = result.stdout.decode().splitlines()
+    assert ["'spawn'" in line for line in lines if line.startswith("child")] == [True] * 4
+    assert [line for line in lines if line.startswith("parent")] == ["parent: succeeded"] * 4
 
 
 def test_timeouts_bound_a_silent_server() -> None:
-    """Settings of timeouts and retries reach the client: a server that never answers is left."""
+    """Settings of timeouts and retries apply to requests to a server that never responds."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         storage = s3_storage(
             bucket="b",
@@ -255,13 +259,13 @@ def test_timeouts_bound_a_silent_server() -> None:
 
 
 def test_large_puts_go_in_parts(s3: ObjectStorage) -> None:
-    """From the configured size on an object is uploaded in parts, and is the same object."""
+    """An object of at least the configured size is uploaded in parts, with the same content."""
     in_parts = s3.with_settings(StorageSettings(minimum_size_for_multipart_upload=1))
     data = bytes(range(256)) * (17 * 4096)
     in_parts.put("chunks/L", data)
     fetched = s3.get("chunks/L")
     assert bytes(fetched.data) == data
-    # S3 marks what came in parts: the tag ends in their number.
+    # The ETag of a multipart upload ends in the number of its parts.
     assert (fetched.info.version.etag or "").endswith('-3"')
     version = asyncio.run(in_parts.put_async("chunks/M", data))
     assert version == s3.head("chunks/M").version
@@ -269,8 +273,8 @@ def test_large_puts_go_in_parts(s3: ObjectStorage) -> None:
     assert bytes(s3.get("chunks/M").data) == data
 
 
-def test_conditions_can_be_switched_off(s3: ObjectStorage) -> None:
-    """For servers without conditional puts the ``unsafe_`` switches make them plain puts."""
+def test_conditions_can_be_disabled(s3: ObjectStorage) -> None:
+    """For servers without conditional puts, ``unsafe_`` settings make them unconditional."""
     unsafe = s3.with_settings(
         StorageSettings(unsafe_use_conditional_create=False, unsafe_use_conditional_update=False)
     )
@@ -281,7 +285,7 @@ def test_conditions_can_be_switched_off(s3: ObjectStorage) -> None:
 
 
 def test_without_metadata_conditions_still_hold(s3: ObjectStorage) -> None:
-    """Switching metadata off leaves out the write id, not the condition."""
+    """Without metadata, a conditional put has no write id but still its condition."""
     plain = s3.with_settings(StorageSettings(unsafe_use_metadata=False))
     version = plain.put("repo", b"1", Create())
     assert s3._read_back("repo").write_id is None
@@ -290,8 +294,10 @@ def test_without_metadata_conditions_still_hold(s3: ObjectStorage) -> None:
     plain.put("repo", b"2", UpdateIfMatch(version))
 
 
-def test_a_missing_object_in_a_batch_does_not_save_the_others(azure_server: AzureServer) -> None:
-    """Azure answers absent keys with errors; all present ones are deleted all the same."""
+def test_a_missing_object_does_not_prevent_the_deletion_of_others(
+    azure_server: AzureServer,
+) -> None:
+    """Azure returns errors for missing keys; all existing objects are deleted nevertheless."""
     storage = azure_storage(
         account=azure_server.account,
         container=azure_server.container,
