@@ -32,7 +32,7 @@ def test_a_file_under_another_name_is_refused(folder: str) -> None:
         "manifests": lambda: assets.fetch_manifest(ManifestId(name.raw)),
         "transactions": lambda: assets.fetch_transaction_log(name),
     }
-    with pytest.raises(FormatError, match=f"{folder}/{name}: holds {source.name}"):
+    with pytest.raises(FormatError, match=f"{folder}/{name}: the file has the id {source.name}"):
         fetch[folder]()
 
 

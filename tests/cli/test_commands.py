@@ -135,7 +135,7 @@ def test_inspect_reports_damage(tmp_path: Path) -> None:
         (("inspect", "https://127.0.0.1:1/repo?sig=1"), "https://127.0.0.1:1/repo: a query"),
         (("inspect", "x" * 5000), "is not a storage key"),
         (("inspect", "no/such/file"), "no/such"),
-        (("history", "ftp://host/x"), "no storage has the scheme 'ftp'"),
+        (("history", "ftp://host/x"), "unknown scheme 'ftp'"),
     ],
 )
 def test_errors_say_what_to_do(arguments: tuple[str | Path, ...], words: str) -> None:

@@ -212,11 +212,11 @@ def test_unknown_names(spec_version: int) -> None:
 def test_unknown_names_among_many() -> None:
     """A long list of names is not shown as a whole."""
     refs = create_refs(MemoryStorage(), spec_version=2)
-    with pytest.raises(RefNotFoundError, match="there are none"):
+    with pytest.raises(RefNotFoundError, match="none exist"):
         refs.fetch_tag("xyz")
     for number in range(3):
         refs.create_tag(f"{number}", INITIAL_SNAPSHOT_ID)
-    with pytest.raises(RefNotFoundError, match="there are: 0, 1, 2"):
+    with pytest.raises(RefNotFoundError, match="available: 0, 1, 2"):
         refs.fetch_tag("xyz")
     for number in range(3, 11):
         refs.create_tag(f"{number}", INITIAL_SNAPSHOT_ID)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class UnlistableStorage(ForwardingStorage):
     """Answers like a bucket of S3 whose user lacks the permission to list it."""
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         if request.name == "list":
             raise PermissionDeniedError("may not list")
         try:

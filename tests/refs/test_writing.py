@@ -122,7 +122,7 @@ def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> Non
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, refs.spec_version, parent, "a commit")
     for wrong in (None, SnapshotId.random()):
-        with pytest.raises(InvalidInputError, match="history would be cut off"):
+        with pytest.raises(InvalidInputError, match="must continue the history"):
             refs.commit("main", parent, replace(info, parent_id=wrong))
     assert refs.fetch_branch("main") == parent
 
@@ -187,7 +187,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     refs.create_tag("v1", first)
     assert open_refs(storage).refs.fetch_tags() == {"v1": first}
     assert refs.fetch_tag("v1") == first
-    with pytest.raises(AlreadyExistsError, match="tags never move"):
+    with pytest.raises(AlreadyExistsError, match="cannot be moved"):
         refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
     refs.delete_tag("v1")
     assert refs.fetch_tags() == {}
@@ -683,7 +683,7 @@ class TestGeneration2:
         for change in refused:
             with pytest.raises(ReadOnlyError, match="moving"):
                 change()
-        with pytest.raises(InvalidInputError, match="read only"):
+        with pytest.raises(InvalidInputError, match="use read_only"):
             refs.save_status(RepoStatus(RepoAvailability.offline))
         wrong: Any = "read-only"
         with pytest.raises(InvalidInputError, match="RepoStatus"):

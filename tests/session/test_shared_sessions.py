@@ -47,7 +47,7 @@ class MeanwhileStorage(ForwardingStorage):
         super().__init__(MemoryStorage())
         self.events: dict[str, Callable[[], object]] = {}
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         for start, event in list(self.events.items()):
             if f"{request.name} {request.keys[0]}".startswith(start):
                 del self.events[start]

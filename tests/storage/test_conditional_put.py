@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.storage import Create, UpdateIfMatch, Version
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 from icefloe.storage.conditional_put import (
-    ConditionRefusedError,
-    PresentObject,
+    ConditionRejectedError,
+    CurrentObject,
     RequestNotSentError,
     ResponseLostError,
     RetryPolicy,
@@ -39,14 +39,14 @@ class LossyServer:
     """
 
     script: list[str]
-    present: PresentObject | None = None
+    present: CurrentObject | None = None
     puts_carried_out: int = 0
     versions: int = 0
     history: list[str | None] = field(default_factory=list)
 
     def write(self, write_id: str | None) -> Version:
         self.versions += 1
-        self.present = PresentObject(Version(str(self.versions)), write_id)
+        self.present = CurrentObject(Version(str(self.versions)), write_id)
         self.history.append(write_id)
         return self.present.version
 
@@ -59,7 +59,7 @@ class LossyServer:
             ):
                 pass
             case _:
-                raise ConditionRefusedError
+                raise ConditionRejectedError
         return self.write(write_id)
 
     def sender(
@@ -110,7 +110,7 @@ def test_success_needs_no_read_back() -> None:
     """A put that is answered is one request."""
     server = LossyServer(["ok"])
     version, delays = run(server, Create())
-    assert server.present == PresentObject(version, "ours")
+    assert server.present == CurrentObject(version, "ours")
     assert delays == []
 
 
@@ -120,13 +120,13 @@ def test_lost_answers_end_in_one_write(lost: str, caplog: pytest.LogCaptureFixtu
     caplog.set_level("DEBUG", "icefloe")
     server = LossyServer([lost])
     version, _ = run(server, Create())
-    assert server.present == PresentObject(version, "ours")
+    assert server.present == CurrentObject(version, "ours")
     assert server.history == ["ours"]
     logged = "response lost" if lost == "lost" else "attempt 2 of 4"
     assert [logged in record.getMessage() for record in caplog.records] == [True]
     server, condition = server_with_object([lost, lost])
     version, _ = run(server, condition)
-    assert server.present == PresentObject(version, "ours")
+    assert server.present == CurrentObject(version, "ours")
     assert server.history == ["other", "ours"]
 
 
@@ -178,7 +178,7 @@ def test_giving_up_says_whether_anything_was_sent() -> None:
 def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
     """Neither a lost answer nor a refusal is settled without a look."""
 
-    def no_look() -> PresentObject | None:
+    def no_look() -> CurrentObject | None:
         raise StorageError("not now")
 
     for event in ("lost", "rival"):
@@ -198,8 +198,8 @@ def test_delays_grow_and_are_bounded() -> None:
     """Waiting doubles up to the limit, each time between half and all of it."""
     for failures in range(1, 5000, 7):
         longest = min(5, 0.1 * 2 ** min(failures - 1, 30))
-        assert longest / 2 <= backoff_delay_s(failures, 0.1, 5) <= longest
-    assert len({backoff_delay_s(1, 1, 1) for _ in range(100)}) > 1
+        assert longest / 2 <= compute_backoff_s(failures, 0.1, 5) <= longest
+    assert len({compute_backoff_s(1, 1, 1) for _ in range(100)}) > 1
 
 
 EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"]
@@ -219,5 +219,5 @@ def test_whatever_happens_the_answer_is_true(script: list[str], creates: bool) -
     except StorageError:
         assert "ours" not in server.history
     else:
-        assert server.present == PresentObject(version, "ours")
+        assert server.present == CurrentObject(version, "ours")
     assert server.history.count("ours") <= 1

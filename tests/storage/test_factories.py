@@ -108,7 +108,7 @@ def test_other_clouds_from_options() -> None:
     web = factories.new_http("https://example.org/r", {"timeout": "1s"}, {"a": "1"})
     assert isinstance(web, HttpStorage)
     assert web.place == http_storage("https://example.org/r", {"timeout": "1s"}, {"a": "1"}).place
-    with pytest.raises(InvalidInputError, match="web address"):
+    with pytest.raises(InvalidInputError, match="not an HTTP URL"):
         factories.new_redirect("s3://b/p")
 
 

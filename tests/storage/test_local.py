@@ -272,7 +272,7 @@ def test_nothing_is_published_after_the_disk_lost_something(
             raise OSError(errno.EIO, "Input/output error")
 
         patch.setattr(write_back, "sync_file_system", broken)
-        with pytest.raises(StorageError, match="open the storage again"):
+        with pytest.raises(StorageError, match="reopen the storage"):
             storage.put("repo", b"x", mode)
     with pytest.raises(StorageError, match="Input/output error"):
         storage.put("repo", b"x", mode)
@@ -403,7 +403,7 @@ def test_a_fresh_key_is_written_once(root: Path, storage: LocalStorage) -> None:
     assert not (root.parent / "elsewhere").exists()
     with pytest.raises(StorageError, match="directory"):
         storage.put("chunks", b"2", Fresh())
-    with pytest.raises(StorageError, match="shorter key is an object"):
+    with pytest.raises(StorageError, match="it is the key of an object"):
         storage.put("chunks/A/B", b"2", Fresh())
     with pytest.raises(InvalidInputError, match="uploads in progress"):
         storage.put("chunks/x#12", b"x", Fresh())
@@ -604,7 +604,7 @@ def test_special_files_are_no_objects(root: Path, storage: LocalStorage) -> None
 def test_objects_and_directories_of_one_name(storage: LocalStorage) -> None:
     """Where a file system cannot do what object stores can, the error says so."""
     storage.put("a/b", b"x")
-    with pytest.raises(StorageError, match="shorter key is an object"):
+    with pytest.raises(StorageError, match="it is the key of an object"):
         storage.put("a/b/c", b"x")
     for mode in (Create(), UpdateIfMatch(Version("1"))):
         with pytest.raises(StorageError):

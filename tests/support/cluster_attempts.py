@@ -116,15 +116,15 @@ class TroubledStorage(ForwardingStorage):
         super().__init__(inner)
         self._trouble = trouble
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         answer = run()
-        if request.writes and request.keys[0].startswith("chunks/"):
+        if request.is_write and request.keys[0].startswith("chunks/"):
             self._trouble()
         return answer
 
-    async def _around_async(self, request: Request, run: Callable[[], Any]) -> Any:
+    async def _intercept_async(self, request: Request, run: Callable[[], Any]) -> Any:
         answer = await run()
-        if request.writes and request.keys[0].startswith("chunks/"):
+        if request.is_write and request.keys[0].startswith("chunks/"):
             self._trouble()
         return answer
 

@@ -22,6 +22,6 @@ class CountingStorage(ForwardingStorage):
         super().__init__(storage)
         self.requests: Counter[str] = Counter()
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         self.requests[f"{request.name} {request.keys[0]}"] += 1
         return run()

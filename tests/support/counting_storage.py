@@ -89,7 +89,7 @@ class CountingStorage(ForwardingStorage):
             most = max(most, busy)
         return most
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         started = time.monotonic()
         try:
             answer = run()
@@ -99,7 +99,7 @@ class CountingStorage(ForwardingStorage):
         self._note(request, started, _size_bytes(answer))
         return answer
 
-    async def _around_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
+    async def _intercept_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
         started = time.monotonic()
         try:
             answer = await run()

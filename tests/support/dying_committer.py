@@ -50,7 +50,7 @@ class DyingStorage(ForwardingStorage):
         self._deadly, self._torn = deadly, torn
         self._numbers = count()
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         if not self._torn and next(self._numbers) == self._deadly:
             die()
         return run()

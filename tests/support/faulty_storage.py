@@ -47,14 +47,14 @@ class FaultyStorage(ForwardingStorage):
         self._numbers = count()
         self._number_lock = threading.Lock()
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         call = self._numbered(request)
         self.fail(*call)
         answer = run()
         self.fail_after(*call)
         return answer
 
-    async def _around_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
+    async def _intercept_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
         call = self._numbered(request)
         self.fail(*call)
         answer = await run()

@@ -1,4 +1,4 @@
-"""The immutable files of a repository: fetched, decoded, cached, encoded, written."""
+"""Typed, cached access to the immutable files of a repository."""
 
 from icefloe.assets.assets import Assets, EncodedFile, fetch_file
 

@@ -1,4 +1,4 @@
-"""The immutable files of a repository as values: fetch, decode, cache, encode, write."""
+"""Reads and writes the immutable files of a repository: snapshots, manifests, logs and chunks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The configuration limits numbers of items; caches limit bytes. These are the sizes of items.
+# Estimated sizes of items: the configuration limits their number, but a cache limits bytes.
 _BYTES_PER_REF = 64
 _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
@@ -51,7 +51,7 @@ _MANIFEST_FILE_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
-    """Fetch a metadata file; refuse one above ``max_bytes`` unread."""
+    """Fetch a metadata file; raise `FormatError` if it is larger than ``max_bytes``."""
     try:
         return storage.get(key, max_bytes=max_bytes)
     except StorageError as error:
@@ -62,14 +62,14 @@ def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SI
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """An encoded file, to be written."""
+    """The key and the bytes of a file to write."""
 
     key: str
     data: bytes
 
 
 class LoadedManifest:
-    """A manifest in memory, with indexes of the arrays that were read."""
+    """A decoded manifest, with chunk indexes that are built when an array is first read."""
 
     __slots__ = ("_finders", "manifest")
 
@@ -78,7 +78,7 @@ class LoadedManifest:
         self._finders: dict[NodeId, RefFinder | None] = {}
 
     def get_finder(self, node_id: NodeId) -> RefFinder | None:
-        """Return the index of the chunks of an array, or None if the manifest has none."""
+        """Return the chunk index of an array, or None if the manifest has no chunks of it."""
         try:
             return self._finders[node_id]
         except KeyError:
@@ -90,9 +90,9 @@ class LoadedManifest:
 class Assets:
     """Typed access to the files of a repository; an uncached file is one request.
 
-    Each file records its version, so a repository may mix them; ``spec_version`` is that of new
-    files. Files have random ids and are never replaced, so caches stay valid. (Expiration in
-    generation v1 replaces the parent of a snapshot, and nothing else.)
+    New files have ``spec_version``; existing files record their own, and both may occur in one
+    repository. Files have random ids and are never replaced, so cached files stay valid. The only
+    exception is expiration in generation v1, which replaces the parent in snapshot files.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Assets:
         )
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
-            # Finders, made later, take eight bytes for each row.
+            # Finders are built later and take eight bytes per row.
             lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
         )
-        # Manifests that are only edited are cached as files.
+        # A manifest that is only edited is cached as bytes.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
             min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MANIFEST_FILE_BYTES), len
         )
@@ -127,11 +127,11 @@ class Assets:
         self._pool_lock = threading.Lock()
 
     def fetch_tree(self, snapshot_id: SnapshotId) -> Tree:
-        """Fetch a snapshot with an index of its nodes."""
+        """Fetch a snapshot and index its nodes."""
         return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
 
     def require_tree(self, snapshot_id: SnapshotId) -> Tree:
-        """Like `fetch_tree`; raises `SnapshotNotFoundError` if there is no such snapshot."""
+        """Like `fetch_tree`, but raise `SnapshotNotFoundError` if the snapshot does not exist."""
         try:
             return self.fetch_tree(snapshot_id)
         except ObjectNotFoundError as error:
@@ -169,9 +169,9 @@ class Assets:
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
     ) -> tuple[ManifestFileInfo, EncodedFile]:
-        """Encode a manifest; return its entry for the snapshot, too.
+        """Encode a manifest; return its entry for the snapshot and the file.
 
-        Icechunk fetches exactly the recorded number of bytes.
+        The size in the entry must be exact: Icechunk fetches that number of bytes.
         """
         data = encode_manifest(
             manifest, spec_version=self.spec_version, location_compression=location_compression
@@ -208,7 +208,7 @@ class Assets:
         self.storage.put(file.key, file.data, Fresh())
 
     def publish(self, file: EncodedFile) -> None:
-        """Write a file, and make it and all files written before durable."""
+        """Write a file; then it and all files written before it are durable."""
         self.storage.put(file.key, file.data, Create())
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -254,8 +254,8 @@ class Assets:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="icefloe")
         futures = [self._pool.submit(function, item) for item in arguments]
         errors = [future.exception() for future in futures]
-        if first := next((error for error in errors if error is not None), None):
-            raise first
+        if first_error := next((error for error in errors if error is not None), None):
+            raise first_error
         return [future.result() for future in futures]
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
@@ -295,7 +295,7 @@ def _get_log_size(log: TransactionLog) -> int:
     return int(log.updated_chunks.coords.nbytes) + 200
 
 
-def _require_id(found: ObjectId, expected: ObjectId, key: str) -> None:
-    """Raise if a valid file has another id than its key."""
-    if found != expected:
-        raise FormatError(f"holds {found}: files were swapped or renamed", file=key)
+def _require_id(actual: ObjectId, expected: ObjectId, key: str) -> None:
+    """Raise if the id in a file differs from the id in its key."""
+    if actual != expected:
+        raise FormatError(f"the file has the id {actual}: it was renamed or swapped", file=key)

@@ -36,14 +36,14 @@ class Cache(Generic[K, V]):
     def get(self, key: K, load: Callable[[], V]) -> V:
         """Return a value, from ``load`` if it is not cached.
 
-        Single-flight: concurrent callers share one load, its value, even if too large to cache, and
-        its error.
+        Single-flight: concurrent callers share one load and its value or error, even if the value
+        is too large to cache.
         """
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
+            entry = self._values.get(key)
+            if entry is not None:
                 self._values.move_to_end(key)
-                return found[0]
+                return entry[0]
             loading = self._loading.get(key)
             if loading is None:
                 future = self._loading[key] = Future[V]()
@@ -63,14 +63,14 @@ class Cache(Generic[K, V]):
     def find(self, key: K) -> V | None:
         """Return a value if it is cached, else None."""
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
+            entry = self._values.get(key)
+            if entry is None:
                 return None
             self._values.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Cache a value, evicting the least recently used ones."""
+        """Cache a value; evict the least recently used values if the cache is full."""
         size = self._size_of(value)
         with self._lock:
             if size > self._max_bytes or key in self._values:
@@ -78,8 +78,8 @@ class Cache(Generic[K, V]):
             self._values[key] = value, size
             self._nbytes += size
             while self._nbytes > self._max_bytes:
-                _, (_, freed) = self._values.popitem(last=False)
-                self._nbytes -= freed
+                _, (_, evicted_bytes) = self._values.popitem(last=False)
+                self._nbytes -= evicted_bytes
 
     def _end_load(self, key: K) -> None:
         with self._lock:

@@ -1,7 +1,6 @@
-"""Reads of native chunks: the chunk cache, and the error for a chunk file that is too short.
+"""Reads native chunks, with a cache, and detects chunk files that are too short.
 
-Every read of a chunk inside the repository goes through `ChunkReader`. Only whole chunks are
-cached.
+Every read of a native chunk goes through `ChunkReader`. Only complete chunks are cached.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChunkReader:
-    """Reads chunks of one repository; caches up to ``max_cached_bytes``, none if that is 0."""
+    """Reads the native chunks of one repository; ``max_cached_bytes=0`` disables the cache."""
 
     def __init__(self, storage: Storage, max_cached_bytes: int) -> None:
         self._storage = storage
@@ -33,7 +32,7 @@ class ChunkReader:
     def fetch(self, ref: ChunkRef, start: int = 0, length: int | None = None) -> bytes | memoryview:
         """Fetch a chunk, or ``length`` bytes of it from ``start``.
 
-        Raises `FormatError` if the chunk file is shorter than the reference says.
+        Raises `FormatError` if the chunk file ends before the referenced range.
         """
         if length is None:
             length = ref.length
@@ -42,35 +41,35 @@ class ChunkReader:
         return self._cache.get(ref, lambda: self._fetch_range(ref, 0, ref.length))
 
     def find_cached(self, ref: ChunkRef, length: int) -> bytes | memoryview | None:
-        """Return a chunk that is to be read whole, if it is cached."""
+        """Return a cached chunk, or None; always None if ``length`` is only a part of it."""
         return None if self._cache is None or length != ref.length else self._cache.find(ref)
 
     async def fetch_many_async(
         self, slices: Sequence[tuple[ChunkRef, int, int]]
     ) -> Sequence[bytes | memoryview]:
-        """Fetch slices (chunk, start, length) of chunks in one chunk file; one call to the storage.
+        """Fetch slices (chunk, start, length) of chunks in one file, with one call to the storage.
 
-        Raises like `fetch`. Does not look up the cache: that comes before slices are grouped.
+        Raises the errors of `fetch`. Does not read the cache: callers use `find_cached` first.
         """
         key = chunk_key(slices[0][0].id)
-        found: Sequence[bytes | memoryview]
+        results: Sequence[bytes | memoryview]
         try:
             if len(slices) == 1:
                 ref, start, length = slices[0]
-                found = [await self._storage.get_bytes_async(key, ref.offset + start, length)]
+                results = [await self._storage.get_bytes_async(key, ref.offset + start, length)]
             else:
                 ranges = [
                     Bounded(ref.offset + start, ref.offset + start + length)
                     for ref, start, length in slices
                 ]
-                found = await asyncio.to_thread(self._storage.get_ranges, key, ranges)
+                results = await asyncio.to_thread(self._storage.get_ranges, key, ranges)
         except InvalidInputError as error:
             raise _short_file_error(key, error) from error
         if self._cache is not None:
-            for (ref, _, length), data in zip(slices, found, strict=True):
+            for (ref, _, length), data in zip(slices, results, strict=True):
                 if length == ref.length:
                     self._cache.put(ref, data)
-        return found
+        return results
 
     def _fetch_range(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
         key = chunk_key(ref.id)
@@ -81,5 +80,5 @@ class ChunkReader:
 
 
 def _short_file_error(key: str, error: InvalidInputError) -> FormatError:
-    # Not a mistake of the caller: the manifest refers to bytes that the file does not have.
+    # The caller passed a valid range: the manifest refers to bytes that the file does not have.
     return FormatError(error.message, file=key)

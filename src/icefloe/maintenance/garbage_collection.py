@@ -265,7 +265,7 @@ class _RepoFileMarker(_Marker):
         if self._dry_run:
             _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)
         else:
-            self._info = self._refs.collect_snapshots(garbage, known=all_ids)
+            self._info = self._refs.collect_snapshots(garbage, existing=all_ids)
         self._mark_all()
 
     def refresh(self) -> None:

@@ -13,7 +13,7 @@ from icefloe.errors import ErrorKind, StorageError
 from icefloe.maintenance.id_columns import format_names
 from icefloe.maintenance.limits import require_positive
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -196,6 +196,6 @@ class Sweeper:
                     return error
                 with self._lock:
                     self._throttled += 1
-                time.sleep(backoff_delay_s(failures, _FIRST_PAUSE_S, _MAX_PAUSE_S))
+                time.sleep(compute_backoff_s(failures, _FIRST_PAUSE_S, _MAX_PAUSE_S))
             else:
                 return None

@@ -39,7 +39,7 @@ from icefloe.model.repo_info import (
     TagDeleted,
 )
 from icefloe.refs.history import walk_history
-from icefloe.refs.problems import MAIN
+from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles
 from icefloe.storage.interface import Create
 

@@ -1,8 +1,8 @@
 """Changes of a generation v2 repository, as pure functions from one state to the next.
 
-A change takes the current `RepoInfo`, raises if its precondition fails, and returns the entry for
-the ops log with the new state. `record` adds the entry to the log. `icefloe.refs.repo_file` applies
-changes, and applies them again after a conflict.
+A change takes the current `RepoInfo`, raises if its precondition fails, and returns an update type
+and the new state. `record` adds the update to the ops log. `icefloe.refs.repo_file` applies
+changes, and repeats them after a conflict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
 from icefloe.model import repo_info as model
 from icefloe.model.repo_info import OpsLogEntry, RepoAvailability, RepoInfo, RepoStatus, UpdateType
-from icefloe.refs import problems
+from icefloe.refs import ref_errors
 from icefloe.refs.names import require_text
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag
     from icefloe.model.snapshot import SnapshotInfo
 
-Changed: TypeAlias = tuple[UpdateType, RepoInfo]
-Change: TypeAlias = Callable[[RepoInfo], Changed]
+ChangeResult: TypeAlias = tuple[UpdateType, RepoInfo]
+Change: TypeAlias = Callable[[RepoInfo], ChangeResult]
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -37,8 +37,8 @@ def record(
 ) -> RepoInfo:
     """Add an entry at the head of the ops log.
 
-    The previous head gets the ``backup_path`` of the state that it led to. A log that would exceed
-    ``max_updates`` entries starts over and continues in that backup.
+    The previous head gets ``backup_path``, the backup of the state before this entry. If the log
+    would exceed ``max_updates`` entries, it restarts with this entry and continues in that backup.
     """
     if not info.latest_updates:
         return replace(info, latest_updates=(OpsLogEntry(kind, now),))
@@ -67,20 +67,22 @@ def require_tip(info: RepoInfo, branch: str, parent: SnapshotId) -> None:
     """Raise `ConflictError` if the tip of a branch is not ``parent``."""
     tip = find_branch(info, branch)
     if tip != parent:
-        raise problems.conflict(branch, parent, tip)
+        raise ref_errors.commit_conflict_error(branch, parent, tip)
 
 
-def commit(info: RepoInfo, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> Changed:
+def commit(info: RepoInfo, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> ChangeResult:
     """Move a branch from ``parent`` to a new snapshot."""
     require_tip(info, branch, parent)
     return model.NewCommit(branch, snapshot.id), _with_tip(info, branch, snapshot)
 
 
-def amend(info: RepoInfo, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> Changed:
-    """Replace ``previous``, the tip of a branch, by a snapshot.
+def amend(
+    info: RepoInfo, branch: str, previous: SnapshotId, snapshot: SnapshotInfo
+) -> ChangeResult:
+    """Replace ``previous``, the tip of a branch, with a snapshot.
 
-    Parent and pruned logs are those of ``previous`` when the change is applied, not when the
-    snapshot was written: expiration may have changed them in between.
+    The parent and the pruned logs are taken from ``previous`` when the change is applied, because
+    expiration may have changed them since the snapshot was written.
     """
     require_tip(info, branch, previous)
     before = find_snapshot(info, previous)
@@ -91,20 +93,20 @@ def amend(info: RepoInfo, branch: str, previous: SnapshotId, snapshot: SnapshotI
         )
     logs = before.pruned_ancestor_tx_logs
     amended = replace(snapshot, parent_id=before.parent_id, pruned_ancestor_tx_logs=logs)
-    # The amended snapshot stays listed until it is collected: it may have readers and children.
+    # `previous` stays in the list until garbage collection: it may have readers and children.
     return model.CommitAmended(branch, previous, snapshot.id), _with_tip(info, branch, amended)
 
 
-def add_snapshot(info: RepoInfo, snapshot: SnapshotInfo, parent: SnapshotId) -> Changed:
+def add_snapshot(info: RepoInfo, snapshot: SnapshotInfo, parent: SnapshotId) -> ChangeResult:
     """Record a snapshot that no branch points at."""
     find_snapshot(info, parent)
     return model.NewDetachedSnapshot(snapshot.id), _with_snapshot(info, snapshot)
 
 
-def create_branch(info: RepoInfo, branch: str, snapshot_id: SnapshotId) -> Changed:
+def create_branch(info: RepoInfo, branch: str, snapshot_id: SnapshotId) -> ChangeResult:
     """Create a branch."""
     if branch in info.branches:
-        raise problems.branch_exists(branch)
+        raise ref_errors.existing_branch_error(branch)
     find_snapshot(info, snapshot_id)
     return model.BranchCreated(branch), replace(
         info, branches={**info.branches, branch: snapshot_id}
@@ -113,68 +115,70 @@ def create_branch(info: RepoInfo, branch: str, snapshot_id: SnapshotId) -> Chang
 
 def reset_branch(
     info: RepoInfo, branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None
-) -> Changed:
+) -> ChangeResult:
     """Point a branch at another snapshot; if given, ``expected`` must be its tip."""
     tip = find_branch(info, branch)
     if expected is not None and tip != expected:
-        raise problems.branch_moved(branch, expected, tip)
+        raise ref_errors.reset_conflict_error(branch, expected, tip)
     find_snapshot(info, snapshot_id)
     return model.BranchReset(branch, tip), replace(
         info, branches={**info.branches, branch: snapshot_id}
     )
 
 
-def delete_branch(info: RepoInfo, branch: str) -> Changed:
+def delete_branch(info: RepoInfo, branch: str) -> ChangeResult:
     """Delete a branch."""
     tip = find_branch(info, branch)
-    return model.BranchDeleted(branch, tip), replace(info, branches=_without(info.branches, branch))
+    return model.BranchDeleted(branch, tip), replace(
+        info, branches=_drop_name(info.branches, branch)
+    )
 
 
-def create_tag(info: RepoInfo, tag: str, snapshot_id: SnapshotId) -> Changed:
+def create_tag(info: RepoInfo, tag: str, snapshot_id: SnapshotId) -> ChangeResult:
     """Create a tag; the name of a deleted tag cannot be reused."""
     _require_enabled(info, model.CREATE_TAG)
     if tag in info.tags:
-        raise problems.tag_exists(tag)
+        raise ref_errors.existing_tag_error(tag)
     if tag in info.deleted_tags:
-        raise problems.tag_was_deleted(tag)
+        raise ref_errors.reused_tag_error(tag)
     find_snapshot(info, snapshot_id)
     return model.TagCreated(tag), replace(info, tags={**info.tags, tag: snapshot_id})
 
 
-def delete_tag(info: RepoInfo, tag: str) -> Changed:
+def delete_tag(info: RepoInfo, tag: str) -> ChangeResult:
     """Delete a tag."""
     _require_enabled(info, model.DELETE_TAG)
     return model.TagDeleted(tag, find_tag(info, tag)), replace(
-        info, tags=_without(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
+        info, tags=_drop_name(info.tags, tag), deleted_tags=info.deleted_tags | {tag}
     )
 
 
 def set_config(
     info: RepoInfo, config: RepositoryConfig, expected: RepositoryConfig | None
-) -> Changed:
+) -> ChangeResult:
     """Replace the configuration if it still equals ``expected``."""
     if info.config != expected:
-        raise problems.config_changed()
+        raise ref_errors.config_conflict_error()
     return model.ConfigChanged(), replace(info, config=config)
 
 
 def find_feature_flag(name: str, setting: object) -> FeatureFlag:
-    """Return the feature flag to set; raise if there is none, or the setting is invalid."""
+    """Return a feature flag by name; raise if the name or the setting is invalid."""
     flags = {flag.name: flag for flag in model.FEATURE_FLAGS}
     if name not in flags:
         raise InvalidInputError(
-            f"there is no feature flag {name!r}; there are: {', '.join(flags)}",
+            f"unknown feature flag {name!r}; available: {', '.join(flags)}",
             kind=ErrorKind.INVALID_FEATURE_FLAG,
         )
     if setting is not None and not isinstance(setting, bool):
         raise InvalidInputError(
-            f"the feature flag {name} must be True, False or None (its default), not {setting!r}",
+            f"feature flag {name}: expected True, False or None (default), got {setting!r}",
             kind=ErrorKind.INVALID_FEATURE_FLAG,
         )
     return flags[name]
 
 
-def set_feature_flag(info: RepoInfo, flag: FeatureFlag, setting: bool | None) -> Changed:  # noqa: FBT001 - three values
+def set_feature_flag(info: RepoInfo, flag: FeatureFlag, setting: bool | None) -> ChangeResult:  # noqa: FBT001 - three values
     """Set a feature flag, or restore its default with None."""
     enabled = info.enabled_feature_flags - {flag.id}
     disabled = info.disabled_feature_flags - {flag.id}
@@ -188,15 +192,15 @@ def set_feature_flag(info: RepoInfo, flag: FeatureFlag, setting: bool | None) ->
 
 
 def require_status(status: RepoStatus) -> None:
-    """Raise if a status cannot be set."""
+    """Raise if a status is invalid or not supported."""
     if not isinstance(status, RepoStatus):
         raise InvalidInputError(
-            f"the status must be a RepoStatus, not {status!r}", kind=ErrorKind.STORAGE_CONFIG
+            f"expected a RepoStatus, got {status!r}", kind=ErrorKind.STORAGE_CONFIG
         )
     if status.availability is RepoAvailability.offline:
         # Icechunk would treat it as online and continue to write.
         raise InvalidInputError(
-            "the status offline is not supported yet: use read only", kind=ErrorKind.UNIMPLEMENTED
+            "the status offline is not supported: use read_only", kind=ErrorKind.UNIMPLEMENTED
         )
 
 
@@ -204,7 +208,7 @@ def find_branch(info: RepoInfo, branch: str) -> SnapshotId:
     """Return the tip of a branch."""
     require_text(branch)
     if branch not in info.branches:
-        raise problems.no_such_branch(branch, among=info.branches)
+        raise ref_errors.missing_branch_error(branch, names=info.branches)
     return info.branches[branch]
 
 
@@ -212,9 +216,9 @@ def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
     """Return the target of a tag."""
     require_text(tag)
     if tag in info.deleted_tags:
-        raise problems.tag_is_deleted(tag)
+        raise ref_errors.deleted_tag_error(tag)
     if tag not in info.tags:
-        raise problems.no_such_tag(tag, among=info.tags)
+        raise ref_errors.missing_tag_error(tag, names=info.tags)
     return info.tags[tag]
 
 
@@ -223,14 +227,14 @@ def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
     for snapshot in info.snapshots:
         if snapshot.id == snapshot_id:
             return snapshot
-    raise problems.no_such_snapshot(snapshot_id, "the repository")
+    raise ref_errors.missing_snapshot_error(snapshot_id, "the repository")
 
 
 def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
     if not info.feature_flag(flag).enabled:
         raise SessionStateError(
-            f"the feature flag {flag.name} of the repository is off; "
-            f"set_feature_flag({flag.name!r}, True) enables it",
+            f"the feature flag {flag.name} of the repository is disabled: enable it with "
+            f"set_feature_flag({flag.name!r}, True)",
             kind=ErrorKind.FEATURE_FLAG_DISABLED,
         )
 
@@ -248,5 +252,5 @@ def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotInfo) -> RepoInfo:
     return replace(_with_snapshot(info, snapshot), branches=branches)
 
 
-def _without(refs: Mapping[str, SnapshotId], name: str) -> dict[str, SnapshotId]:
+def _drop_name(refs: Mapping[str, SnapshotId], name: str) -> dict[str, SnapshotId]:
     return {other: target for other, target in refs.items() if other != name}

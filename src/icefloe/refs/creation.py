@@ -32,8 +32,8 @@ from icefloe.model.repo_info import (
 )
 from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
 from icefloe.model.transaction_log import TransactionLog
+from icefloe.refs.names import MAIN
 from icefloe.refs.opening import is_repository, open_refs
-from icefloe.refs.problems import MAIN
 from icefloe.storage.interface import Create
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 def create_refs(
     storage: Storage, *, spec_version: int, config: RepositoryConfig | None = None
 ) -> Refs:
-    """Create an empty repository; of several concurrent creators one succeeds.
+    """Create an empty repository; exactly one of several concurrent creators succeeds.
 
-    The first snapshot has the same id in every repository and is written if absent, so that an
-    interrupted creation can be repeated. The configuration comes next. The conditional create of
-    the branch main, or of the file ``repo``, comes last and makes the repository exist.
+    The first snapshot has the same id in every repository and is written only if absent, so an
+    interrupted creation can be repeated. The configuration is written next. The conditional create
+    of the branch main (v1) or of the file ``repo`` (v2) comes last and publishes the repository.
     """
     if spec_version not in SPEC_VERSIONS:
         raise InvalidInputError(
@@ -57,7 +57,7 @@ def create_refs(
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if is_repository(storage):
-        raise _already_exists(storage)
+        raise _existing_repository_error(storage)
     initial = _write_initial_snapshot(storage, spec_version)
     if spec_version == 1 and config is not None:
         with contextlib.suppress(PreconditionFailedError):
@@ -68,38 +68,38 @@ def create_refs(
         else:
             storage.put(REPO, encode_repo_info(_build_initial_info(initial, config)), Create())
     except PreconditionFailedError as error:
-        raise _already_exists(storage) from error
-    # Creators of different versions do not meet in one conditional write. Readers look for `repo`
-    # first, so version 2 wins, and the creator of version 1 finds out here.
+        raise _existing_repository_error(storage) from error
+    # Creators of different versions write different objects, so both can succeed. Readers look for
+    # `repo` first, so version 2 wins, and the creator of version 1 detects that here.
     opened = open_refs(storage)
     if opened.refs.spec_version != spec_version:
-        raise _already_exists(storage)
-    # The configuration of an interrupted or losing creator may have been there.
+        raise _existing_repository_error(storage)
+    # An interrupted or concurrent creator may have written another configuration.
     if config is not None and opened.config != config:
         opened.refs.save_config(config, expected=opened.config)
     return opened.refs
 
 
 def require_clean_root(storage: Storage) -> None:
-    """Raise if a storage contains other files than an interrupted creation leaves."""
+    """Raise if a storage contains files other than those of an interrupted creation."""
     leftovers = {
         CONFIG,
         snapshot_key(INITIAL_SNAPSHOT_ID),
         transaction_log_key(INITIAL_SNAPSHOT_ID),
     }
     try:
-        found = next((info.key for info in storage.list() if info.key not in leftovers), None)
+        other = next((info.key for info in storage.list() if info.key not in leftovers), None)
     except StorageError:
-        return  # the credentials may not allow listing, and creation itself is safe
-    if found is not None:
+        return  # the credentials may not allow listing, and creation is safe without this check
+    if other is not None:
         raise AlreadyExistsError(
-            f"{storage.url} is not empty (it contains {found!r}): choose another location, open "
+            f"{storage.url} is not empty (it contains {other!r}): choose another location, open "
             "the repository if it is one, or pass check_clean_root=False",
             kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
         )
 
 
-def _already_exists(storage: Storage) -> AlreadyExistsError:
+def _existing_repository_error(storage: Storage) -> AlreadyExistsError:
     return AlreadyExistsError(
         f"a repository already exists at {storage.url}: open it instead",
         kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,

@@ -1,4 +1,4 @@
-"""The walk of history: from a snapshot to its parent, down to the first snapshot."""
+"""Traversal of history, from a snapshot through its parents to the first snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def walk_history(
     current: SnapshotId | None = start
     while current is not None:
         if current in seen:
-            raise FormatError("is its own ancestor", file=snapshot_key(current))
+            raise FormatError("the snapshot is its own ancestor", file=snapshot_key(current))
         seen.add(current)
         info = get_info(current)
         yield info
@@ -32,7 +32,7 @@ def walk_history(
 def collect_reachable(
     tips: Iterable[SnapshotId], walk: Callable[[SnapshotId], Iterator[SnapshotInfo]]
 ) -> dict[SnapshotId, SnapshotInfo]:
-    """Return the snapshots in the histories of ``tips``; each walk stops at a known snapshot."""
+    """Return the snapshots in the histories of ``tips``; no snapshot is visited twice."""
     reachable: dict[SnapshotId, SnapshotInfo] = {}
     for tip in tips:
         for info in walk(tip):

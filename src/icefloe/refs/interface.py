@@ -29,15 +29,15 @@ class SnapshotSource(Protocol):
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
 
-    Every change is one compare-and-swap and takes effect wholly or not at all. The exceptions are
-    expiration and branch deletion in generation v1. `ConflictError` proves that nothing changed;
-    after `OutcomeUnknownError` the change may or may not have taken effect.
+    Every change is one atomic compare-and-swap, except for expiration and branch deletion in
+    generation v1. `ConflictError` means that nothing changed; after `OutcomeUnknownError` the
+    change may or may not have taken effect.
 
     Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
     generation v1; everything else works without permission to list.
 
     Methods marked "version 2 only" raise `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION`` in
-    generation v1, as in Icechunk: `amend`, the ops log, metadata, status and feature flags.
+    generation v1, as in Icechunk.
     """
 
     spec_version: int
@@ -45,14 +45,14 @@ class Refs(ABC):
 
     @abstractmethod
     def pin(self) -> Refs:
-        """Return refs that read from one consistent state, where the generation has one.
+        """Return refs that read one consistent state; generation v1 has none, and returns itself.
 
-        Changes apply to the current state, and pinned refs do not see them.
+        Changes through pinned refs apply to the current state and are not visible in them.
         """
 
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:
-        """Return refs that take snapshots from ``assets``, where those record history."""
+        """Return refs that read history from the snapshots of ``assets``; v2 ignores it."""
 
     @abstractmethod
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
@@ -60,7 +60,7 @@ class Refs(ABC):
 
     @abstractmethod
     def fetch_branch(self, branch: str) -> SnapshotId:
-        """Fetch the tip of a branch: one request, no listing."""
+        """Fetch the tip of a branch; one request, no listing."""
 
     @abstractmethod
     def fetch_tags(self) -> Mapping[str, SnapshotId]:
@@ -76,14 +76,14 @@ class Refs(ABC):
 
     @abstractmethod
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
-        """Fetch the history entry of a snapshot, or raise `SnapshotNotFoundError`: one request."""
+        """Fetch the history entry of a snapshot, or raise `SnapshotNotFoundError`; one request."""
 
     @abstractmethod
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Yield a snapshot and its ancestors, newest first."""
 
     def fetch_reachable(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
-        """Fetch the snapshots in the histories of ``tips``, each once."""
+        """Fetch all snapshots in the histories of ``tips``."""
         return collect_reachable(tips, self.fetch_ancestry)
 
     @abstractmethod
@@ -92,27 +92,27 @@ class Refs(ABC):
 
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Yield the ops log, newest entry first; version 2 only."""
-        raise self._needs_version_2("the ops log")
+        raise self._unsupported_error("the ops log")
 
     def fetch_metadata(self) -> Mapping[str, Any]:
         """Fetch the metadata of the repository; version 2 only."""
-        raise self._needs_version_2("metadata of the repository")
+        raise self._unsupported_error("metadata of the repository")
 
     def fetch_status(self) -> RepoStatus:
         """Fetch the status of the repository; version 2 only."""
-        raise self._needs_version_2("a status")
+        raise self._unsupported_error("a status")
 
     @abstractmethod
     def require_online(self) -> None:
         """Raise `ReadOnlyError` if the status of the repository forbids changes."""
 
     def fetch_feature_flags(self) -> list[FeatureFlag]:
-        """Fetch all known feature flags, ordered by id; version 2 only."""
-        raise self._needs_version_2("feature flags")
+        """Fetch all feature flags, ordered by id; version 2 only."""
+        raise self._unsupported_error("feature flags")
 
     @abstractmethod
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        """Move a branch from ``parent`` to a snapshot whose files are all written.
+        """Move a branch from ``parent`` to a snapshot whose files have all been written.
 
         Raises `ConflictError` if the tip is not ``parent``.
         """
@@ -121,21 +121,21 @@ class Refs(ABC):
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
         """Check that the tip of a branch is ``parent``, before any file is written.
 
-        Returns a function that commits as `commit` does, with one request less: it starts from the
-        state read here, and reads again only after a conflict.
+        Returns a function that commits like `commit` but with one request less: it starts from the
+        state that was read here, and reads again only after a conflict.
         """
 
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
-        """Replace the tip of a branch by a snapshot whose files are all written; version 2 only.
+        """Replace the tip of a branch with a snapshot that has been written; version 2 only.
 
         The recorded parent and pruned logs are those of ``previous``. Raises `ConflictError` if the
         tip is not ``previous``, and `SessionStateError` if that is the first snapshot.
         """
-        raise self._needs_version_2("amending a commit")
+        raise self._unsupported_error("amending a commit")
 
     @abstractmethod
     def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        """Record a snapshot that no branch points at; generation v1 keeps no such record."""
+        """Record a snapshot that no branch points at; generation v1 records nothing."""
 
     @abstractmethod
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
@@ -163,8 +163,8 @@ class Refs(ABC):
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         """Remove old snapshots from history and return their ids; their files stay.
 
-        One atomic change in generation v2. In v1 each branch and tag is a change of its own; an
-        interrupted expiration is safe to repeat.
+        Expiration is one atomic change in generation v2, and one change per branch and tag in v1.
+        An interrupted expiration can be repeated.
         """
 
     @abstractmethod
@@ -173,26 +173,26 @@ class Refs(ABC):
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Replace the metadata of the repository; version 2 only."""
-        raise self._needs_version_2("metadata of the repository")
+        raise self._unsupported_error("metadata of the repository")
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Set some metadata keys and return all metadata; version 2 only.
 
         Concurrent updates of different keys are all kept.
         """
-        raise self._needs_version_2("metadata of the repository")
+        raise self._unsupported_error("metadata of the repository")
 
     def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
-        """Set the status of the repository, whatever it is now; version 2 only."""
-        raise self._needs_version_2("a status")
+        """Set the status of the repository, whatever its current status; version 2 only."""
+        raise self._unsupported_error("a status")
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
         """Enable or disable a feature, or restore its default with None; version 2 only."""
-        raise self._needs_version_2("feature flags")
+        raise self._unsupported_error("feature flags")
 
-    def _needs_version_2(self, what: str) -> FormatError:
+    def _unsupported_error(self, feature: str) -> FormatError:
         return FormatError(
-            f"{what} needs a repository of version 2, and {self._storage.url} has version 1: "
+            f"{feature} needs a repository of version 2, but {self._storage.url} has version 1: "
             "upgrade it with icefloe.upgrade_icechunk_repository, or create a repository with "
             "spec_version=2",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,  # as Icechunk 2.3.0

@@ -1,4 +1,4 @@
-"""Lookup of the snapshot that a branch, a tag, an id or a time names, and of the names of one."""
+"""Lookup of snapshots by branch, tag, id or time, and of the branches and tags of a snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def find_snapshot(
     refs: Refs, branch: str | None, tag: str | None, snapshot_id: str | None
 ) -> SnapshotId:
-    """Return the snapshot that exactly one of the arguments names."""
+    """Return the snapshot of a branch, a tag or an id; exactly one must be given."""
     if [branch, tag, snapshot_id].count(None) != 2:
         raise InvalidInputError(
             "pass exactly one of branch, tag and snapshot_id", kind=ErrorKind.INVALID_REF_TYPE
@@ -33,7 +33,7 @@ def find_snapshot(
 def find_snapshot_at(
     refs: Refs, branch: str | None, tag: str | None, snapshot_id: str | None, as_of: datetime
 ) -> SnapshotId:
-    """Return the last snapshot of a branch that was written at a time or before it."""
+    """Return the newest snapshot of a branch that was written at or before ``as_of``."""
     if branch is None or tag is not None or snapshot_id is not None:
         raise InvalidInputError(
             "as_of selects a snapshot of a branch: pass branch, and neither tag nor snapshot_id",

@@ -1,9 +1,9 @@
 """Names of branches and tags, and their encoding in the keys of generation v1.
 
-On local disks Icechunk percent-encodes names that have non-ASCII letters or characters such as
-``#`` and ``%`` (seen with 1.1.21 and 2.3.0; other storages were not tried). Reading accepts both
-spellings. Creating such a name is refused, because Icechunk might not find the ref. Generation v2
-stores names inside a file and accepts all of them.
+On local disks Icechunk 1.1.21 and 2.3.0 percent-encode names with non-ASCII letters or characters
+such as ``#`` and ``%``; other storages were not tested. Reading accepts encoded and plain names.
+Creating such a name raises, because Icechunk might not find the ref. Generation v2 stores names
+inside a file and accepts all of them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from urllib.parse import quote, unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
 
+MAIN = "main"
+"""The branch that every repository has."""
+
 _SAFE = "!$&'()+,-.:;=@_ "
 _PLAIN = re.compile(f"[A-Za-z0-9{re.escape(_SAFE)}]*")
 
 
 def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None:
-    """Raise if the generation cannot store a name, or should not for a ``new`` ref."""
+    """Raise if a name is invalid; the rules are stricter for a ``new`` ref."""
     require_text(name)
     problem = None
     if not name:
         problem = "it is empty"
     elif spec_version == 1 and "/" in name:
-        problem = "repositories of version 1 allow no slash"
+        problem = "slashes need a repository of version 2"
     elif not name.isprintable():
         problem = "it has unprintable characters"
     elif new and spec_version == 1 and not is_plain(name):
         problem = (
-            "repositories of version 1 allow ASCII letters, digits, blanks and "
+            "repositories of version 1 allow ASCII letters, digits, spaces and "
             f"{_SAFE.strip()}, because Icechunk might not find other names"
         )
     if problem is not None:
@@ -48,16 +51,16 @@ def require_text(name: object) -> None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name needs no encoding in keys, on any storage."""
+    """Whether a name is the same in keys on every storage."""
     return _PLAIN.fullmatch(name) is not None
 
 
 def encode_ref_name(name: str) -> str:
     """Percent-encode a name as Icechunk does on local disks."""
-    return quote(name, safe=_SAFE).replace("~", "%7E")  # which Python never encodes
+    return quote(name, safe=_SAFE).replace("~", "%7E")  # `quote` never encodes it
 
 
 def decode_ref_name(stored: str) -> str:
-    """Return the name that a key holds, percent-encoded or plain."""
+    """Decode a name in a key, percent-encoded or plain."""
     name = unquote(stored)
     return name if encode_ref_name(name) == stored else stored

@@ -1,7 +1,7 @@
-"""Opening the refs of a repository: detects the generation and keeps what was read.
+"""Opens the refs of a repository and detects its generation.
 
-Nothing is listed. Opening, with the tip of main and the configuration, takes one request in
-generation v2, and three in v1, two of them concurrent.
+Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
+two of them concurrent. It does not list objects.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from icefloe.errors import (
     RepositoryNotFoundError,
 )
 from icefloe.format.keys import REPO, branch_key
-from icefloe.refs import own_changes, problems
-from icefloe.refs.problems import MAIN
+from icefloe.refs import change_counter, ref_errors
+from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedRefs:
-    """The refs of a repository, with the state that opening read.
+    """The refs of a repository, and the state that was read to open it.
 
-    ``refs`` reads from the storage each time. ``at_opening`` reads from the state at opening:
-    everything in generation v2; the tip of main and the configuration in v1.
+    ``refs`` reads the storage on each call. ``at_opening`` returns the state at opening: all of it
+    in generation v2, and the tip of main and the configuration in v1.
     """
 
     refs: Refs
@@ -43,13 +43,13 @@ class OpenedRefs:
 
 
 class RefsAtOpening:
-    """The references as opening read them, for the first read right after it.
+    """The refs at opening, reused by the first read if it follows within 10 ms.
 
-    ``Repository.open(storage).readonly_session("main")`` needs no second request for references.
-    They are valid for 10 ms: enough for the next statement of a program, and too short to miss a
-    commit of which the program could know. A commit of this process ends it at once, so that a
-    process always reads its own writes; `own_changes` counts these for the process, because
-    repositories that are opened apart share no object.
+    ``Repository.open(storage).readonly_session("main")`` then sends no second request for refs. A
+    commit of another process within these 10 ms counts as concurrent. A commit of this process
+    invalidates the refs immediately, so that a process always reads its own writes:
+    `change_counter` counts changes for the whole process, because repositories that are opened
+    separately share no object.
     """
 
     _VALID_S: Final = 0.01
@@ -57,28 +57,28 @@ class RefsAtOpening:
     def __init__(self, refs: Refs) -> None:
         self._refs: Refs | None = refs
         self._opened_at = time.monotonic()
-        self._num_changes = own_changes.count()
+        self._num_changes = change_counter.get_count()
 
     def take(self) -> Refs | None:
-        """Return the references if they are still valid; only once."""
+        """Return the refs if they are still valid, and None on every later call."""
         refs, self._refs = self._refs, None
         is_recent = time.monotonic() - self._opened_at < self._VALID_S
-        return refs if is_recent and own_changes.count() == self._num_changes else None
+        return refs if is_recent and change_counter.get_count() == self._num_changes else None
 
 
 def open_refs(storage: Storage) -> OpenedRefs:
     """Open the refs of the repository at the root of ``storage``.
 
-    A file ``repo`` means generation v2, even beside the v1 files that a migration leaves behind.
-    Only its proven absence leads to v1: falling back after any other error could read stale refs.
+    A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The v1
+    files are read only if ``repo`` is absent: after any other error they could be stale.
     """
     try:
         at_opening: RepoFile | None = RepoFile(storage).pin()
     except RepositoryNotFoundError:
         at_opening = None
     except PermissionDeniedError as denied:
-        # S3 answers this for an absent object too, without permission to list. Credentials that
-        # read a v1 branch could also read `repo`, so if the branch is readable, `repo` is absent.
+        # Without permission to list, S3 returns this for absent objects too. Credentials that can
+        # read a v1 branch can also read `repo`, so if the branch is readable, `repo` is absent.
         try:
             return _open_ref_files(storage)
         except (RepositoryNotFoundError, PermissionDeniedError):
@@ -95,7 +95,7 @@ def _open_ref_files(storage: Storage) -> OpenedRefs:
         try:
             main = refs.fetch_branch(MAIN)
         except RefNotFoundError as error:
-            raise problems.no_repository(storage.url) from error
+            raise ref_errors.missing_repository_error(storage.url) from error
         state = StateAtOpening(main, config.result())
     return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
@@ -106,7 +106,7 @@ def is_repository(storage: Storage) -> bool:
 
 
 def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch the spec version of a repository, None if there is none; at most two requests."""
+    """Fetch the spec version of a repository, or None if none exists; at most two requests."""
     for key, spec_version in ((REPO, 2), (branch_key(MAIN), 1)):
         try:
             storage.head(key)

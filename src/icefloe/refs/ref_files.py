@@ -37,11 +37,10 @@ from icefloe.format.keys import (
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import CachingConfig
-from icefloe.refs import own_changes, problems
+from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
-from icefloe.refs.names import decode_ref_name, encode_ref_name, is_plain, require_ref_name
-from icefloe.refs.problems import MAIN
+from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create, UpdateIfMatch
 
@@ -57,9 +56,9 @@ if TYPE_CHECKING:
 
 
 _MAX_ATTEMPTS = 100
-# Without permission to list, S3 answers "denied" for an absent object.
+# Without permission to list, S3 returns "access denied" for absent objects.
 _ABSENT = (ObjectNotFoundError, PermissionDeniedError)
-# Expiration replaces parents in snapshot files, so history is never cached.
+# Not cached, because expiration replaces parents in snapshot files.
 _NO_CACHE = CachingConfig(num_snapshot_nodes=0)
 
 
@@ -81,8 +80,8 @@ class StateAtOpening(NamedTuple):
 class RefFiles(Refs):
     """Reads and changes ``refs/branch.*/ref.json``, ``refs/tag.*/ref.json`` and ``config.yaml``.
 
-    ``assets`` is the source of snapshots, which record history; None reads the storage each time.
-    ``at_opening`` is state that is not read again.
+    History is read from the snapshots of ``assets``, or from the storage if that is None. State in
+    ``at_opening`` is not read again.
     """
 
     spec_version = 1
@@ -98,14 +97,14 @@ class RefFiles(Refs):
         self._at_opening = at_opening
 
     def pin(self) -> RefFiles:
-        """Return these refs: separate files have no common state."""
+        """Return self: separate files have no common state."""
         return self
 
     def with_assets(self, assets: SnapshotSource) -> RefFiles:
         return RefFiles(self._storage, assets, self._at_opening)
 
     def fetch_branches(self) -> dict[str, SnapshotId]:
-        """List the branches: one listing, and one request for each branch."""
+        """Fetch all branches; one listing, and one request per branch."""
         names = {branch_of(key) for key in self._list_keys()}
         if self._at_opening is None:
             return self._fetch_all(branch_key, names)
@@ -117,36 +116,36 @@ class RefFiles(Refs):
         return self._fetch_branch(branch).tip
 
     def fetch_tags(self) -> dict[str, SnapshotId]:
-        """List the tags: one listing, and one request for each tag."""
+        """Fetch all tags; one listing, and one request per tag."""
         keys = self._list_keys()
         deleted = {tombstone_of(key) for key in keys}
         return self._fetch_all(tag_key, {tag_of(key) for key in keys} - deleted)
 
     def fetch_tag(self, tag: str) -> SnapshotId:
-        """Fetch the target of a tag: two requests, one of them for its tombstone."""
+        """Fetch the target of a tag; two requests, one of them for its tombstone."""
         require_ref_name(tag, self.spec_version)
         stored = self._find_stored_name(tag, tag_key)
         if self._exists(tombstone_key(stored)):
-            raise problems.tag_is_deleted(tag)
+            raise ref_errors.deleted_tag_error(tag)
         try:
             return self._fetch(tag_key(stored))
         except ObjectNotFoundError as error:
-            raise problems.no_such_tag(tag, where=self._storage.url) from error
+            raise ref_errors.missing_tag_error(tag, where=self._storage.url) from error
 
     def fetch_deleted_tags(self) -> frozenset[str]:
-        """List the tombstones: one listing."""
+        """Fetch the names of deleted tags; one listing, of the tombstones."""
         names = (tombstone_of(key) for key in self._list_keys())
         return frozenset(decode_ref_name(name) for name in names if name is not None)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
         assets = self._assets
         if assets is None:
-            # Not an attribute: refs must pickle, and the locks of a cache do not.
+            # Not an attribute: refs must pickle, and the locks of caches do not.
             assets = Assets(self._storage, self.spec_version, _NO_CACHE)
         try:
             return assets.fetch_snapshot(snapshot_id).info()
         except ObjectNotFoundError as error:
-            raise problems.no_such_snapshot(snapshot_id, self._storage.url) from error
+            raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url) from error
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         return walk_history(snapshot_id, self.fetch_snapshot_info)
@@ -166,17 +165,19 @@ class RefFiles(Refs):
         self._commit(branch, parent, None, snapshot)
 
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
-        seen = self._fetch_branch(branch)
-        if seen.tip != parent:
-            raise problems.conflict(branch, parent, seen.tip)
-        return partial(self._commit, branch, parent, seen)
+        current = self._fetch_branch(branch)
+        if current.tip != parent:
+            raise ref_errors.commit_conflict_error(branch, parent, current.tip)
+        return partial(self._commit, branch, parent, current)
 
     def _commit(
-        self, branch: str, parent: SnapshotId, seen: _Branch | None, snapshot: SnapshotInfo
+        self, branch: str, parent: SnapshotId, current: _Branch | None, snapshot: SnapshotInfo
     ) -> None:
-        problems.require_parent(snapshot, parent)
+        ref_errors.require_parent(snapshot, parent)
         try:
-            self._move_branch(branch, snapshot.id, parent, problems.conflict, seen)
+            self._move_branch(
+                branch, snapshot.id, parent, ref_errors.commit_conflict_error, current
+            )
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
@@ -188,38 +189,38 @@ class RefFiles(Refs):
         require_ref_name(branch, self.spec_version, new=True)
         self._require_snapshot(snapshot_id)
         try:
-            own_changes.note()
+            change_counter.increment()
             self._storage.put(branch_key(branch), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
-            raise problems.branch_exists(branch) from error
+            raise ref_errors.existing_branch_error(branch) from error
 
     def reset_branch(
         self, branch: str, snapshot_id: SnapshotId, *, expected: SnapshotId | None = None
     ) -> None:
         self._require_snapshot(snapshot_id)
-        self._move_branch(branch, snapshot_id, expected, problems.branch_moved)
+        self._move_branch(branch, snapshot_id, expected, ref_errors.reset_conflict_error)
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch other than main.
 
-        Object stores have no conditional delete: a commit on the branch that lands between the
-        read and the deletion is lost.
+        Object stores have no conditional delete, so a commit between the read and the deletion is
+        lost.
         """
-        problems.require_not_main(branch)
-        own_changes.note()
+        ref_errors.require_not_main(branch)
+        change_counter.increment()
         self._storage.delete_many([self._fetch_branch(branch).key])
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(tag, self.spec_version, new=True)
-        # A tombstone is written after the file of its tag, which stays. So without a tombstone
-        # either the tag is new, or the create below finds its file.
+        # The file of a deleted tag stays, and its tombstone is written after it. So without a
+        # tombstone the tag is new, or the create below conflicts with its file.
         if self._exists(tombstone_key(tag)):
-            raise problems.tag_was_deleted(tag)
+            raise ref_errors.reused_tag_error(tag)
         self._require_snapshot(snapshot_id)
         try:
             self._storage.put(tag_key(tag), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
-            raise problems.tag_exists(tag) from error
+            raise ref_errors.existing_tag_error(tag) from error
 
     def delete_tag(self, tag: str) -> None:
         self.fetch_tag(tag)
@@ -227,7 +228,7 @@ class RefFiles(Refs):
             stored = self._find_stored_name(tag, tag_key)
             self._storage.put(tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
-            raise problems.tag_is_deleted(tag) from error
+            raise ref_errors.deleted_tag_error(tag) from error
 
     def fetch_deleted_tag_targets(self) -> dict[str, SnapshotId]:
         """Fetch the targets of deleted tags whose files still exist."""
@@ -235,24 +236,24 @@ class RefFiles(Refs):
         return self._fetch_all(tag_key, names)
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
-        """Make the oldest snapshot that stays of each history a child of the first snapshot.
+        """Make the oldest remaining snapshot of each history a child of the first snapshot.
 
         All histories are read before anything is written, so that an unreadable one changes
-        nothing. Then snapshot files are replaced by compare-and-swap, and expired branches and
-        tags are deleted last.
+        nothing. Then snapshot files are replaced by compare-and-swap. Expired branches and tags
+        are deleted last.
         """
         fresh = RefFiles(self._storage)
-        released: frozenset[SnapshotId] = frozenset()
+        expired: frozenset[SnapshotId] = frozenset()
         for _ in range(_MAX_ATTEMPTS):
             branches, tags = fresh.fetch_branches(), fresh.fetch_tags()
             infos = fresh.fetch_reachable({*branches.values(), *tags.values()})
             plan = plan_ref_files_expiration(infos, branches, tags, policy)
-            released |= plan.released
+            expired |= plan.expired
             if not all(
                 fresh._replace_parent(child, infos[child].parent_id, root)
                 for child, root in plan.new_parents.items()
             ):
-                continue  # another process expires snapshots at the same time
+                continue  # another process expires snapshots concurrently
             for branch in plan.branches:
                 # A branch that moved is no longer expired.
                 with contextlib.suppress(RefNotFoundError):
@@ -261,10 +262,10 @@ class RefFiles(Refs):
             for tag in plan.tags:
                 with contextlib.suppress(RefNotFoundError):
                     fresh.delete_tag(tag)
-            return released
+            return expired
         raise ConflictError(
             f"{self._storage.url}: other processes expired snapshots during each of "
-            f"{_MAX_ATTEMPTS} attempts; try again when they are done",
+            f"{_MAX_ATTEMPTS} attempts; try again later",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
@@ -285,7 +286,6 @@ class RefFiles(Refs):
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:
-            # The file is a whole snapshot either way: the new one or the previous one.
             if self.fetch_snapshot_info(child).parent_id != root:
                 raise
         return True
@@ -293,41 +293,41 @@ class RefFiles(Refs):
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         try:
             fetched = self._fetch_config()
-            present: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
+            current: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
             mode: Create | UpdateIfMatch = UpdateIfMatch(fetched.info.version)
         except ObjectNotFoundError:
-            present, mode = None, Create()
-        if present != expected:
-            raise problems.config_changed()
+            current, mode = None, Create()
+        if current != expected:
+            raise ref_errors.config_conflict_error()
         try:
             self._storage.put(CONFIG, config_yaml.dumps(config), mode)
         except PreconditionFailedError as error:
-            raise problems.config_changed() from error
+            raise ref_errors.config_conflict_error() from error
 
     def _move_branch(
         self,
         branch: str,
         target: SnapshotId,
         expected: SnapshotId | None,
-        problem: Callable[[str, SnapshotId, SnapshotId], ConflictError],
-        seen: _Branch | None = None,
+        make_error: Callable[[str, SnapshotId, SnapshotId], ConflictError],
+        current: _Branch | None = None,
     ) -> None:
         for _ in range(_MAX_ATTEMPTS):
-            found, seen = seen or self._fetch_branch(branch), None
-            if expected is not None and found.tip != expected:
+            state, current = current or self._fetch_branch(branch), None
+            if expected is not None and state.tip != expected:
                 break
             try:
-                own_changes.note()
-                self._storage.put(found.key, encode_ref(target), UpdateIfMatch(found.version))
+                change_counter.increment()
+                self._storage.put(state.key, encode_ref(target), UpdateIfMatch(state.version))
             except PreconditionFailedError:
-                continue  # the branch moved: read it again
+                continue  # another writer moved the branch: read it again
             return
-        raise problem(branch, expected or found.tip, found.tip)
+        raise make_error(branch, expected or state.tip, state.tip)
 
-    def _is_in_history(self, branch: str, committed: SnapshotId) -> bool:
-        """Whether a commit whose response was lost landed on the branch; its id is unique."""
+    def _is_in_history(self, branch: str, snapshot_id: SnapshotId) -> bool:
+        """Whether the commit of a snapshot took effect although its response was lost."""
         tip = self._fetch_branch(branch).tip
-        return any(info.id == committed for info in self.fetch_ancestry(tip))
+        return any(info.id == snapshot_id for info in self.fetch_ancestry(tip))
 
     def _fetch_branch(self, branch: str) -> _Branch:
         require_ref_name(branch, self.spec_version)
@@ -335,18 +335,18 @@ class RefFiles(Refs):
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
         except ObjectNotFoundError as error:
-            raise problems.no_such_branch(branch, where=self._storage.url) from error
+            raise ref_errors.missing_branch_error(branch, where=self._storage.url) from error
         return _Branch(key, decode_ref(fetched.data, key), fetched.info.version)
 
     def _find_stored_name(self, name: str, key_of: Callable[[str], str]) -> str:
-        """Return a name as keys hold it; one more request, for names that may be encoded."""
+        """Return a name as it is in keys; one request if the name could be encoded."""
         if is_plain(name) or not self._exists(key_of(encode_ref_name(name))):
             return name
         return encode_ref_name(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
         if not self._exists(snapshot_key(snapshot_id)):
-            raise problems.no_such_snapshot(snapshot_id, self._storage.url)
+            raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
 
     def _exists(self, key: str) -> bool:
         try:
@@ -361,11 +361,11 @@ class RefFiles(Refs):
     def _fetch_all(
         self, key_of: Callable[[str], str], names: set[str | None]
     ) -> dict[str, SnapshotId]:
-        found = {}
+        targets = {}
         for name in sorted(name for name in names if name is not None):
             with contextlib.suppress(ObjectNotFoundError):  # deleted since it was listed
-                found[decode_ref_name(name)] = self._fetch(key_of(name))
-        return found
+                targets[decode_ref_name(name)] = self._fetch(key_of(name))
+        return targets
 
     def _fetch(self, key: str) -> SnapshotId:
         return decode_ref(fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE).data, key)

@@ -1,8 +1,8 @@
-"""The refs of generation v2: the one object ``repo`` (schema `repo.fbs`), and its backups.
+"""The refs of generation v2: the object ``repo`` (schema `repo.fbs`) and its backups.
 
 A change reads ``repo``, applies a pure function (`icefloe.refs.changes`), copies the old object to
 ``overwritten/`` and replaces it by compare-and-swap: a get, a copy and a put. If another writer
-replaced ``repo`` first, all of it is repeated on the new state.
+replaced ``repo`` first, the change is repeated on the new state.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan, MetadataChanged, RepoStatusChanged
-from icefloe.refs import changes, own_changes, problems, retention
+from icefloe.refs import change_counter, changes, ref_errors, retention
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import require_ref_name
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 from icefloe.storage.interface import UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoInfo, RepoStatus
     from icefloe.model.snapshot import SnapshotInfo
-    from icefloe.refs.changes import Change, Changed
+    from icefloe.refs.changes import Change, ChangeResult
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Storage, Version
@@ -66,7 +66,7 @@ class RepoFile(Refs):
         self._pinned = pinned
 
     def fetch(self) -> RepoInfo:
-        """Fetch the whole state."""
+        """Fetch the current state, or return the pinned one."""
         return self._fetch()[0] if self._pinned is None else self._pinned
 
     def pin(self) -> RepoFile:
@@ -98,7 +98,7 @@ class RepoFile(Refs):
 
         def get_info(snapshot_id: SnapshotId) -> SnapshotInfo:
             if snapshot_id not in infos:
-                raise problems.no_such_snapshot(snapshot_id, self._storage.url)
+                raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
             return infos[snapshot_id]
 
         yield from walk_history(snapshot_id, get_info)
@@ -107,7 +107,7 @@ class RepoFile(Refs):
         return self.fetch().config
 
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
-        """Follow the log from ``repo`` into its backups, up to the first missing backup."""
+        """Yield the log from ``repo`` and its backups, up to the first missing backup."""
         info, seen = self.fetch(), set[str]()
         yield from info.latest_updates
         while True:
@@ -122,7 +122,7 @@ class RepoFile(Refs):
                 info = decode_repo_info(fetch_file(self._storage, key).data, key)
             except ObjectNotFoundError:
                 return
-            # The newest entry of a state was written before its backup had a name.
+            # The newest entry in a backup was written before the backup had a name.
             yield from (replace(entry, backup_path=backup) for entry in info.latest_updates[:1])
             yield from info.latest_updates[1:]
 
@@ -137,26 +137,26 @@ class RepoFile(Refs):
 
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         info = self.fetch()
-        return [info.feature_flag(known) for known in FEATURE_FLAGS]
+        return [info.feature_flag(flag) for flag in FEATURE_FLAGS]
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         self._commit(branch, parent, snapshot)
 
     def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
-        seen = self._fetch()
-        changes.require_online(seen[0])
-        changes.require_tip(seen[0], branch, parent)
-        return lambda snapshot: self._commit(branch, parent, snapshot, seen)
+        current = self._fetch()
+        changes.require_online(current[0])
+        changes.require_tip(current[0], branch, parent)
+        return lambda snapshot: self._commit(branch, parent, snapshot, current)
 
     def _commit(
         self,
         branch: str,
         parent: SnapshotId,
         snapshot: SnapshotInfo,
-        seen: tuple[RepoInfo, Version] | None = None,
+        current: tuple[RepoInfo, Version] | None = None,
     ) -> None:
-        problems.require_parent(snapshot, parent)
-        self.change(lambda info: changes.commit(info, branch, parent, snapshot), seen=seen)
+        ref_errors.require_parent(snapshot, parent)
+        self.change(lambda info: changes.commit(info, branch, parent, snapshot), current=current)
 
     def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
         self.change(lambda info: changes.amend(info, branch, previous, snapshot))
@@ -165,8 +165,7 @@ class RepoFile(Refs):
         parent = snapshot.parent_id
         if parent is None:
             raise InvalidInputError(
-                f"snapshot {snapshot.id} has no parent: only the first snapshot of a repository "
-                "has none",
+                f"snapshot {snapshot.id} has no parent: only the first snapshot may have none",
                 kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
         self.change(lambda info: changes.add_snapshot(info, snapshot, parent))
@@ -181,7 +180,7 @@ class RepoFile(Refs):
         self.change(lambda info: changes.reset_branch(info, branch, snapshot_id, expected))
 
     def delete_branch(self, branch: str) -> None:
-        problems.require_not_main(branch)
+        ref_errors.require_not_main(branch)
         self.change(lambda info: changes.delete_branch(info, branch))
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
@@ -192,21 +191,21 @@ class RepoFile(Refs):
         self.change(lambda info: changes.delete_tag(info, tag))
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
-        released: frozenset[SnapshotId] = frozenset()
+        expired: frozenset[SnapshotId] = frozenset()
 
-        def change(info: RepoInfo) -> Changed:
-            nonlocal released
-            released, expired = retention.plan_expiration(info, policy)
-            return ExpirationRan(), expired
+        def change(info: RepoInfo) -> ChangeResult:
+            nonlocal expired
+            expired, new_info = retention.plan_expiration(info, policy)
+            return ExpirationRan(), new_info
 
         self.change(change)
-        return released
+        return expired
 
     def collect_snapshots(
-        self, dropped: AbstractSet[SnapshotId], *, known: AbstractSet[SnapshotId]
+        self, dropped: AbstractSet[SnapshotId], *, existing: AbstractSet[SnapshotId]
     ) -> RepoInfo:
         """Remove unreachable snapshots from the list; see `retention.collect_snapshots`."""
-        return self.change(lambda info: retention.collect_snapshots(info, dropped, known))
+        return self.change(lambda info: retention.collect_snapshots(info, dropped, existing))
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         self.change(lambda info: changes.set_config(info, config, expected))
@@ -237,25 +236,25 @@ class RepoFile(Refs):
         change: Change,
         *,
         in_any_status: bool = False,
-        seen: tuple[RepoInfo, Version] | None = None,
+        current: tuple[RepoInfo, Version] | None = None,
     ) -> RepoInfo:
-        """Apply a change to the current state, until it takes effect or its precondition fails.
+        """Apply a change and return the new state; retry after conflicts.
 
-        The first attempt uses the state ``seen`` before, if given.
+        ``current`` is the state for the first attempt, if the caller has read it already.
         """
         for attempt in itertools.count():
-            (info, version), seen = seen or self._fetch(), None
+            (info, version), current = current or self._fetch(), None
             config = RepositoryConfig() if info.config is None else info.config
             retries = config.effective_repo_update_retries.effective_default
             if attempt >= retries.effective_max_tries:
                 break
             if not in_any_status:
                 changes.require_online(info)
-            kind, changed = change(info)
+            kind, new_info = change(info)
             now = datetime.now(UTC)
-            backup = _backup_name(now)
+            backup = _make_backup_name(now)
             updated = changes.record(
-                changed,
+                new_info,
                 kind,
                 now=now,
                 backup_path=backup,
@@ -266,7 +265,7 @@ class RepoFile(Refs):
             if attempt >= _IMMEDIATE_TRIES:
                 initial_s = retries.effective_initial_backoff_ms / 1000
                 max_s = retries.effective_max_backoff_ms / 1000
-                time.sleep(backoff_delay_s(attempt - _IMMEDIATE_TRIES + 1, initial_s, max_s))
+                time.sleep(compute_backoff_s(attempt - _IMMEDIATE_TRIES + 1, initial_s, max_s))
         raise ConflictError(
             f"{self._storage.url}: other writers changed the repository during each of {attempt} "
             "attempts; try again, or raise repo_update_retries",
@@ -277,21 +276,21 @@ class RepoFile(Refs):
         try:
             fetched = fetch_file(self._storage, REPO)
         except ObjectNotFoundError as error:
-            raise problems.repository_gone(self._storage.url) from error
+            raise ref_errors.deleted_repository_error(self._storage.url) from error
         return decode_repo_info(fetched.data, REPO), fetched.info.version
 
     def _replace(self, info: RepoInfo, version: Version, backup: str) -> bool:
-        data = encode_repo_info(info)  # first: an encoding error must not leave a backup behind
+        data = encode_repo_info(info)  # before the copy: an error must not leave a backup behind
         # If another writer replaces `repo` before the copy, the put below fails and nothing refers
-        # to this backup. A backup that a successful put refers to is the state that was read.
+        # to this backup. So every backup that is referred to is the state that was read.
         self._storage.copy(REPO, OVERWRITTEN + backup)
         try:
-            own_changes.note()
+            change_counter.increment()
             self._storage.put(REPO, data, UpdateIfMatch(version))
         except PreconditionFailedError:
             return False
         except OutcomeUnknownError:
-            # Every later state has the name of this backup in its log.
+            # The log of every later state contains the name of this backup.
             if self._is_in_history(backup):
                 return True
             raise
@@ -303,6 +302,6 @@ class RepoFile(Refs):
         return backup in (*paths, info.repo_before_updates)
 
 
-def _backup_name(now: datetime) -> str:
+def _make_backup_name(now: datetime) -> str:
     countdown = _FAR_FUTURE_MS - int(now.timestamp() * 1000)
     return f"repo.{countdown:014d}.{SnapshotId.random()}"

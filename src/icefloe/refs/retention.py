@@ -1,8 +1,8 @@
-"""Expiration and collection of snapshots, and the new parents of their descendants. Pure.
+"""Plans the expiration and collection of snapshots. Pure, no I/O.
 
 Expiration removes old snapshots from history; collection removes unreachable ones, so that their
-files can be deleted. In generation v2 both are changes of ``repo``. In generation v1 snapshot files
-record their own parents, and a plan says which of them are rewritten.
+files can be deleted. Descendants of removed snapshots get new parents. In generation v2 both are
+changes of ``repo``. In v1 snapshot files record their parents, so some of them are rewritten.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from icefloe.errors import ConflictError, ErrorKind
 from icefloe.model.repo_info import GCRan
 from icefloe.refs.history import collect_reachable, walk_history
-from icefloe.refs.problems import MAIN
+from icefloe.refs.names import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import RepoInfo
     from icefloe.model.snapshot import SnapshotInfo
-    from icefloe.refs.changes import Changed
+    from icefloe.refs.changes import ChangeResult
 
     Infos = Mapping[SnapshotId, SnapshotInfo]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPolicy:
-    """The age limit, and whether branches and tags of expired snapshots are deleted.
+    """The age limit, and whether branches and tags at expired snapshots are deleted.
 
     The branch main is never deleted, nor is a branch or tag at the first snapshot.
     """
@@ -48,11 +48,11 @@ class ExpirationPolicy:
 class RefFilesExpiration:
     """Plan of an expiration in generation v1: new parents, and branches and tags to delete.
 
-    ``released`` are the expired snapshots, as Icechunk counts them: tips stay in place, and so do
-    snapshots in the history of other branches and tags.
+    ``expired`` counts like Icechunk: it may include tips and snapshots that other branches and
+    tags still reach, which stay.
     """
 
-    released: frozenset[SnapshotId]
+    expired: frozenset[SnapshotId]
     new_parents: Mapping[SnapshotId, SnapshotId]
     branches: tuple[str, ...]
     tags: tuple[str, ...]
@@ -64,40 +64,40 @@ def plan_ref_files_expiration(
     tags: Mapping[str, SnapshotId],
     policy: ExpirationPolicy,
 ) -> RefFilesExpiration:
-    """Plan an expiration in generation v1: history is cut once for each branch and tag.
+    """Plan an expiration in generation v1: shorten the history of each branch and tag.
 
     The oldest snapshot that does not expire, or the tip if all do, becomes a child of the first
-    snapshot. ``infos`` must hold the whole history of all branches and tags.
+    snapshot. ``infos`` must contain the complete history of all branches and tags.
     """
     current = dict(infos)
-    deleted_branches, deleted_tags = _find_expired(branches, tags, infos, policy)
-    released: set[SnapshotId] = set()
+    deleted_branches, deleted_tags = _find_expired_refs(branches, tags, infos, policy)
+    expired: set[SnapshotId] = set()
     new_parents = {}
     for refs, deleted in (tags, deleted_tags), (branches, deleted_branches):
         for name in sorted(refs):
-            *line, root = walk_history(refs[name], current.__getitem__)
-            kept = [place for place, info in enumerate(line) if not policy.expires(info)]
-            place = kept[-1] if kept else 0
-            if len(line) < place + 2:
+            *history, root = walk_history(refs[name], current.__getitem__)
+            remaining = [i for i, info in enumerate(history) if not policy.expires(info)]
+            oldest = remaining[-1] if remaining else 0
+            if len(history) < oldest + 2:
                 continue  # the first snapshot, or a child of it
-            released.update(info.id for info in line[place:] if policy.expires(info))
-            # A snapshot of a deleted ref is not rewritten: its new file would be too young to
-            # collect.
+            expired.update(info.id for info in history[oldest:] if policy.expires(info))
+            # A snapshot of a deleted ref is not rewritten: garbage collection would skip the new
+            # file because of its age.
             if name not in deleted:
-                child = line[place]
+                child = history[oldest]
                 new_parents[child.id] = root.id
                 current[child.id] = replace(child, parent_id=root.id)
-    return RefFilesExpiration(frozenset(released), new_parents, deleted_branches, deleted_tags)
+    return RefFilesExpiration(frozenset(expired), new_parents, deleted_branches, deleted_tags)
 
 
 def plan_expiration(
     info: RepoInfo, policy: ExpirationPolicy
 ) -> tuple[frozenset[SnapshotId], RepoInfo]:
-    """Plan an expiration in generation v2; return the released snapshots and the new state.
+    """Plan an expiration in generation v2; return the expired snapshots and the new state.
 
-    Every expired snapshot is released, except the tips of main and of the branches and tags that
-    stay. Children of released snapshots become children of the first snapshot and record the
-    transaction logs in between, oldest first, which rebases and diffs still need.
+    Every old snapshot expires, except the tips of main and of the branches and tags that stay.
+    Children of expired snapshots become children of the first snapshot and record the transaction
+    logs in between, oldest first, because rebases and diffs need them.
     """
     infos = {snapshot.id: snapshot for snapshot in info.snapshots}
     protected = {info.branches[MAIN]}
@@ -105,28 +105,28 @@ def plan_expiration(
         protected |= set(info.branches.values())
     if not policy.delete_expired_tags:
         protected |= set(info.tags.values())
-    released = {snapshot.id for snapshot in info.snapshots if policy.expires(snapshot)} - protected
-    deleted_branches, deleted_tags = _find_expired(info.branches, info.tags, infos, policy)
-    return frozenset(released), replace(
+    expired = {snapshot.id for snapshot in info.snapshots if policy.expires(snapshot)} - protected
+    deleted_branches, deleted_tags = _find_expired_refs(info.branches, info.tags, infos, policy)
+    return frozenset(expired), replace(
         info,
-        snapshots=_drop_snapshots(infos, released, lambda ancestor: ancestor.parent_id is None),
-        branches=_without(info.branches, deleted_branches),
-        tags=_without(info.tags, deleted_tags),
+        snapshots=_drop_snapshots(infos, expired, lambda ancestor: ancestor.parent_id is None),
+        branches=_drop_names(info.branches, deleted_branches),
+        tags=_drop_names(info.tags, deleted_tags),
         deleted_tags=info.deleted_tags | set(deleted_tags),
     )
 
 
 def collect_snapshots(
-    info: RepoInfo, dropped: AbstractSet[SnapshotId], known: AbstractSet[SnapshotId]
-) -> Changed:
+    info: RepoInfo, dropped: AbstractSet[SnapshotId], existing: AbstractSet[SnapshotId]
+) -> ChangeResult:
     """Remove unreachable snapshots from the list; missing ones are ignored.
 
     Children of dropped snapshots get the nearest remaining ancestor as parent, and record the
-    transaction logs in between. ``known`` are all snapshots that existed when ``dropped`` was
-    decided: `ConflictError` of kind ``REPO_INFO_UPDATED`` if a dropped one is in use by now.
+    transaction logs in between. ``existing`` are all snapshots that existed when ``dropped`` was
+    computed. Raises `ConflictError` of kind ``REPO_INFO_UPDATED`` if a dropped one is in use since.
     """
     targets = {*info.branches.values(), *info.tags.values()}
-    new_parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in known}
+    new_parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in existing}
     if in_use := dropped & (targets | new_parents):
         raise ConflictError(
             f"snapshots to collect are in use again: {', '.join(map(str, sorted(in_use)))}",
@@ -147,7 +147,7 @@ def find_reachable(info: RepoInfo) -> set[SnapshotId]:
 def _drop_snapshots(
     infos: Infos, dropped: AbstractSet[SnapshotId], is_parent: Callable[[SnapshotInfo], bool]
 ) -> tuple[SnapshotInfo, ...]:
-    """Drop snapshots; their children get the nearest ancestor for which ``is_parent`` holds."""
+    """Drop snapshots; the nearest ancestor that satisfies ``is_parent`` becomes the new parent."""
     return tuple(
         _replace_parent(info, infos, is_parent) if info.parent_id in dropped else info
         for info in infos.values()
@@ -160,10 +160,10 @@ def _replace_parent(
 ) -> SnapshotInfo:
     """Replace the parent of a snapshot, and record the transaction logs in between.
 
-    An ancestor in between may have pruned logs of its own; they come before its own log.
+    The pruned logs of an ancestor in between come before its own log.
     """
     _, *ancestors = walk_history(info.id, infos.__getitem__)
-    count = next((place for place, found in enumerate(ancestors) if is_parent(found)), None)
+    count = next((i for i, ancestor in enumerate(ancestors) if is_parent(ancestor)), None)
     parent = None if count is None else ancestors[count].id
     logs = [
         log_id
@@ -174,7 +174,7 @@ def _replace_parent(
     return replace(info, parent_id=parent, pruned_ancestor_tx_logs=pruned)
 
 
-def _find_expired(
+def _find_expired_refs(
     branches: Mapping[str, SnapshotId],
     tags: Mapping[str, SnapshotId],
     infos: Infos,
@@ -192,5 +192,5 @@ def _find_expired(
     )
 
 
-def _without(refs: Mapping[str, SnapshotId], names: tuple[str, ...]) -> dict[str, SnapshotId]:
+def _drop_names(refs: Mapping[str, SnapshotId], names: tuple[str, ...]) -> dict[str, SnapshotId]:
     return {name: target for name, target in refs.items() if name not in names}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from icefloe.conflicts import ConflictDetector
 from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
 from icefloe.session.commit_policy import NO_POLICY
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ def commit_once(
         else:
             return CommitResult(snapshot_id, is_new=True)
         if attempt:
-            time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
+            time.sleep(compute_backoff_s(attempt, 0.05, 5.0))
         try:
             session.rebase(solver or ConflictDetector(), policy=policy)
         except ConflictError:

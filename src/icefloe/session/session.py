@@ -39,7 +39,7 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
 from icefloe.session.commit_policy import NO_POLICY
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import complete_log
@@ -489,7 +489,7 @@ class Session:
                 attempts += 1
                 _LOGGER.info("rebase attempt %d of %d on %r", attempts, rebase_tries, branch)
                 if attempts > 1:
-                    time.sleep(backoff_delay_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+                    time.sleep(compute_backoff_s(attempts - 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
                 self._rebase(branch, rebase_with, policy)
 
     def amend(

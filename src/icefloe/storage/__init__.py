@@ -1,4 +1,4 @@
-"""Storage of objects: one interface, its backends, their constructors and credentials."""
+"""Object storage: the interface, its backends, their constructors and credentials."""
 
 import typing as _typing
 from inspect import ismodule as _ismodule

@@ -1,7 +1,7 @@
-"""Which ranges of an object share a request. Pure, no I/O: returns a plan.
+"""Plans which ranges of an object share a request. Pure, no I/O.
 
-obstore coalesces too, but panics if a server truncates a joined range because the object is
-shorter. A damaged repository must raise an error instead.
+obstore can coalesce ranges too, but panics if the object is shorter than a coalesced range. A
+damaged repository must raise an error instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class CoalescedRanges:
-    """The requests to send, and where each range lies in their responses."""
+    """The requests to send, and the slice of a response that each range is."""
 
     requests: tuple[Bounded, ...]
     slices: tuple[Slice, ...]
@@ -41,10 +41,10 @@ def coalesce(
     *,
     max_request_bytes: int | None = None,
 ) -> CoalescedRanges:
-    """Join ranges that overlap or are at most ``max_gap_bytes`` apart.
+    """Coalesce ranges that overlap or are at most ``max_gap_bytes`` apart.
 
-    No range may be empty. The slices are in the order of the ranges. Joined ranges do not exceed
-    ``max_request_bytes``; a single larger range stays whole.
+    No range may be empty. The slices are in the order of the ranges. Coalesced ranges do not exceed
+    ``max_request_bytes``; a single larger range is not split.
     """
     requests: list[Bounded] = []
     slices: dict[int, Slice] = {}

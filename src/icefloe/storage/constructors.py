@@ -1,7 +1,7 @@
-"""Functions that make storages, with the names and arguments of Icechunk.
+"""Constructors of storages, with the names and arguments of Icechunk.
 
-They send no requests: a storage connects on first use. Inconsistent arguments raise
-`InvalidInputError` immediately.
+They send no requests: a storage connects on first use. Invalid arguments raise `InvalidInputError`
+immediately.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 
 def in_memory_storage() -> MemoryStorage:
-    """Make an empty storage in memory; it ends with the process and does not pickle."""
+    """Make an empty storage in the memory of this process; it cannot be pickled."""
     return MemoryStorage()
 
 
 def local_filesystem_storage(
     path: str | os.PathLike[str], *, durable: bool = True, follow_symlinks: bool = False
 ) -> LocalStorage:
-    """Make a storage in a directory, which need not exist.
+    """Make a storage in a directory; the first put creates it if it does not exist.
 
     Parameters
     ----------
@@ -55,10 +55,10 @@ def local_filesystem_storage(
         Whether links below the directory are followed; see `LocalStorage`.
     """
     if "://" in os.fspath(path):
-        shown = redact_url(os.fspath(path))
-        raise _invalid(f"{shown!r} is a URL: pass a path, or use storage_from_url")
+        redacted = redact_url(os.fspath(path))
+        raise _config_error(f"{redacted!r} is a URL: pass a path, or use storage_from_url")
     if not os.fspath(path):
-        raise _invalid("the path of a local storage is empty: use '.' for the current directory")
+        raise _config_error("the path is empty: use '.' for the current directory")
     return LocalStorage(path, durable=durable, follow_symlinks=follow_symlinks)
 
 
@@ -88,22 +88,22 @@ def s3_storage(
 ) -> ObjectStorage:
     """Make a storage in a bucket of S3 or an S3-compatible service.
 
-    At most one kind of credentials may be given: a key pair, ``anonymous``, ``from_env`` (the
-    default) or ``get_credentials``.
+    Pass at most one kind of credentials: a key pair, ``anonymous``, ``from_env`` (the default) or
+    ``get_credentials``.
 
     Parameters
     ----------
     bucket, prefix
-        None or an empty prefix means the whole bucket.
+        Bucket and key prefix of the storage; no prefix means the whole bucket.
     region
-        Defaults to that of the environment, or ``us-east-1``.
+        Defaults to the region in the environment, or ``us-east-1``.
     endpoint_url
-        Server other than AWS, addressed by path. Defaults to ``AWS_ENDPOINT_URL`` of the
+        Server other than AWS, with path-style requests. Defaults to ``AWS_ENDPOINT_URL`` in the
         environment, which may be ``http://`` on this machine or with ``AWS_ALLOW_HTTP``.
     allow_http
-        Whether the endpoint may be ``http://``; S3 requests carry signatures, never secrets.
+        Whether the endpoint may be ``http://``. Requests contain a signature, not the secret key.
     access_key_id, secret_access_key, session_token, expires_after
-        Key pair.
+        Key pair, possibly temporary.
     anonymous
         Whether requests are unsigned.
     from_env
@@ -111,9 +111,9 @@ def s3_storage(
     get_credentials, scatter_initial_credentials
         Function that returns key pairs; see `s3_refreshable_credentials`.
     force_path_style
-        Whether to address the bucket by path on AWS too.
+        Whether to use path-style requests on AWS too.
     network_stream_timeout_seconds
-        How long a connection may be idle.
+        Timeout of an idle connection.
     requester_pays
         Whether to pay for requests to a requester-pays bucket.
     checksum_algorithm
@@ -127,20 +127,20 @@ def s3_storage(
         raise _rooted_keys_error()
     if endpoint_url is None:
         # Looked up here, not on first use, so that all tasks use the same endpoint.
-        endpoint_url = _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        endpoint_url = _read_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         allow_http = allow_http or _allows_http(endpoint_url)
     return ObjectStorage(
         S3Place(
-            bucket=_bucket(bucket),
-            prefix=_prefix(prefix),
+            bucket=_require_bucket(bucket),
+            prefix=_normalize_prefix(prefix),
             region=region,
-            endpoint_url=_endpoint(endpoint_url, allow_http=allow_http),
+            endpoint_url=_normalize_endpoint(endpoint_url, allow_http=allow_http),
             allow_http=allow_http,
             virtual_hosted=not force_path_style and endpoint_url is None,
             requester_pays=requester_pays,
             checksum_algorithm=checksum_algorithm,
             network_stream_timeout_seconds=network_stream_timeout_seconds,
-            headers=_headers(headers, read_headers, write_headers),
+            headers=_merge_headers(headers, read_headers, write_headers),
             credentials=s3_credentials(
                 access_key_id=access_key_id,
                 secret_access_key=secret_access_key,
@@ -173,7 +173,7 @@ def s3_object_store_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make an S3 storage; Icechunk has two S3 clients, icefloe has one (`s3_storage`)."""
+    """Make an S3 storage like `s3_storage`; Icechunk has two S3 clients, icefloe has one."""
     return s3_storage(
         bucket=bucket,
         prefix=prefix,
@@ -216,34 +216,36 @@ def tigris_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a Tigris bucket; the arguments are those of `s3_storage`.
+    """Make a storage in a Tigris bucket; other arguments are those of `s3_storage`.
 
-    Tigris distributes objects over regions. Conditional puts are safe only if every request goes to
-    one region, so a region is required; with ``use_weak_consistency`` the storage is read-only.
+    Tigris distributes objects over regions. Conditional puts are safe only if all requests go to
+    one region, so a region is required. With ``use_weak_consistency`` the storage is read-only.
     """
     if legacy_rooted_keys:
         raise _rooted_keys_error()
     if region is None and not use_weak_consistency:
-        raise _invalid(
-            "Tigris needs the region of the bucket to be consistent; to read without consistency "
-            "pass use_weak_consistency=True"
+        raise _config_error(
+            "Tigris needs the region of the bucket for consistent reads and writes: pass region, "
+            "or use_weak_consistency=True to only read"
         )
-    consistent: dict[str, str] = {}
+    region_headers: dict[str, str] = {}
     if region is not None and not use_weak_consistency:
-        consistent = {"X-Tigris-Regions": region, "X-Tigris-Consistent": "true"}
-    endpoint = _endpoint(endpoint_url or _TIGRIS_ENDPOINT, allow_http=allow_http)
+        region_headers = {"X-Tigris-Regions": region, "X-Tigris-Consistent": "true"}
+    endpoint = _normalize_endpoint(endpoint_url or _TIGRIS_ENDPOINT, allow_http=allow_http)
     return ObjectStorage(
         S3Place(
-            bucket=_bucket(bucket),
-            prefix=_prefix(prefix),
+            bucket=_require_bucket(bucket),
+            prefix=_normalize_prefix(prefix),
             region=region or "auto",
             # Tigris accepts new buckets only as part of the host name.
-            endpoint_url=_with_bucket_in_host(endpoint, bucket),
+            endpoint_url=_add_bucket_to_host(endpoint, bucket),
             allow_http=allow_http,
             virtual_hosted=True,
             checksum_algorithm=checksum_algorithm,
             network_stream_timeout_seconds=network_stream_timeout_seconds,
-            headers=_headers({**consistent, **(headers or {})}, read_headers, write_headers),
+            headers=_merge_headers(
+                {**region_headers, **(headers or {})}, read_headers, write_headers
+            ),
             credentials=s3_credentials(
                 access_key_id=access_key_id,
                 secret_access_key=secret_access_key,
@@ -283,7 +285,7 @@ def r2_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a Cloudflare R2 bucket; the arguments are those of `s3_storage`.
+    """Make a storage in a Cloudflare R2 bucket; other arguments are those of `s3_storage`.
 
     Without a bucket, the first segment of the prefix is the bucket.
 
@@ -295,23 +297,23 @@ def r2_storage(
     if legacy_rooted_keys:
         raise _rooted_keys_error()
     if account_id is None and endpoint_url is None:
-        raise _invalid("R2 needs account_id, or the endpoint_url of the bucket")
+        raise _config_error("R2 needs account_id or endpoint_url")
     if bucket is None:
         bucket, _, prefix = (prefix or "").strip("/").partition("/")
         if not bucket:
-            raise _invalid("R2 needs a bucket, or a prefix whose first segment is the bucket")
+            raise _config_error("R2 needs a bucket, or a prefix whose first segment is the bucket")
     endpoint = endpoint_url or f"https://{account_id}.r2.cloudflarestorage.com"
     return ObjectStorage(
         S3Place(
-            bucket=_bucket(bucket),
-            prefix=_prefix(prefix),
+            bucket=_require_bucket(bucket),
+            prefix=_normalize_prefix(prefix),
             region=region or "auto",
-            endpoint_url=_endpoint(endpoint, allow_http=allow_http),
+            endpoint_url=_normalize_endpoint(endpoint, allow_http=allow_http),
             allow_http=allow_http,
             virtual_hosted=False,
             checksum_algorithm=checksum_algorithm,
             network_stream_timeout_seconds=network_stream_timeout_seconds,
-            headers=_headers(headers, read_headers, write_headers),
+            headers=_merge_headers(headers, read_headers, write_headers),
             credentials=s3_credentials(
                 access_key_id=access_key_id,
                 secret_access_key=secret_access_key,
@@ -346,8 +348,8 @@ def gcs_storage(
 ) -> ObjectStorage:
     """Make a storage in a bucket of Google Cloud Storage.
 
-    At most one kind of credentials may be given; the default is the environment. Arguments not
-    listed here are those of `s3_storage`.
+    Pass at most one kind of credentials; the default is the environment. Other arguments are those
+    of `s3_storage`.
 
     Parameters
     ----------
@@ -358,10 +360,10 @@ def gcs_storage(
     """
     return ObjectStorage(
         GcsPlace(
-            bucket=_bucket(bucket),
-            prefix=_prefix(prefix),
+            bucket=_require_bucket(bucket),
+            prefix=_normalize_prefix(prefix),
             config=dict(config or {}),
-            headers=_headers(headers, read_headers, write_headers),
+            headers=_merge_headers(headers, read_headers, write_headers),
             credentials=gcs_credentials(
                 service_account_file=service_account_file,
                 service_account_key=service_account_key,
@@ -390,7 +392,7 @@ def azure_storage(
 ) -> ObjectStorage:
     """Make a storage in a container of Azure Blob Storage.
 
-    At most one kind of credentials may be given; the default is the environment. For refreshable
+    Pass at most one kind of credentials; the default is the environment. For refreshable
     credentials make an `AzurePlace` with `azure_refreshable_credentials`.
 
     Parameters
@@ -403,8 +405,8 @@ def azure_storage(
     return ObjectStorage(
         AzurePlace(
             account=account,
-            container=_bucket(container),
-            prefix=_prefix(prefix),
+            container=_require_bucket(container),
+            prefix=_normalize_prefix(prefix),
             config=dict(config or {}),
             credentials=azure_credentials(
                 access_key=access_key,
@@ -420,7 +422,7 @@ def azure_storage(
 def http_storage(
     base_url: str, opts: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
 ) -> HttpStorage:
-    """Make a read-only storage from the files below a URL of a web server.
+    """Make a read-only storage of the files below a URL of a web server.
 
     Parameters
     ----------
@@ -433,10 +435,10 @@ def http_storage(
     """
     parts = split_url(base_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _invalid(
-            f"{redact_url(base_url)!r} is not a web address: it must start with http:// or https://"
+        raise _config_error(
+            f"{redact_url(base_url)!r} is not an HTTP URL: it must start with http:// or https://"
         )
-    require_no_secrets(parts, "pass it to http_storage in headers, such as an Authorization header")
+    require_no_secrets(parts, "pass an Authorization header to http_storage instead")
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
@@ -445,15 +447,15 @@ def http_storage(
 def storage_from_url(url: str) -> Storage:
     """Make a storage from a URL or a path, with all other options from the environment.
 
-    A path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, including
+    Supported are a path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, including
     ``AWS_ENDPOINT_URL``), ``gs://bucket/prefix``, ``az://container/prefix``
-    (``AZURE_STORAGE_ACCOUNT_NAME``) or ``abfss://container@account.dfs.core.windows.net/prefix``,
-    ``http://`` and ``https://`` (read-only), or ``memory://``.
+    (``AZURE_STORAGE_ACCOUNT_NAME``), ``abfss://container@account.dfs.core.windows.net/prefix``,
+    ``http://`` and ``https://`` (read-only), and ``memory://``.
     """
     if not url:
-        raise _invalid(
-            "the URL of a storage is empty: pass one such as s3://bucket/prefix, or a path, '.' "
-            "for the current directory"
+        raise _config_error(
+            "the URL is empty: pass a URL such as s3://bucket/prefix, or a path ('.' for the "
+            "current directory)"
         )
     if "://" not in url:
         return local_filesystem_storage(url)
@@ -473,7 +475,7 @@ def storage_from_url(url: str) -> Storage:
     match parts.scheme:
         case "file":
             if parts.netloc not in {"", "localhost"}:
-                raise _invalid(
+                raise _config_error(
                     f"{redact_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
                 )
             return local_filesystem_storage(unquote(parts.path))
@@ -487,20 +489,20 @@ def storage_from_url(url: str) -> Storage:
             return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
         case _:
             raise InvalidInputError(
-                f"{redact_url(url)!r}: no storage has the scheme {parts.scheme!r}; use a path or "
-                "one of file, s3, gs, az, http, https, memory",
+                f"{redact_url(url)!r}: unknown scheme {parts.scheme!r}; expected a path or one of: "
+                "file, s3, gs, az, http, https, memory",
                 kind=ErrorKind.CANNOT_PARSE_URL,
             )
 
 
 def _rooted_keys_error() -> InvalidInputError:
-    return _invalid(
-        "keys that start with '/' (legacy_rooted_keys) are not supported; copy the objects to keys "
-        "without it"
+    return _config_error(
+        "keys that start with '/' (legacy_rooted_keys) are not supported: copy the objects to keys "
+        "without the leading slash"
     )
 
 
-def _environment(*names: str) -> str | None:
+def _read_environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
@@ -510,14 +512,14 @@ def _allows_http(endpoint: str | None) -> bool:
     return os.environ.get("AWS_ALLOW_HTTP", "").lower() in {"1", "true"}
 
 
-def _bucket(name: str) -> str:
-    # ':' and '@' are remains of a user and password in front of the name.
+def _require_bucket(name: str) -> str:
+    # ':' and '@' come from a user and password before the name.
     if not name or any(character in name for character in "/:@"):
-        raise _invalid(f"{redact_url(name)!r} is not a bucket or container name")
+        raise _config_error(f"{redact_url(name)!r} is not a valid bucket or container name")
     return name
 
 
-def _prefix(prefix: str | None) -> str:
+def _normalize_prefix(prefix: str | None) -> str:
     stripped = (prefix or "").strip("/")
     problem = find_key_problem(stripped) if stripped else None
     if problem is not None:
@@ -527,27 +529,27 @@ def _prefix(prefix: str | None) -> str:
     return stripped
 
 
-def _endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
+def _normalize_endpoint(endpoint_url: str | None, *, allow_http: bool) -> str | None:
     if endpoint_url is None:
         return None
     parts = split_url(endpoint_url)
-    shown = redact_url(endpoint_url)
+    redacted = redact_url(endpoint_url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _invalid(f"{shown!r} is not an endpoint URL: it must start with https:// or http://")
+        raise _config_error(f"{redacted!r} does not start with https:// or http://")
     require_no_secrets(parts, "pass credentials in their own arguments")
     if parts.scheme == "http" and not allow_http:
-        raise _invalid(f"{shown!r} is not encrypted: pass allow_http=True to allow it")
+        raise _config_error(f"{redacted!r} is not encrypted: pass allow_http=True to allow it")
     return endpoint_url.rstrip("/")
 
 
-def _with_bucket_in_host(endpoint: str | None, bucket: str) -> str | None:
+def _add_bucket_to_host(endpoint: str | None, bucket: str) -> str | None:
     if endpoint is None:
         return None
-    scheme, _, rest = endpoint.partition("://")
-    return f"{scheme}://{bucket}.{rest}"
+    scheme, _, host = endpoint.partition("://")
+    return f"{scheme}://{bucket}.{host}"
 
 
-def _headers(
+def _merge_headers(
     both: Mapping[str, str] | None,
     reading: Mapping[str, str] | None,
     writing: Mapping[str, str] | None,
@@ -557,5 +559,5 @@ def _headers(
     )
 
 
-def _invalid(message: str) -> InvalidInputError:
+def _config_error(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind=ErrorKind.STORAGE_CONFIG)

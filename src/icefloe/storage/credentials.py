@@ -1,7 +1,7 @@
-"""The kinds of credentials, with Icechunk's names.
+"""Credentials of object stores, as plain values with Icechunk's names.
 
-Plain values. Secrets take part in equality and pickles (tasks on other machines need them), but
-never appear in a repr or an error message. `refreshing` renews refreshable credentials.
+Secrets are included in comparisons and pickles (tasks on other machines need them), but never in a
+repr or an error message. `refreshing` renews refreshable credentials.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ __all__ = [
 ]
 
 
-class _Expiring:
-    """Requires a time zone of ``expires_after``."""
+class _ExpiringCredential:
+    """Base class that requires a time zone in ``expires_after``."""
 
     __slots__ = ()
     expires_after: datetime | None
 
     def __post_init__(self) -> None:
         if self.expires_after is not None and self.expires_after.tzinfo is None:
-            raise _invalid("expires_after needs a time zone, for example datetime.now(UTC)")
+            raise _credentials_error("expires_after needs a time zone, for example UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class S3StaticCredentials(_Expiring):
+class S3StaticCredentials(_ExpiringCredential):
     """An S3 key pair, possibly temporary."""
 
     access_key_id: str = field(repr=False)
@@ -78,7 +78,7 @@ class S3Credentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """From the environment: variables, roles, instance metadata."""
+        """Credentials from the environment: variables, roles, instance metadata."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -107,7 +107,7 @@ AnyS3Credential: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class GcsBearerCredential(_Expiring):
+class GcsBearerCredential(_ExpiringCredential):
     """A Google Cloud OAuth token."""
 
     bearer: str = field(repr=False)
@@ -155,7 +155,7 @@ class GcsCredentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """From the environment: variables, files, instance metadata."""
+        """Credentials from the environment: variables, files, instance metadata."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -187,21 +187,21 @@ class AzureRefreshableCredential:
     """The kinds of refreshable Azure credentials."""
 
     @dataclass(frozen=True, slots=True)
-    class AccessKey(_Expiring):
+    class AccessKey(_ExpiringCredential):
         """An account key that may be rotated."""
 
         key: str = field(repr=False)
         expires_after: datetime | None = field(default=None, kw_only=True)
 
     @dataclass(frozen=True, slots=True)
-    class SasToken(_Expiring):
+    class SasToken(_ExpiringCredential):
         """A shared access signature that expires."""
 
         token: str = field(repr=False)
         expires_after: datetime | None = field(default=None, kw_only=True)
 
     @dataclass(frozen=True, slots=True)
-    class BearerToken(_Expiring):
+    class BearerToken(_ExpiringCredential):
         """An OAuth token that expires."""
 
         bearer: str = field(repr=False)
@@ -249,7 +249,7 @@ class AzureCredentials:
 
     @dataclass(frozen=True, slots=True)
     class FromEnv:
-        """From the environment: variables, managed identity, the Azure CLI."""
+        """Credentials from the environment: variables, managed identity, the Azure CLI."""
 
     @dataclass(frozen=True, slots=True)
     class Anonymous:
@@ -278,7 +278,7 @@ AnyAzureCredential: TypeAlias = (
 
 
 class Credentials:
-    """The credentials of a virtual chunk container, by platform."""
+    """The kinds of credentials of a virtual chunk container, by platform."""
 
     @dataclass(frozen=True, slots=True)
     class S3:
@@ -300,7 +300,7 @@ class Credentials:
 
     @dataclass(frozen=True, slots=True)
     class LocalFileSystemAccess:
-        """Permission to read files of this machine."""
+        """Permission to read local files."""
 
     @dataclass(frozen=True, slots=True)
     class HttpAccess:
@@ -325,7 +325,7 @@ def s3_refreshable_credentials(
     Parameters
     ----------
     get_credentials
-        Must pickle: every process that receives the storage calls it.
+        Function that returns key pairs. It must pickle: every process with the storage calls it.
     scatter_initial_credentials
         Whether to call the function now and pickle its result too, so that many tasks do not
         request credentials at once.
@@ -370,12 +370,12 @@ def s3_credentials(
 ) -> AnyS3Credential:
     """Make S3 credentials of the selected kind; the default is the environment.
 
-    Raises `InvalidInputError` for more than one kind, or half of a key pair.
+    Raises `InvalidInputError` for more than one kind, or an incomplete key pair.
     """
     key_pair = (access_key_id, secret_access_key, session_token, expires_after)
     static = any(value is not None for value in key_pair)
-    given = {"a key pair": static, "anonymous": anonymous, "from_env": from_env}
-    _require_one_kind({**given, "get_credentials": get_credentials is not None})
+    kinds = {"a key pair": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return S3Credentials.Anonymous()
     if get_credentials is not None:
@@ -385,9 +385,9 @@ def s3_credentials(
     if not static:
         return S3Credentials.FromEnv()
     if access_key_id is None or secret_access_key is None:
-        raise _invalid(
-            "a key pair needs both access_key_id and secret_access_key; session_token and "
-            "expires_after only go with them"
+        raise _credentials_error(
+            "a key pair needs both access_key_id and secret_access_key, also with session_token or "
+            "expires_after"
         )
     return s3_static_credentials(
         access_key_id=access_key_id,
@@ -404,16 +404,16 @@ def gcs_static_credentials(
     application_credentials: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
-    """Make GCS credentials from the given argument."""
+    """Make static GCS credentials; exactly one argument must be given."""
     kinds = GcsStaticCredentials
-    made: AnyGcsStaticCredential = _make_static(
+    credential: AnyGcsStaticCredential = _make_static(
         "GCS",
         ("service_account_file", service_account_file, kinds.ServiceAccount),
         ("service_account_key", service_account_key, kinds.ServiceAccountKey),
         ("application_credentials", application_credentials, kinds.ApplicationCredentials),
         ("bearer_token", bearer_token, kinds.BearerToken),
     )
-    return made
+    return credential
 
 
 def gcs_refreshable_credentials(
@@ -447,10 +447,10 @@ def gcs_credentials(
     scatter_initial_credentials: bool = False,
 ) -> AnyGcsCredential:
     """Make GCS credentials of the selected kind; the default is the environment."""
-    fixed = (service_account_file, service_account_key, application_credentials, bearer_token)
-    static = any(value is not None for value in fixed)
-    given = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
-    _require_one_kind({**given, "get_credentials": get_credentials is not None})
+    values = (service_account_file, service_account_key, application_credentials, bearer_token)
+    static = any(value is not None for value in values)
+    kinds = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return GcsCredentials.Anonymous()
     if get_credentials is not None:
@@ -472,14 +472,14 @@ def gcs_credentials(
 def azure_static_credentials(
     *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
 ) -> AnyAzureStaticCredential:
-    """Make Azure credentials from the given argument."""
-    made: AnyAzureStaticCredential = _make_static(
+    """Make static Azure credentials; exactly one argument must be given."""
+    credential: AnyAzureStaticCredential = _make_static(
         "Azure",
         ("access_key", access_key, AzureStaticCredentials.AccessKey),
         ("sas_token", sas_token, AzureStaticCredentials.SasToken),
         ("bearer_token", bearer_token, AzureStaticCredentials.BearerToken),
     )
-    return made
+    return credential
 
 
 def azure_refreshable_credentials(
@@ -513,8 +513,8 @@ def azure_credentials(
 ) -> AnyAzureCredential:
     """Make Azure credentials of the selected kind; the default is the environment."""
     static = any(value is not None for value in (access_key, sas_token, bearer_token))
-    given = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
-    _require_one_kind({**given, "get_credentials": get_credentials is not None})
+    kinds = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return AzureCredentials.Anonymous()
     if get_credentials is not None:
@@ -559,9 +559,9 @@ def _wrap_credential(prefix: str, credential: object) -> AnyCredential | None:
         return Credentials.Gcs(credential)
     if isinstance(credential, AnyAzureCredential):
         return Credentials.Azure(credential)
-    raise _invalid(
-        f"the credential for {prefix!r} is a {type(credential).__name__}; make it with "
-        "s3_credentials, gcs_credentials or azure_credentials"
+    raise _credentials_error(
+        f"{prefix!r}: expected a credential from s3_credentials, gcs_credentials or "
+        f"azure_credentials, got {type(credential).__name__}"
     )
 
 
@@ -569,9 +569,9 @@ def _pickle_function(function: Callable[[], object]) -> bytes:
     try:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _invalid(
-            "get_credentials must pickle, because other processes call it: define it at the top "
-            "level of a module"
+        raise _credentials_error(
+            "get_credentials cannot be pickled for other processes: define it at the top level "
+            "of a module"
         ) from error
 
 
@@ -581,14 +581,15 @@ def _make_static(platform: str, *choices: tuple[str, str | None, Callable[[str],
     for _, value, kind in choices:
         if value is not None:
             return kind(value)
-    raise _invalid(f"static {platform} credentials need {', '.join(names[:-1])} or {names[-1]}")
+    expected = f"{', '.join(names[:-1])} or {names[-1]}"
+    raise _credentials_error(f"static {platform} credentials need {expected}")
 
 
-def _require_one_kind(given: Mapping[str, bool | None]) -> None:
-    kinds = [name for name, is_given in given.items() if is_given]
-    if len(kinds) > 1:
-        raise _invalid(f"credentials of more than one kind: choose one of {', '.join(kinds)}")
+def _require_one_kind(kinds: Mapping[str, bool | None]) -> None:
+    names = [name for name, is_used in kinds.items() if is_used]
+    if len(names) > 1:
+        raise _credentials_error(f"pass only one kind of credentials, not {', '.join(names)}")
 
 
-def _invalid(message: str) -> InvalidInputError:
+def _credentials_error(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind=ErrorKind.INVALID_CREDENTIALS)

@@ -1,7 +1,7 @@
-"""Mutual exclusion of all processes that change the names in one directory.
+"""Lock of a directory, for all processes that replace or delete files in it.
 
-The lock is advisory (`flock`) and is placed on the directory itself, so it leaves no file behind,
-and it is released when its holder dies.
+The lock is advisory (`flock`) and on the directory itself: it leaves no file behind, and it is
+released when the process that holds it dies.
 """
 
 # ruff: noqa: PTH118 - strings, not Path objects: this is the hot path of every chunk
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_FILE_NAME: Final = "lock#0"
-"""Fallback where directories cannot be locked; listings omit this name (see `staged_files`)."""
+"""Locked instead of a directory that cannot be; listings omit this name (see `staged_files`)."""
 
-# NFS turns flock into a byte-range lock, which needs a file opened for writing and belongs to the
-# process instead of the open file: threads need a lock of their own.
+# NFS implements flock as a byte-range lock, which needs a file opened for writing and belongs to
+# the process instead of the open file, so threads need another lock.
 _CANNOT_LOCK_DIRECTORIES: Final = frozenset({errno.EBADF, errno.EINVAL, errno.EISDIR})
-_threads = threading.Lock()
+_thread_lock = threading.Lock()
 
 
-def _forget_lock_of_parent() -> None:
-    # A thread that held the lock during a fork does not exist in the child.
-    global _threads  # noqa: PLW0603 - one per process
-    _threads = threading.Lock()
+def _reset_thread_lock() -> None:
+    # A thread that held the lock during the fork does not exist in the child.
+    global _thread_lock  # noqa: PLW0603 - one per process
+    _thread_lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_lock_of_parent)
+os.register_at_fork(after_in_child=_reset_thread_lock)
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def hold_lock(directory_fd: int, directory: str) -> Iterator[None]:
         finally:
             fcntl.flock(directory_fd, fcntl.LOCK_UN)
         return
-    with _threads:
+    with _thread_lock:
         lock_fd = os.open(
             os.path.join(directory, LOCK_FILE_NAME),
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,

@@ -1,7 +1,7 @@
-"""Icechunk's ``Storage.new_s3(…)`` and the like: storages from options and credentials.
+"""Icechunk's static methods ``Storage.new_s3(…)`` etc.
 
-Each function is the constructor of the same kind (`constructors`, which most users want) with the
-options in one value and the credentials in another.
+Each calls the function for the same kind of storage in `constructors`, which most users prefer,
+but takes all options in one argument and the credentials in another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from icefloe.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
-from icefloe.storage.hugging_face import hf_endpoint
+from icefloe.storage.hugging_face import build_hf_endpoint
 from icefloe.storage.interface import Storage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
@@ -168,7 +168,7 @@ def new_hf(  # noqa: PLR0917 - Icechunk's signature
         bucket=bucket,
         prefix=prefix,
         region=config.region or "us-east-1",
-        endpoint_url=config.endpoint_url or hf_endpoint(namespace),
+        endpoint_url=config.endpoint_url or build_hf_endpoint(namespace),
         force_path_style=True,
         legacy_rooted_keys=legacy_rooted_keys,
         read_headers=read_headers,
@@ -188,7 +188,7 @@ def new_gcs(
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `gcs_storage`."""
-    made = gcs_storage(
+    storage = gcs_storage(
         bucket=bucket,
         prefix=prefix,
         config=config,
@@ -196,9 +196,9 @@ def new_gcs(
         write_headers=write_headers,
         headers=headers,
     )
-    if credentials is None or not isinstance(made.place, GcsPlace):
-        return made
-    return ObjectStorage(replace(made.place, credentials=credentials))
+    if credentials is None or not isinstance(storage.place, GcsPlace):
+        return storage
+    return ObjectStorage(replace(storage.place, credentials=credentials))
 
 
 def new_azure_blob(
@@ -210,10 +210,10 @@ def new_azure_blob(
     config: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
     """See `azure_storage`."""
-    made = azure_storage(account=account, container=container, prefix=prefix, config=config)
-    if credentials is None or not isinstance(made.place, AzurePlace):
-        return made
-    return ObjectStorage(replace(made.place, credentials=credentials))
+    storage = azure_storage(account=account, container=container, prefix=prefix, config=config)
+    if credentials is None or not isinstance(storage.place, AzurePlace):
+        return storage
+    return ObjectStorage(replace(storage.place, credentials=credentials))
 
 
 def new_http(
@@ -238,14 +238,14 @@ def _make_s3(
         "network_stream_timeout_seconds": _DEFAULT_STREAM_TIMEOUT_S if seconds is None else seconds,
         "checksum_algorithm": config.checksum_algorithm,
     }
-    made = make(**{**options, **arguments})
+    storage = make(**{**options, **arguments})
     # Credentials take precedence over `anonymous` of the options.
-    if credentials is None or not isinstance(made.place, S3Place):
-        return made
-    return ObjectStorage(replace(made.place, credentials=credentials))
+    if credentials is None or not isinstance(storage.place, S3Place):
+        return storage
+    return ObjectStorage(replace(storage.place, credentials=credentials))
 
 
-# Icechunk's users call these as static methods of Storage. Storage is the base class of everything
-# they return, so its module declares them and cannot import them.
+# The module of Storage declares these static methods but cannot import them: they return subclasses
+# of Storage.
 for _name in [name for name in globals() if name.startswith("new_")]:
     setattr(Storage, _name, staticmethod(globals()[_name]))

@@ -1,7 +1,7 @@
-"""A storage that forwards every call to another one, with a hook around each request.
+"""A storage that forwards every call to another one, with a hook for each request.
 
-Subclasses that delay, count or fail requests override `_around` and `_around_async`; every request
-passes through one of them exactly once.
+Subclasses that delay, count or fail requests override `_intercept` and `_intercept_async`. Every
+request passes through one of them exactly once.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of the interface: its name, its keys or prefix, and the bytes it sends."""
+    """A call of a storage method: its name, its keys or prefix, and the bytes it sends."""
 
     name: str
     keys: tuple[str, ...]
     bytes_sent: int = 0
 
     @property
-    def writes(self) -> bool:
-        """Whether it changes objects."""
+    def is_write(self) -> bool:
+        """Whether the request changes objects."""
         return self.name in {"put", "put_async", "delete_many", "copy"}
 
 
 class ForwardingStorage(Storage):
-    """The objects of ``inner``, with `_around` or `_around_async` around every request."""
+    """Forwards calls to ``inner`` through `_intercept` or `_intercept_async`."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -55,10 +55,10 @@ class ForwardingStorage(Storage):
         """The wrapped storage."""
         return self._inner
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:  # noqa: ARG002 - for subclasses
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:  # noqa: ARG002 - for subclasses
         return run()
 
-    async def _around_async(
+    async def _intercept_async(
         self,
         request: Request,  # noqa: ARG002 - for subclasses
         run: Callable[[], Awaitable[T]],
@@ -84,63 +84,63 @@ class ForwardingStorage(Storage):
         return self._inner.default_settings()
 
     def with_settings(self, settings: StorageSettings) -> Self:
-        again = copy.copy(self)
-        again._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
-        return again
+        clone = copy.copy(self)
+        clone._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
+        return clone
 
     def with_user_agent(self, user_agent: str) -> Self:
-        again = copy.copy(self)
-        again._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - of this class
-        return again
+        clone = copy.copy(self)
+        clone._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - of this class
+        return clone
 
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        return self._around(
+        return self._intercept(
             Request("get", (key,)), lambda: self._inner.get(key, byte_range, max_bytes=max_bytes)
         )
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        return self._around(
+        return self._intercept(
             Request("get_ranges", (key,)), lambda: self._inner.get_ranges(key, ranges)
         )
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        return self._around(
+        return self._intercept(
             Request("get_bytes", (key,)), lambda: self._inner.get_bytes(key, start, length)
         )
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        return await self._around_async(
+        return await self._intercept_async(
             Request("get_bytes_async", (key,)),
             lambda: self._inner.get_bytes_async(key, start, length),
         )
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         request = Request("put", (key,), memoryview(data).nbytes)
-        return self._around(request, lambda: self._inner.put(key, data, mode))
+        return self._intercept(request, lambda: self._inner.put(key, data, mode))
 
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
         request = Request("put_async", (key,), memoryview(data).nbytes)
-        return await self._around_async(request, lambda: self._inner.put_async(key, data))
+        return await self._intercept_async(request, lambda: self._inner.put_async(key, data))
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete objects; one request, however many there are."""
+        """Delete objects; one `Request`, regardless of their number."""
         all_keys = tuple(keys)
-        self._around(Request("delete_many", all_keys), lambda: self._inner.delete_many(all_keys))
+        self._intercept(Request("delete_many", all_keys), lambda: self._inner.delete_many(all_keys))
 
     def head(self, key: str) -> ObjectInfo:
-        return self._around(Request("head", (key,)), lambda: self._inner.head(key))
+        return self._intercept(Request("head", (key,)), lambda: self._inner.head(key))
 
     def copy(self, source: str, target: str) -> None:
-        self._around(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
+        self._intercept(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``; one request, made before the first object is read."""
-        return self._around(Request("list", (prefix,)), lambda: self._inner.list(prefix))
+        """List the objects below ``prefix``; one `Request`, made before the first object."""
+        return self._intercept(Request("list", (prefix,)), lambda: self._inner.list(prefix))
 
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False
     ) -> AbandonedUploads:
-        # Not a request: only a local file system has such uploads.
+        # Not a request: only local file systems have abandoned uploads.
         return self._inner.delete_abandoned_uploads(before=before, dry_run=dry_run)

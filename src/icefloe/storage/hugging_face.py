@@ -38,9 +38,9 @@ def hf_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a Hugging Face bucket; the arguments are those of `s3_storage`.
+    """Make a storage in a Hugging Face bucket; other arguments are those of `s3_storage`.
 
-    The credentials are an S3 key created from an access token, not the token itself.
+    The credentials are an S3 key pair created from an access token, not the token itself.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def hf_storage(
         bucket=bucket,
         prefix=prefix,
         region=_REGION,
-        endpoint_url=hf_endpoint(namespace),
+        endpoint_url=build_hf_endpoint(namespace),
         force_path_style=True,
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
@@ -68,8 +68,8 @@ def hf_storage(
     )
 
 
-def hf_endpoint(namespace: str) -> str:
-    """Return the endpoint of the buckets of a user or organization."""
+def build_hf_endpoint(namespace: str) -> str:
+    """Return the S3 endpoint of a user or organization."""
     if not _NAMESPACE.fullmatch(namespace) or namespace in {".", ".."}:
         raise InvalidInputError(
             f"{namespace!r} is not a valid Hugging Face user or organization",

@@ -1,12 +1,12 @@
 """The interface of all storages.
 
 A `Storage` maps keys such as ``snapshots/1CECHNKREP0F1RSTCMT0`` to bytes below one root, and does
-not interpret the bytes. It is thread safe, pickles (Spark tasks carry it) and shows no credentials
+not interpret the bytes. It is thread safe, can be pickled (for Spark tasks) and has no credentials
 in its repr.
 
-Errors come from `icefloe.errors`: `ObjectNotFoundError`, `PreconditionFailedError` (the condition
-did not hold, nothing was written), `OutcomeUnknownError` (a conditional put may or may not have
-succeeded), `ReadOnlyError`, and `StorageError` for everything else.
+It raises errors of `icefloe.errors`: `ObjectNotFoundError`, `PreconditionFailedError` (the
+condition did not hold, nothing was written), `OutcomeUnknownError` (a conditional put may or may
+not have succeeded), `ReadOnlyError`, and `StorageError` for everything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Opaque identity of an object's content."""
+    """Opaque version of an object, for conditional puts."""
 
     etag: str | None = None
     generation: str | None = None
@@ -47,7 +47,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The bytes of an object or of a range of it, with the metadata at that moment."""
+    """The bytes of an object or of a range of it, with the metadata of that version."""
 
     data: bytes | memoryview
     info: ObjectInfo
@@ -93,11 +93,11 @@ Update: TypeAlias = UpdateIfMatch
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Put under a new random key that is not read before another object refers to it.
+    """Put under a new random key that is not read until another object refers to it.
 
     Not atomic: a writer that dies may leave a partial object, which garbage collection removes. Not
-    durable until the next put of another mode. If the key exists, a storage may raise
-    `PreconditionFailedError` or replace the object; with random keys neither happens.
+    durable until the next put with another mode. If the key exists, a storage may raise
+    `PreconditionFailedError` or replace the object; random keys do not collide.
     """
 
 
@@ -105,7 +105,7 @@ PutMode: TypeAlias = Overwrite | Create | UpdateIfMatch | Fresh
 
 
 class Storage(ABC):
-    """One root in one store, with the operations that the specification requires."""
+    """The objects below one root, with the operations that the Icechunk format requires."""
 
     # Icechunk's constructors; `icefloe.storage.factories` assigns them.
     new_azure_blob: ClassVar[Callable[..., Storage]]
@@ -134,25 +134,25 @@ class Storage(ABC):
     def is_low_latency(self) -> bool:
         """Whether reads come from memory or a local disk.
 
-        An event loop may then call `get_bytes` inline, since a thread switch costs more than the
-        read. Otherwise `get_bytes_async` lets many reads wait concurrently.
+        Then `get_bytes` may be called on an event loop, because a thread switch would cost more
+        than the read. Otherwise `get_bytes_async` allows many concurrent reads.
         """
         return False
 
     @abstractmethod
     def default_settings(self) -> StorageSettings:
-        """Return the settings that apply where neither the repository nor the user sets any."""
+        """Return the settings that apply unless the repository or the user sets others."""
 
     def with_settings(self, settings: StorageSettings) -> Self:  # noqa: ARG002
-        """Return a storage of the same root with other settings; unset ones keep their defaults.
+        """Return a storage of the same root with other settings; unset ones have their defaults.
 
-        A storage that sends no requests has nothing to retry, time out or split, and returns
-        itself. The ``unsafe_`` switches do not disable conditional writes that it supports.
+        A storage that sends no requests returns itself: the settings have no effect on it, and its
+        conditional puts cannot be disabled by the ``unsafe_`` settings.
         """
         return self
 
     def with_user_agent(self, user_agent: str) -> Self:  # noqa: ARG002
-        """Return a storage of the same root whose requests carry this ``User-Agent``.
+        """Return a storage of the same root whose requests have this ``User-Agent`` header.
 
         A storage that sends no requests returns itself.
         """
@@ -164,10 +164,9 @@ class Storage(ABC):
     ) -> Fetched:
         """Fetch an object or a range of it; one request.
 
-        A range past the end raises `InvalidInputError`, except ``Last``. If the object, or the
-        range of it, is larger than ``max_bytes``, raises `StorageError` of kind
-        ``INVALID_OBJECT_SIZE`` before reading: object sizes are untrusted, and the result is held
-        in memory.
+        A range past the end raises `InvalidInputError`, except ``Last``. If the object or range is
+        larger than ``max_bytes``, raises `StorageError` of kind ``INVALID_OBJECT_SIZE`` before any
+        bytes are read: object sizes are untrusted, and the result is held in memory.
         """
 
     @abstractmethod
@@ -180,30 +179,29 @@ class Storage(ABC):
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
         """Fetch the bytes of one range, without metadata; one request.
 
-        A range past the end raises `InvalidInputError`. Chunks are read this way, so it is the hot
-        path.
+        A range past the end raises `InvalidInputError`. This is the hot path for chunks.
         """
         return self.get(key, Bounded(start, start + length)).data
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        """`get_bytes` without blocking the event loop, whichever loop is running."""
+        """`get_bytes` without blocking the event loop; works on any loop."""
         return await asyncio.to_thread(self.get_bytes, key, start, length)
 
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:
-        """Write a whole object atomically and durably, under the condition of ``mode``.
+        """Write an object atomically and durably, under the condition of ``mode``.
 
-        Returns the version that this put created. `PreconditionFailedError` proves that nothing was
-        written; after `OutcomeUnknownError` the caller has to read the object.
+        Returns the version that this put created. `PreconditionFailedError` means that nothing was
+        written; after `OutcomeUnknownError` the caller must read the object.
 
         A `Fresh` put guarantees less and may return an empty version, which matches no object.
         """
 
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
-        """`Fresh` put without blocking the event loop, whichever loop is running.
+        """`Fresh` put without blocking the event loop; works on any loop.
 
-        ``data`` must not change before it ends. Other modes have no async twin: they occur once per
-        commit, and the outcome of a cancelled one would be unknown.
+        ``data`` must not change before the put ends. Other modes have no async version: they occur
+        once per commit, and the outcome of a cancelled one would be unknown.
         """
         return await asyncio.to_thread(self.put, key, data, Fresh())
 
@@ -223,20 +221,20 @@ class Storage(ABC):
     def list_objects_metadata(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> list[StorageObjectInfo]:
-        """List objects as Icechunk does: with keys relative to ``prefix``.
+        """List objects as Icechunk does, with keys relative to ``prefix``.
 
         Parameters
         ----------
         settings
-            Override the storage's own for this listing.
+            Settings for this listing, instead of those of the storage.
         prefix
-            Whole segments, with or without a trailing ``/``; None and empty list everything.
+            Complete path segments, with or without a trailing ``/``; None or empty lists all.
         """
         storage = self if settings is None else self.with_settings(settings)
-        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        parent = f"{prefix.rstrip('/')}/" if prefix else ""
         return [
-            StorageObjectInfo(info.key[len(below) :], info.size_bytes, info.last_modified)
-            for info in storage.list(below)
+            StorageObjectInfo(info.key[len(parent) :], info.size_bytes, info.last_modified)
+            for info in storage.list(parent)
         ]
 
     @abstractmethod
@@ -256,7 +254,7 @@ class Storage(ABC):
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:
-        """Copy an object within the storage, replacing what is at ``target``."""
+        """Copy an object within the storage, replacing ``target`` if it exists."""
 
     def delete_abandoned_uploads(
         self,
@@ -264,9 +262,9 @@ class Storage(ABC):
         before: datetime,  # noqa: ARG002 - for subclasses
         dry_run: bool = False,  # noqa: ARG002
     ) -> AbandonedUploads:
-        """Delete unfinished uploads of dead writers, last modified before a time; or count them.
+        """Delete uploads of dead writers that were last modified before a time, or count them.
 
-        Listings do not show such uploads. Object stores expire theirs, so only a local file system
-        has any to delete.
+        Such uploads are not in listings. Object stores expire their own, so only a local file
+        system has any to delete.
         """
         return AbandonedUploads()

@@ -1,7 +1,7 @@
-"""Valid keys: the same for every storage, so that a repository can move.
+"""Validation of keys, with the same rules for every storage, so that repositories are portable.
 
-A key is a relative path of segments separated by ``/``. Strings that stores interpret differently
-(``..``, empty segments, control characters) are rejected up front. Pure, no I/O.
+A key is a relative path of segments separated by ``/``. Keys that stores would interpret
+differently (``..``, empty segments, control characters) are rejected. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from icefloe.errors import ErrorKind, InvalidInputError
 
 MAX_KEY_BYTES: Final = 1024
-"""The limit of S3, the smallest of all stores."""
+"""The limit of S3, the smallest of all supported stores."""
 
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_-]+(?:/[0-9A-Za-z_-]+)*")
 
@@ -20,7 +20,7 @@ _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_plain_key(key: str) -> bool:
-    """Return whether a key is valid at first sight, as all chunk keys are."""
+    """Return whether a key has only ASCII letters, digits, ``_``, ``-`` and ``/``, and is valid."""
     return len(key) <= MAX_KEY_BYTES and _PLAIN.fullmatch(key) is not None
 
 
@@ -39,13 +39,13 @@ def validate_list_prefix(prefix: str) -> None:
         return
     if not prefix.endswith("/"):
         raise InvalidInputError(
-            f"{prefix!r} is not a prefix to list: it must be empty or end in '/'",
+            f"{prefix!r} is not a valid list prefix: it must be empty or end in '/'",
             kind=ErrorKind.BAD_PREFIX,
         )
     problem = find_key_problem(prefix[:-1])
     if problem is not None:
         raise InvalidInputError(
-            f"{prefix!r} is not a prefix to list: {problem}", kind=ErrorKind.BAD_PREFIX
+            f"{prefix!r} is not a valid list prefix: {problem}", kind=ErrorKind.BAD_PREFIX
         )
 
 
@@ -64,7 +64,7 @@ def find_key_problem(key: str) -> str | None:
     if size_bytes > MAX_KEY_BYTES:
         return f"it has {size_bytes} bytes, more than the maximum of {MAX_KEY_BYTES}"
     if key.startswith("/"):
-        return "it is absolute"
+        return "it starts with '/'"
     segments = key.split("/")
     if "" in segments:
         return "it has an empty segment"

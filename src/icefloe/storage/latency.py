@@ -1,4 +1,4 @@
-"""A storage with artificial latency, to measure how a program behaves over a network."""
+"""A storage with artificial latency, to measure the effect of a network on a program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class LatencyStorage(ForwardingStorage):
-    """The objects of another storage, with a delay before every request.
+    """Forwards to another storage, with a delay before every request.
 
-    Requests of different threads or tasks wait concurrently. Both latencies may change at any time.
+    Requests of different threads or tasks wait concurrently. Both latencies can be set at any time.
 
     Parameters
     ----------
@@ -59,23 +59,22 @@ class LatencyStorage(ForwardingStorage):
     def is_low_latency(self) -> bool:
         return self._read_latency_ms == 0 and super().is_low_latency
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
-        time.sleep(self._delay_s(request))
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
+        time.sleep(self._get_delay_s(request))
         return run()
 
-    async def _around_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
-        await asyncio.sleep(self._delay_s(request))
+    async def _intercept_async(self, request: Request, run: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(self._get_delay_s(request))
         return await run()
 
-    def _delay_s(self, request: Request) -> float:
-        delay_ms = self._write_latency_ms if request.writes else self._read_latency_ms
+    def _get_delay_s(self, request: Request) -> float:
+        delay_ms = self._write_latency_ms if request.is_write else self._read_latency_ms
         return delay_ms / 1000
 
 
 def _require_latency(value: int) -> int:
     if value < 0:
         raise InvalidInputError(
-            f"a latency of {value} ms is negative; it must be 0 or more",
-            kind=ErrorKind.STORAGE_CONFIG,
+            f"expected a latency of at least 0 ms, got {value}", kind=ErrorKind.STORAGE_CONFIG
         )
     return value

@@ -1,29 +1,28 @@
 """Storage in a directory of a POSIX file system, with compare-and-swap across processes.
 
-Writes. The bytes go to a staged file (`staged_files`), are flushed, and then appear under their key
-in one step: ``link`` for `Create`, which fails if the name exists; ``rename`` under the lock of the
-directory (`directory_lock`) for everything that replaces. A process killed at any point leaves the
-old object or the new one, and at worst a staged file that no listing shows.
+Writes: the bytes are written to a staged file (`staged_files`), flushed, and then published under
+their key in one step. `Create` uses ``link``, which fails if the name exists; all other modes use
+``rename`` under the lock of the directory (`directory_lock`). A process killed at any point leaves
+the old object or the new one, and at worst a staged file, which is not listed.
 
-A `Fresh` put, used for every chunk, only opens, writes and closes. A process killed in between
-leaves a partial object under a random key that nothing refers to. It takes about 40 µs for 16 KB,
-where staging takes 300 µs and a flush as long again.
+A `Fresh` put, used for every chunk, only opens, writes and closes the file: about 40 µs for 16 KB,
+while staging takes 300 µs and a flush another 300 µs. A process killed in between leaves a partial
+object under a random key, to which nothing refers.
 
-Durability. A commit must survive a power failure: the object that a put publishes may reach the
-disk only after everything it refers to. `Fresh` puts flush nothing. So every other put first
-flushes everything written to the file system of the root (`write_back`): the objects of a commit
-may come from other processes of this machine, which the storage does not know. Then it flushes its
-own file and, after publishing, the directory. That is three flushes per published object, however
-many objects it refers to. They also wait for pending writes of unrelated programs.
+Durability: a commit must survive a power failure, so an object may reach the disk only after all
+objects that it refers to. `Fresh` puts flush nothing. Therefore every other put first flushes the
+file system of the root (`write_back`), because other processes may have written objects of the
+commit. Then it flushes its own file and, after publishing, the directory. That is three flushes per
+published object, regardless of how many objects it refers to. They also wait for pending writes of
+unrelated programs.
 
-Limits. On a network file system, objects written by *other* machines are on the server once their
-writer has closed them (NFS flushes on close), and on its disk as far as the server promises that.
-A file system in user space may ignore ``syncfs``. Without it, as on macOS, ``sync`` does not wait,
-so a power failure within seconds of a commit can lose chunks of it. ``durable=False`` skips
-all flushes: safe if a process dies, not if the machine does.
+Limits: on a network file system, objects written by *other* machines are on the server once their
+writer has closed them (NFS flushes on close); whether they are on its disk depends on the server.
+A FUSE file system may ignore ``syncfs``. Systems without it use ``sync``, which on macOS does not
+wait, so a power failure within seconds of a commit can lose chunks of it. With ``durable=False``
+nothing is flushed: a commit survives the death of a process, but not a power failure.
 
-Reads. A published file never changes, it is only replaced, so an open file is one consistent
-version.
+Reads: a published file is never modified, only replaced, so an open file is one consistent version.
 
 Windows is not supported: it has no ``flock``, and its renames fail while a file is open.
 """
@@ -89,52 +88,51 @@ _LOGGER = logging.getLogger(__name__)
 _NO_HARD_LINKS: Final = frozenset(
     {errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 )
-"""Errors of ``link`` on file systems without hard links (FAT, exFAT, many in user space)."""
+"""Errors of ``link`` on file systems without hard links (FAT, exFAT, many FUSE systems)."""
 
-# Without O_NONBLOCK, opening a planted FIFO would wait for a writer forever.
+# Without O_NONBLOCK, opening a FIFO in an untrusted repository would wait for a writer forever.
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 _FRESH_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _UNKNOWN_VERSION: Final = Version()
-"""Result of a `Fresh` put: the version would cost a ``stat``."""
+"""Result of a `Fresh` put: the actual version would cost a ``stat``."""
 
 _MAX_UNCHECKED_BYTES: Final = 16 * 1024 * 1024
-"""Largest buffer that `get_bytes` allocates before it knows the size of the file."""
+"""Largest buffer that `get_bytes` allocates without a check of the file size."""
 
 
-def version_of(present: os.stat_result) -> Version:
+def make_version(file_stat: os.stat_result) -> Version:
     """Return the version of a file: its inode, modification time and size.
 
-    No two versions of a key that icefloe wrote are equal, not even after A, B, A. A file and its
-    replacement exist at the same time, so their inodes differ; and under the lock of the directory
-    the replacement is made strictly newer (`StagedFile.make_newer_than`), so that a later file that
-    reuses an inode differs in its time. After a deletion the time comes from the clock in
-    nanoseconds, not from the kernel's last tick. A digest of the content could not distinguish A
-    from the later A, and would make every range read a read of the whole file.
+    All versions of a key that icefloe wrote differ, even if the same content is written again. A
+    file and its replacement exist at the same time, so their inodes differ. Under the lock of the
+    directory the replacement is made strictly newer (`StagedFile.make_newer_than`), so that a later
+    file with a reused inode differs in its time. After a deletion the time comes from the clock in
+    nanoseconds, not from the last tick of the kernel. A digest of the content would be equal for
+    equal content, and every range read would have to read the complete file.
     """
-    return Version(etag=f"{present.st_ino:x}-{present.st_mtime_ns:x}-{present.st_size:x}")
+    return Version(etag=f"{file_stat.st_ino:x}-{file_stat.st_mtime_ns:x}-{file_stat.st_size:x}")
 
 
 class LocalStorage(Storage):
     """Objects below one directory, one file each.
 
-    Nothing is created before the first put. Unlike in an object store, an object and a "directory"
-    of objects cannot have the same name: after ``a/b``, a put of ``a/b/c`` raises.
+    Nothing is created before the first put. Unlike in an object store, a key cannot be a prefix of
+    another key: after ``a/b`` was put, a put of ``a/b/c`` raises.
 
     Parameters
     ----------
     path
         Directory; a relative path is resolved immediately.
     durable
-        Whether a commit waits until everything it refers to, and then the commit itself, is on the
-        disk. The storage keeps a directory open from its first write, to detect lost writes.
+        Whether a commit waits until all objects that it refers to, and then the commit itself, are
+        on the disk. From its first write the storage keeps a directory open to detect lost writes.
     follow_symlinks
-        Whether links below the directory are followed. By default any link below the directory
-        (which may itself be a link) raises, in listings too: an untrusted repository could
-        otherwise present any file of this machine as one of its objects, and an object that a
-        listing silently omits could be taken for garbage. If True, a put replaces a link itself,
-        not the file that the link points to.
+        Whether symbolic links below the directory are followed; the directory itself may always be
+        a link. By default a link raises, because an untrusted repository could link any local file
+        as one of its objects. Listings raise too, because garbage collection could treat an omitted
+        object as garbage. If True, a put replaces a link itself, not the file that it points to.
     """
 
     def __init__(
@@ -144,9 +142,9 @@ class LocalStorage(Storage):
         self._durable: Final = durable
         self._follow_symlinks: Final = follow_symlinks
         self._read_flags: Final = _READ_FLAGS | (0 if follow_symlinks else os.O_NOFOLLOW)
-        # Known not to be links; a handful per repository.
+        # Checked for symbolic links; only a few per repository.
         self._directories_without_links: set[str] = set()
-        # Known to exist, and watched for lost writes.
+        # Created, and watched for lost writes.
         self._directories_for_fresh: set[str] = set()
         self._write_back: Final = WriteBack()
 
@@ -158,7 +156,7 @@ class LocalStorage(Storage):
         return f"LocalStorage({self._root!r})"
 
     def __reduce__(self) -> tuple[partial[LocalStorage], tuple[()]]:
-        # Without the caches: they describe this machine.
+        # Without the caches, which are valid on this machine only.
         make = partial(
             LocalStorage, self._root, durable=self._durable, follow_symlinks=self._follow_symlinks
         )
@@ -169,27 +167,27 @@ class LocalStorage(Storage):
         return True
 
     def default_settings(self) -> StorageSettings:
-        """Return the defaults of a local file system, with conditional updates.
+        """Return Icechunk's defaults of a local file system, but with conditional updates.
 
-        The reference implementation has no conditional updates here, and its defaults say so.
+        Icechunk does not support conditional updates on local file systems.
         """
         return LOCAL_FILE_SYSTEM_DEFAULTS.merge(StorageSettings(unsafe_use_conditional_update=True))
 
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        with self._open_object(key) as (fd, present):
-            resolved = resolve(byte_range, present.st_size)
+        with self._open_object(key) as (fd, file_stat):
+            resolved = resolve(byte_range, file_stat.st_size)
             require_at_most(max_bytes, resolved, key)
-            return Fetched(_read(fd, resolved, key), _info(key, present))
+            return Fetched(_read(fd, resolved, key), _make_info(key, file_stat))
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        with self._open_object(key) as (fd, present):
-            resolved = [resolve(byte_range, present.st_size) for byte_range in ranges]
+        with self._open_object(key) as (fd, file_stat):
+            resolved = [resolve(byte_range, file_stat.st_size) for byte_range in ranges]
             return [_read(fd, byte_range, key) for byte_range in resolved]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        path = self._path(key)
+        path = self._resolve_path(key)
         if 0 < length <= _MAX_UNCHECKED_BYTES:
             try:
                 fd = os.open(path, self._read_flags)
@@ -201,32 +199,31 @@ class LocalStorage(Storage):
                     return data
             except (OSError, OverflowError):
                 pass
-        # `get` stats the file first, and raises the right error for the file or the range.
+        # `get` checks the file first, and raises the error for the file or the range.
         return self.get(key, Bounded(start, start + length)).data
 
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         if isinstance(mode, Fresh):
             return self._put_fresh(key, data)
-        path = self._path(key)
+        path = self._resolve_path(key)
         directory = os.path.dirname(path)
         with _translate_errors("write", key):
-            # Fails early, before it writes and flushes.
+            # Raises early, before anything is written and flushed.
             if isinstance(mode, UpdateIfMatch):
                 self._check_condition(key, mode, self._stat_object_or_none(path))
             if self._durable:
                 self._flush_all_written()
-            with self._stage(directory, data) as new:
+            with self._stage(directory, data) as staged:
                 if isinstance(mode, Create):
-                    return self._create(key, path, directory, new)
-                return self._replace(key, path, directory, new, mode)
+                    return self._create(key, path, directory, staged)
+                return self._replace(key, path, directory, staged, mode)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        paths = [(self._path(key), key) for key in keys]
+        paths = [(self._resolve_path(key), key) for key in keys]
         for directory, group in groupby(paths, key=lambda item: os.path.dirname(item[0])):
             with suppress(FileNotFoundError, NotADirectoryError), _open_directory(directory) as fd:
                 for path, key in group:
-                    # Without the lock, a deletion between the stat and the rename of an update
-                    # would be undone.
+                    # Without the lock, the rename of a concurrent update could undo the deletion.
                     with _translate_errors("delete", key), hold_lock(fd, directory):
                         _unlink(path)
                 if self._durable:
@@ -240,15 +237,15 @@ class LocalStorage(Storage):
         return self._walk(directory, prefix)
 
     def head(self, key: str) -> ObjectInfo:
-        path = self._path(key)
+        path = self._resolve_path(key)
         with _translate_errors("read", key):
-            present = os.stat(path, follow_symlinks=self._follow_symlinks)
-            _require_file(present, key)
-            return _info(key, present)
+            file_stat = os.stat(path, follow_symlinks=self._follow_symlinks)
+            _require_file(file_stat, key)
+            return _make_info(key, file_stat)
 
     def copy(self, source: str, target: str) -> None:
-        self._path(target)  # validates before the source is read
-        # Not by a hard link: both names would share one modification time and so one version.
+        self._resolve_path(target)  # validates the key before the source is read
+        # Not a hard link: both names would have the same modification time, and so one version.
         self.put(target, self.get(source).data)
 
     def delete_abandoned_uploads(
@@ -256,34 +253,34 @@ class LocalStorage(Storage):
     ) -> AbandonedUploads:
         """Delete the staged files of writers that died.
 
-        The file of a live writer stays (it holds a lock on it), and so do lock files: without its
-        file, the next process would acquire a lock that is held.
+        Files that are locked by a live writer stay. Lock files stay too: after the deletion of one,
+        another process could acquire a lock that is already held.
         """
         num_files = num_bytes = 0
-        for directory, _, names in os.walk(self._root, onerror=_refuse_to_skip):
+        for directory, _, names in os.walk(self._root, onerror=_raise_walk_error):
             for name in names:
                 if not is_staged_name(name) or name == LOCK_FILE_NAME:
                     continue
                 path = f"{directory}/{name}"
                 with _translate_errors("delete", path):
-                    present = _stat_or_none(path)
-                    if present is None or _time(present) >= before or has_live_writer(path):
+                    upload = _stat_or_none(path)
+                    if upload is None or _get_mtime(upload) >= before or has_live_writer(path):
                         continue
                     if not dry_run:
                         _unlink(path)
                 num_files += 1
-                num_bytes += present.st_size
+                num_bytes += upload.st_size
         if num_files and not dry_run:
             _LOGGER.info("deleted %d abandoned uploads below %s", num_files, self._root)
         return AbandonedUploads(num_files, num_bytes)
 
-    def _path(self, key: str) -> str:
+    def _resolve_path(self, key: str) -> str:
         if not is_plain_key(key):
             validate_key(key)
             if is_staged_name(key.rpartition("/")[2]):
                 raise InvalidInputError(
-                    f"{key!r} is not a valid key in a local file system: names that end in '#' "
-                    "and digits are uploads in progress",
+                    f"{key!r} is not a valid key on a local file system: names that end in '#' "
+                    "and digits are reserved for uploads in progress",
                     kind=ErrorKind.INVALID_KEY,
                 )
         path = f"{self._root}/{key}"
@@ -295,31 +292,31 @@ class LocalStorage(Storage):
     def _require_no_links(self, directory: str) -> None:
         if self._follow_symlinks or directory in self._directories_without_links:
             return
-        below = os.path.relpath(directory, self._root)
-        unlinked = os.path.normpath(f"{os.path.realpath(self._root)}/{below}")
-        if os.path.realpath(directory) != unlinked:
-            raise _link_at(directory)
+        relative = os.path.relpath(directory, self._root)
+        expected = os.path.normpath(f"{os.path.realpath(self._root)}/{relative}")
+        if os.path.realpath(directory) != expected:
+            raise _symlink_error(directory)
         if os.path.isdir(directory):
             self._directories_without_links.add(directory)
 
     def _stat_object_or_none(self, path: str) -> os.stat_result | None:
-        # The file that get and head see, so that an update compares the version they returned.
+        # Follows links like `get` and `head`, so that an update compares the version they returned.
         return _stat_or_none(path, follow_symlinks=self._follow_symlinks)
 
     @contextmanager
     def _open_object(self, key: str) -> Iterator[tuple[int, os.stat_result]]:
-        path = self._path(key)
+        path = self._resolve_path(key)
         with _translate_errors("read", key):
             fd = os.open(path, self._read_flags)
             try:
-                present = os.fstat(fd)
-                _require_file(present, key)
-                yield fd, present
+                file_stat = os.fstat(fd)
+                _require_file(file_stat, key)
+                yield fd, file_stat
             finally:
                 os.close(fd)
 
     def _put_fresh(self, key: str, data: bytes | memoryview) -> Version:
-        path = self._path(key)
+        path = self._resolve_path(key)
         try:
             fd = self._open_fresh(path)
             try:
@@ -332,7 +329,7 @@ class LocalStorage(Storage):
                     os.unlink(path)
                 raise
         except FileExistsError as error:
-            raise self._create_refused_error(key, path) from error
+            raise self._existing_key_error(key, path) from error
         except OSError as error:
             raise _storage_error("write", key, error) from error
         return _UNKNOWN_VERSION
@@ -353,13 +350,13 @@ class LocalStorage(Storage):
     @contextmanager
     def _stage(self, directory: str, data: bytes | memoryview) -> Iterator[StagedFile]:
         while True:
-            entered = False
+            is_staged = False
             try:
-                with stage_file(directory, data, durable=self._durable) as new:
-                    entered = True
-                    yield new
+                with stage_file(directory, data, durable=self._durable) as staged:
+                    is_staged = True
+                    yield staged
             except FileNotFoundError:
-                if entered:
+                if is_staged:
                     raise
                 self._make_directory(directory)
             else:
@@ -374,48 +371,48 @@ class LocalStorage(Storage):
             if self._durable:
                 _flush_directory(parent)
 
-    def _create(self, key: str, path: str, directory: str, new: StagedFile) -> Version:
-        version = version_of(new.stat())
+    def _create(self, key: str, path: str, directory: str, file: StagedFile) -> Version:
+        version = make_version(file.stat())
         try:
-            os.link(new.path, path)
+            os.link(file.path, path)
         except FileExistsError as error:
-            raise self._create_refused_error(key, path) from error
+            raise self._existing_key_error(key, path) from error
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
-            # Without hard links, a stat and a rename under the lock exclude every icefloe writer,
-            # but no other implementation.
+            # Without hard links, a check and a rename under the lock are atomic for icefloe, but
+            # not for writers of other implementations.
             with _open_directory(directory) as fd, hold_lock(fd, directory):
                 if _stat_or_none(path) is not None:
-                    raise self._create_refused_error(key, path) from error
-                os.rename(new.path, path)
+                    raise self._existing_key_error(key, path) from error
+                os.rename(file.path, path)
         self._flush_published(directory, key)
         return version
 
-    def _create_refused_error(self, key: str, path: str) -> StorageError:
+    def _existing_key_error(self, key: str, path: str) -> StorageError:
         if os.path.isdir(path):
-            return _directory_at(key)
+            return _directory_error(key)
         return PreconditionFailedError(f"{key}: not created in {self.url}, it already exists")
 
     def _replace(
-        self, key: str, path: str, directory: str, new: StagedFile, mode: Overwrite | UpdateIfMatch
+        self, key: str, path: str, directory: str, file: StagedFile, mode: Overwrite | UpdateIfMatch
     ) -> Version:
-        # No flush under the lock, which is held for microseconds.
+        # Nothing is flushed under the lock, so it is held for microseconds.
         with _open_directory(directory) as fd, hold_lock(fd, directory):
-            present = self._stat_object_or_none(path)
-            self._check_condition(key, mode, present)
-            if present is not None:
-                new.make_newer_than(present)
-            version = version_of(new.stat())
-            os.rename(new.path, path)
+            current = self._stat_object_or_none(path)
+            self._check_condition(key, mode, current)
+            if current is not None:
+                file.make_newer_than(current)
+            version = make_version(file.stat())
+            os.rename(file.path, path)
         self._flush_published(directory, key)
         return version
 
     def _check_condition(
-        self, key: str, mode: Overwrite | UpdateIfMatch, present: os.stat_result | None
+        self, key: str, mode: Overwrite | UpdateIfMatch, current: os.stat_result | None
     ) -> None:
         if isinstance(mode, UpdateIfMatch) and (
-            present is None or version_of(present) != mode.version
+            current is None or make_version(current) != mode.version
         ):
             raise PreconditionFailedError(
                 f"{key}: not updated in {self.url}, it changed since it was read"
@@ -425,10 +422,9 @@ class LocalStorage(Storage):
         if os.path.isdir(self._root):
             with os.scandir(self._root) as entries:
                 directories = [entry.path for entry in entries if self._is_directory(entry)]
-            # A directory may be on another disk than the root.
+            # A directory may be on a different file system than the root.
             for directory in [self._root, *directories]:
-                # A directory that cannot be opened takes no objects, as `lost+found` in the root
-                # of a disk.
+                # A directory that cannot be opened has no objects, such as `lost+found`.
                 with suppress(FileNotFoundError, PermissionError):
                     self._write_back.watch(directory)
         self._write_back.flush()
@@ -439,16 +435,16 @@ class LocalStorage(Storage):
         try:
             _flush_directory(directory)
         except OSError as error:
-            # The new object is visible, and may be lost in a power failure.
+            # The new object is visible, but a power failure may lose it.
             raise OutcomeUnknownError(
-                f"{key}: written to {self.url}, but the disk did not confirm it: {error}"
+                f"{key}: written to {self.url}, but it could not be flushed to disk: {error}"
             ) from error
 
     def _walk(self, directory: str, prefix: str) -> Iterator[ObjectInfo]:
         try:
             with os.scandir(directory) as entries:
                 # All keys below a directory `a` start with `a/`, which sorts after `a-b`.
-                found = sorted(
+                sorted_entries = sorted(
                     (os.fsencode(entry.name + "/" * self._is_directory(entry)), entry)
                     for entry in entries
                     if self._is_listed(entry, prefix)
@@ -457,53 +453,53 @@ class LocalStorage(Storage):
             return
         except OSError as error:
             raise _storage_error("list", prefix, error) from error
-        for sort_key, entry in found:
+        for sort_key, entry in sorted_entries:
             key = prefix + entry.name
             if sort_key.endswith(b"/"):
                 yield from self._walk(entry.path, f"{key}/")
                 continue
             try:
-                present = entry.stat(follow_symlinks=self._follow_symlinks)
+                file_stat = entry.stat(follow_symlinks=self._follow_symlinks)
             except FileNotFoundError:  # deleted since the directory was read
                 continue
-            if stat.S_ISREG(present.st_mode):
-                yield _info(key, present)
+            if stat.S_ISREG(file_stat.st_mode):
+                yield _make_info(key, file_stat)
 
     def _is_directory(self, entry: os.DirEntry[str]) -> bool:
         return entry.is_dir(follow_symlinks=self._follow_symlinks)
 
     def _is_listed(self, entry: os.DirEntry[str], prefix: str) -> bool:
-        # Uploads in progress and names that are not keys are not objects. A directory is not an
-        # upload, whatever its name: a branch may be called `a#1`.
+        # Uploads in progress and names that are not valid keys are not objects. A directory may
+        # have a name like an upload: a branch may be called `a#1`.
         if find_key_problem(prefix + entry.name) is not None:
             return False
         if entry.is_symlink() and not self._follow_symlinks:
-            raise _link_at(prefix + entry.name)
+            raise _symlink_error(prefix + entry.name)
         return self._is_directory(entry) or not is_staged_name(entry.name)
 
 
 def _read(fd: int, byte_range: Bounded, key: str) -> bytes:
-    start, missing = byte_range.start, byte_range.end - byte_range.start
-    data = os.pread(fd, missing, start)
-    if len(data) == missing:
+    start, remaining = byte_range.start, byte_range.end - byte_range.start
+    data = os.pread(fd, remaining, start)
+    if len(data) == remaining:
         return data
     # One pread returns at most 2 GiB.
     parts = [data]
-    while data and (missing := missing - len(data)):
+    while data and (remaining := remaining - len(data)):
         start += len(data)
-        data = os.pread(fd, missing, start)
+        data = os.pread(fd, remaining, start)
         parts.append(data)
-    if not data and missing:
+    if not data and remaining:
         raise StorageError(f"{key}: the file was truncated while it was read", kind=ErrorKind.IO)
     return b"".join(parts)
 
 
-def _info(key: str, present: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, present.st_size, _time(present), version_of(present))
+def _make_info(key: str, file_stat: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, file_stat.st_size, _get_mtime(file_stat), make_version(file_stat))
 
 
-def _time(present: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(present.st_mtime_ns // 1000 / 1_000_000, UTC)
+def _get_mtime(file_stat: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(file_stat.st_mtime_ns // 1000 / 1_000_000, UTC)
 
 
 def _stat_or_none(path: str, *, follow_symlinks: bool = False) -> os.stat_result | None:
@@ -513,17 +509,17 @@ def _stat_or_none(path: str, *, follow_symlinks: bool = False) -> os.stat_result
         return None
 
 
-def _require_file(present: os.stat_result, key: str) -> None:
-    if stat.S_ISDIR(present.st_mode):
-        raise ObjectNotFoundError(f"{key}: no such object, this is a directory")
-    if stat.S_ISLNK(present.st_mode):
-        raise _link_at(key)
-    if not stat.S_ISREG(present.st_mode):
+def _require_file(file_stat: os.stat_result, key: str) -> None:
+    if stat.S_ISDIR(file_stat.st_mode):
+        raise ObjectNotFoundError(f"{key}: no such object, it is a directory")
+    if stat.S_ISLNK(file_stat.st_mode):
+        raise _symlink_error(key)
+    if not stat.S_ISREG(file_stat.st_mode):
         raise StorageError(f"{key}: not a regular file", kind=ErrorKind.IO)
 
 
 def _unlink(path: str) -> None:
-    # A directory is not an object, so nothing is to delete: EISDIR on Linux, else EPERM.
+    # A directory is not an object and is ignored; the error is EISDIR on Linux, elsewhere EPERM.
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -533,8 +529,8 @@ def _unlink(path: str) -> None:
             raise
 
 
-def _refuse_to_skip(error: OSError) -> None:
-    """Raise errors that `os.walk` would ignore, except for directories of other users."""
+def _raise_walk_error(error: OSError) -> None:
+    """Raise errors that `os.walk` would ignore, except for missing or unreadable directories."""
     if not isinstance(error, FileNotFoundError | PermissionError):
         raise _storage_error("list", str(error.filename), error) from error
 
@@ -553,7 +549,7 @@ def _flush_directory(directory: str) -> None:
         try:
             flush(fd)
         except OSError as error:
-            # Some network and user-space file systems cannot flush directories.
+            # Some network and FUSE file systems cannot flush directories.
             if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}:
                 raise
 
@@ -571,29 +567,29 @@ def _storage_error(operation: str, key: str, error: OSError) -> StorageError | R
         case FileNotFoundError() | NotADirectoryError() if operation == "read":
             return ObjectNotFoundError(f"{key}: no such object: {error}")
         case IsADirectoryError():
-            return _directory_at(key)
+            return _directory_error(key)
         case NotADirectoryError():
             return StorageError(
-                f"{key}: part of the path is a file, because a shorter key is an object: {error}",
+                f"{key}: part of the path is a file, because it is the key of an object: {error}",
                 kind=ErrorKind.IO,
             )
         case OSError(errno=errno.EROFS):
             return ReadOnlyError(f"{key}: the file system is read-only: {error}")
         case OSError(errno=errno.ELOOP):
-            return _link_at(key)
+            return _symlink_error(key)
         case _:
-            return StorageError(f"{key}: could not {operation} it: {error}", kind=ErrorKind.IO)
+            return StorageError(f"{key}: {operation} failed: {error}", kind=ErrorKind.IO)
 
 
-def _link_at(key: str) -> StorageError:
+def _symlink_error(key: str) -> StorageError:
     return StorageError(
-        f"{key}: is or lies behind a symbolic link, which could point anywhere; to allow links, "
+        f"{key}: the path contains a symbolic link, which could point to any file; to allow links, "
         "open the storage with follow_symlinks=True",
         kind=ErrorKind.STORAGE_CONFIG,
     )
 
 
-def _directory_at(key: str) -> StorageError:
+def _directory_error(key: str) -> StorageError:
     return StorageError(
-        f"{key}: a directory has this name, because longer keys are objects", kind=ErrorKind.IO
+        f"{key}: it is a directory, because other keys start with it", kind=ErrorKind.IO
     )

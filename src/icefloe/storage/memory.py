@@ -1,7 +1,7 @@
 """Storage in the memory of one process, for tests and temporary repositories.
 
-It supports the whole interface, including compare-and-swap. Pickling raises: a copy in another
-process would be another repository.
+It supports the complete interface, including compare-and-swap. Pickling raises, because a copy in
+another process would be a separate repository.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStorage(Storage):
-    """Objects in a dictionary with a lock."""
+    """Objects in a dictionary, guarded by a lock."""
 
     def __init__(self) -> None:
         self._objects: dict[str, Fetched] = {}
@@ -65,7 +65,7 @@ class MemoryStorage(Storage):
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        stored = self._require(key)
+        stored = self._get_object(key)
         resolved = resolve(byte_range, len(stored.data))
         require_at_most(max_bytes, resolved, key)
         if resolved.end - resolved.start == len(stored.data):
@@ -73,12 +73,12 @@ class MemoryStorage(Storage):
         return Fetched(memoryview(stored.data)[resolved.start : resolved.end], stored.info)
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        data = self._require(key).data
+        data = self._get_object(key).data
         resolved = [resolve(byte_range, len(data)) for byte_range in ranges]
         return [memoryview(data)[part.start : part.end] for part in resolved]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        data = self._require(key).data
+        data = self._get_object(key).data
         end = start + length
         if start == 0 and end == len(data):
             return data
@@ -89,22 +89,22 @@ class MemoryStorage(Storage):
         validate_key(key)
         content = bytes(data)
         with self._lock:
-            present = self._objects.get(key)
+            current = self._objects.get(key)
             match mode:
-                case Create() if present is not None:
+                case Create() if current is not None:
                     raise PreconditionFailedError(f"{key}: not created, it already exists")
-                case UpdateIfMatch(version) if present is None or present.info.version != version:
+                case UpdateIfMatch(version) if current is None or current.info.version != version:
                     raise PreconditionFailedError(
                         f"{key}: not updated, it changed since it was read"
                     )
             return self._store(key, content)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        checked = list(keys)
-        for key in checked:
+        all_keys = list(keys)
+        for key in all_keys:
             validate_key(key)
         with self._lock:
-            for key in checked:
+            for key in all_keys:
                 self._objects.pop(key, None)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -116,15 +116,15 @@ class MemoryStorage(Storage):
         return iter(sorted(infos, key=lambda info: info.key))
 
     def head(self, key: str) -> ObjectInfo:
-        return self._require(key).info
+        return self._get_object(key).info
 
     def copy(self, source: str, target: str) -> None:
         validate_key(target)
-        data = self._require(source).data
+        data = self._get_object(source).data
         with self._lock:
             self._store(target, data)
 
-    def _require(self, key: str) -> Fetched:
+    def _get_object(self, key: str) -> Fetched:
         validate_key(key)
         with self._lock:
             stored = self._objects.get(key)

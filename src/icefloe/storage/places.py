@@ -1,7 +1,7 @@
 """Addresses and settings of object stores, as plain values.
 
-Places are picklable and comparable, and open no connection. Their repr omits credentials, and
-options and headers, which may contain some.
+Places can be pickled and compared, and open no connection. Their repr omits credentials, options
+and headers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Headers:
 class S3Place:
     """A prefix of a bucket in S3 or an S3-compatible service.
 
-    ``virtual_hosted``: the bucket is part of the host name, as for AWS and Tigris, not of the path.
+    If ``virtual_hosted``, the bucket is part of the host name, as on AWS and Tigris, not the path.
     """
 
     bucket: str
@@ -55,12 +55,12 @@ class S3Place:
 
     @property
     def url(self) -> str:
-        """URL for messages, without endpoint and credentials."""
+        """URL for messages, without the endpoint and credentials."""
         return _join(f"{self.scheme}://{self.bucket}", self.prefix)
 
     @property
     def lists_in_key_order(self) -> bool:
-        """Whether listings are documented to be in byte order of keys, as on AWS."""
+        """Whether the service guarantees listings in byte order of the keys, as AWS does."""
         return self.endpoint_url is None
 
 
@@ -82,7 +82,7 @@ class GcsPlace:
 
 @dataclass(frozen=True, slots=True)
 class AzurePlace:
-    """A prefix of a container of Azure Blob Storage; no account means the environment's."""
+    """A prefix of a container of Azure Blob Storage; the environment has the default account."""
 
     account: str | None
     container: str
@@ -114,7 +114,7 @@ Place: TypeAlias = S3Place | GcsPlace | AzurePlace | HttpPlace
 
 
 def with_user_agent(place: Place, user_agent: str) -> Place:
-    """Return a place whose requests carry this ``User-Agent``."""
+    """Return a place whose requests have this ``User-Agent`` header."""
     header = {"User-Agent": user_agent}
     match place:
         case S3Place(headers=headers) | GcsPlace(headers=headers):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class ReadCondition:
     """Preconditions sent with a read.
 
-    A server may ignore them: a caller that depends on one compares the metadata of the response.
+    A server may ignore them, so callers must also compare the metadata of the response.
     """
 
     if_match: str | None = None  # entity tag, with quotes

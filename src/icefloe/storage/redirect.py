@@ -1,8 +1,8 @@
-"""Storages behind a stable web address, which redirects to a repository.
+"""Storages behind an HTTP URL that redirects to a repository.
 
-An address such as ``https://data.example.org/ocean`` redirects to, say,
-``s3://bucket/prefix?region=eu-west-1``. The target is not trusted with credentials: it is opened
-anonymously, and never on the local file system.
+For example, ``https://data.example.org/ocean`` redirects to
+``s3://bucket/prefix?region=eu-west-1``. The target is untrusted: it is opened without credentials,
+and never on the local file system.
 """
 
 from __future__ import annotations
@@ -33,24 +33,22 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 def redirect_storage(base_url: str) -> ObjectStorage:
-    """Follow the redirects of a web address and make the storage at their target.
+    """Follow the redirects of an HTTP URL and make the storage at their target.
 
-    Sends at most 11 requests immediately; the storage itself keeps only the target.
+    Sends at most 11 requests immediately. The storage keeps the target, not ``base_url``.
     """
-    if not _is_web_address(base_url):
+    if not _is_http_url(base_url):
         raise InvalidInputError(
-            f"{redact_url(base_url)!r} is not a web address: it must start with http:// or "
-            "https://, without a user or password",
+            f"{redact_url(base_url)!r} is not an HTTP URL: it must start with http:// or https://, "
+            "without a user or password",
             kind=ErrorKind.CANNOT_PARSE_URL,
         )
     url = base_url
     for _ in range(MAX_REDIRECTS + 1):
-        url = _target(url)
-        if not _is_web_address(url):
+        url = _fetch_target(url)
+        if not _is_http_url(url):
             return storage_from_redirect(url)
-    raise _redirect_error(
-        f"{redact_url(base_url)}: more than {MAX_REDIRECTS} redirects without a repository"
-    )
+    raise _redirect_error(f"{redact_url(base_url)}: more than {MAX_REDIRECTS} redirects")
 
 
 def storage_from_redirect(url: str) -> ObjectStorage:
@@ -58,7 +56,7 @@ def storage_from_redirect(url: str) -> ObjectStorage:
     try:
         return _open_target(url)
     except InvalidInputError as error:
-        # The server's error, not the caller's.
+        # The server sent an invalid target; the argument of the caller is valid.
         raise _redirect_error(f"the target of a redirect cannot be opened: {error}") from error
 
 
@@ -80,57 +78,57 @@ def _open_target(url: str) -> ObjectStorage:
         case "tigris":
             return tigris_storage(**place, region=region, use_weak_consistency=region is None)
         case "http+icechunk" | "http+ic" | "https+icechunk" | "https+ic":
-            plain = parts.scheme.partition("+")[0]
-            return http_storage(f"{plain}://{parts.netloc}{parts.path}")
+            scheme = parts.scheme.partition("+")[0]
+            return http_storage(f"{scheme}://{parts.netloc}{parts.path}")
         case _:
-            raise _redirect_error(f"{redact_url(url)}: unsupported target of a redirect")
+            raise _redirect_error(f"{redact_url(url)}: unsupported scheme of a redirect target")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to the caller: the last target is not a web address."""
+    """Does not follow redirects: the last target is not an HTTP URL."""
 
     def http_error_302(self, *_: object, **__: object) -> None:
-        # Unhandled, so that it reaches the caller as an error with its headers.
+        # Not handled, so that the caller gets an HTTPError with the headers.
         return None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _is_web_address(url: str) -> bool:
+def _is_http_url(url: str) -> bool:
     parts = split_url(url)
     return parts.scheme in {"http", "https"} and "@" not in parts.netloc
 
 
-def _target(url: str) -> str:
-    location = _location(url)
-    # The error of the standard library quotes the URL, so it must not become the context.
+def _fetch_target(url: str) -> str:
+    location = _fetch_location(url)
+    # The ValueError contains the URL, so it must not become the context of the new error.
     with suppress(ValueError):
         target = urljoin(url, location)
         split_url(target)
         return target
-    raise _redirect_error(f"{redact_url(url)}: redirects to no URL: {redact_url(location)!r}")
+    raise _redirect_error(f"{redact_url(url)}: invalid redirect to {redact_url(location)!r}")
 
 
-def _location(url: str) -> str:
+def _fetch_location(url: str) -> str:
     opener = urllib.request.build_opener(_NoRedirects)
-    shown = redact_url(url)
+    redacted = redact_url(url)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
-            raise _redirect_error(f"{shown}: returned {response.status} instead of a redirect")
+            raise _redirect_error(f"{redacted}: returned {response.status} instead of a redirect")
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location")
             if error.code in _REDIRECTS and location:
                 return str(location)
             raise _redirect_error(
-                f"{shown}: returned {error.code} instead of a redirect"
+                f"{redacted}: returned {error.code} instead of a redirect"
             ) from error
     except OSError as error:
-        raise StorageError(f"{shown}: request failed: {error}", kind=ErrorKind.IO) from error
+        raise StorageError(f"{redacted}: request failed: {error}", kind=ErrorKind.IO) from error
     except (HTTPException, ValueError) as error:
         problem = type(error).__name__
-    # Without the text and the cause, which quote the URL.
-    raise _redirect_error(f"{shown}: neither a redirect nor a valid HTTP response ({problem})")
+    # Without the text and the cause, which contain the URL.
+    raise _redirect_error(f"{redacted}: neither a redirect nor a valid HTTP response ({problem})")
 
 
 def _redirect_error(message: str) -> StorageError:

@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 REFRESH_MARGIN: Final = timedelta(minutes=5)
-"""How long before its expiration a credential is renewed: longer than any one request takes."""
+"""How long before its expiration a credential is renewed; longer than any request takes."""
 
 
-class Expiring(Protocol):
-    """A credential with an expiration time, or None."""
+class ExpiringCredential(Protocol):
+    """A credential with an optional expiration time."""
 
     @property
     def expires_after(self) -> datetime | None:
         """Time after which the credential is rejected."""
 
 
-C = TypeVar("C", bound=Expiring)
+C = TypeVar("C", bound=ExpiringCredential)
 
 
 class RefreshingCredential(Generic[C]):
-    """The latest result of a function, called again only when that is about to expire.
+    """Caches the credential that a function returns, and renews it before it expires.
 
-    Single-flight: of concurrent callers of `get`, one calls the function and the others wait.
-    A credential that is valid for less than twice the margin is renewed after half that time.
+    Single-flight: concurrent callers of `get` share one call of the function. A credential that is
+    valid for less than twice the margin is renewed after half of that time.
 
     The function comes from the user's own process, never from a repository: unpickling runs code.
-    ``current`` is its first result, if known, and ``kinds`` are the valid types of a result.
+    ``current`` is an optional first result, and ``kinds`` are the valid types of a result.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RefreshingCredential(Generic[C]):
         self._function: Callable[[], C] | None = None
         self._kinds = kinds
         self._current = current
-        self._renew_at = _renewal_time(current)
+        self._renew_at = _compute_renewal_time(current)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class RefreshingCredential(Generic[C]):
                 self._renew_at is not None and datetime.now(UTC) >= self._renew_at
             ):
                 self._current = self._refresh()
-                self._renew_at = _renewal_time(self._current)
+                self._renew_at = _compute_renewal_time(self._current)
                 _LOGGER.debug("refreshed credentials; next refresh at %s", self._renew_at)
             return self._current
 
@@ -72,8 +72,8 @@ class RefreshingCredential(Generic[C]):
             error_type = type(error).__name__
         else:
             return self._require_kind(result)
-        # Only the type, and raised outside the handler: the text of the error may quote a secret,
-        # and a traceback shows causes and contexts.
+        # Only the type, and raised outside the handler: the message of the error may contain a
+        # secret, and a traceback shows causes and contexts.
         raise StorageError(
             f"get_credentials raised {error_type}; call it directly to see why",
             kind=ErrorKind.INVALID_CREDENTIALS,
@@ -84,13 +84,13 @@ class RefreshingCredential(Generic[C]):
             return result
         expected = " or ".join(kind.__qualname__ for kind in self._kinds)
         raise InvalidInputError(
-            f"get_credentials returned a {type(result).__name__}, not {expected}",
+            f"expected get_credentials to return {expected}, got {type(result).__name__}",
             kind=ErrorKind.INVALID_CREDENTIALS,
         )
 
 
-def _renewal_time(credential: Expiring | None) -> datetime | None:
+def _compute_renewal_time(credential: ExpiringCredential | None) -> datetime | None:
     if credential is None or credential.expires_after is None:
         return None
-    left = credential.expires_after - datetime.now(UTC)
-    return credential.expires_after - min(REFRESH_MARGIN, left / 2)
+    remaining = credential.expires_after - datetime.now(UTC)
+    return credential.expires_after - min(REFRESH_MARGIN, remaining / 2)

@@ -1,4 +1,4 @@
-"""The limit on the bytes that one get may bring into memory. Pure, no I/O."""
+"""The limit on the bytes that a get may load into memory. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_at_most(max_bytes: int | None, byte_range: Bounded, where: str) -> N
     size_bytes = byte_range.end - byte_range.start
     if max_bytes is not None and size_bytes > max_bytes:
         raise StorageError(
-            f"{where}: {size_bytes} bytes, more than the maximum of {max_bytes} for this kind of "
-            "object; it is damaged, or of another kind",
+            f"{where}: {size_bytes} bytes exceed the maximum of {max_bytes} for this kind of "
+            "object; the object is damaged, or of another kind",
             kind=ErrorKind.INVALID_OBJECT_SIZE,
         )

@@ -1,8 +1,8 @@
-"""Files written under a temporary name before they appear under their key.
+"""Files written under a temporary name before they are published under their key.
 
-The name follows the convention of the Rust ``object_store``, which Icechunk uses: a name that ends
-in ``#`` and digits is an upload in progress, and no listing shows it. So neither implementation
-takes a partial file of the other for an object.
+The name follows the convention of the Rust crate ``object_store``, which Icechunk uses: a name that
+ends in ``#`` and digits is an upload in progress and is not listed. So neither implementation
+mistakes a partial file of the other for an object.
 """
 
 # ruff: noqa: PTH108, PTH116 - strings, not Path objects: this is the hot path of every chunk
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _STAGED: Final = re.compile(r"[^#]*#[0-9]+")
 
 _MTIME_STEPS_NS: Final = (1, 1_000, 1_000_000, 2_000_000_000)
-"""Time stamp resolutions in use, from ext4 and XFS to the two seconds of FAT."""
+"""Time stamp resolutions of file systems, from ext4 and XFS to the two seconds of FAT."""
 
 
 def is_staged_name(name: str) -> bool:
-    """Return whether this is the name of an upload in progress, or of an abandoned one."""
+    """Return whether this is the name of an upload, in progress or abandoned."""
     return _STAGED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A complete file that is not visible under its key yet."""
+    """A complete file that is not published under its key yet."""
 
     path: str
 
@@ -43,21 +43,21 @@ class StagedFile:
         """Return the file status."""
         return os.stat(self.path, follow_symlinks=False)
 
-    def make_newer_than(self, present: os.stat_result) -> None:
+    def make_newer_than(self, current: os.stat_result) -> None:
         """Make the modification time greater than that of the file to be replaced.
 
-        The caller holds the lock of the directory; see `version_of` in `icefloe.storage.local`.
+        The caller holds the lock of the directory; see `make_version` in `icefloe.storage.local`.
         """
-        if self.stat().st_mtime_ns > present.st_mtime_ns:
+        if self.stat().st_mtime_ns > current.st_mtime_ns:
             return
         for step in _MTIME_STEPS_NS:
-            newer = present.st_mtime_ns + step
+            newer = current.st_mtime_ns + step
             os.utime(self.path, ns=(newer, newer))
-            if self.stat().st_mtime_ns > present.st_mtime_ns:
+            if self.stat().st_mtime_ns > current.st_mtime_ns:
                 return
         raise StorageError(
-            f"{self.path}: the file system keeps no modification times, which identify versions "
-            "of objects; use another file system for the repository",
+            f"{self.path}: the file system does not store modification times, which identify "
+            "versions of objects; use another file system for the repository",
             kind=ErrorKind.IO,
         )
 
@@ -67,16 +67,16 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
     """Write ``data`` to a staged file, which is deleted at the end unless it was renamed."""
     path = f"{directory}/staged#{secrets.randbits(63)}"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    # Shares the lock of `fd` and outlives it: closing `fd` flushes the file on NFS, and the lock
-    # has to be held until the file is published.
+    # Shares the lock of `fd`: closing `fd` flushes the file on NFS, but the lock has to be held
+    # until the file is published.
     lock_fd = os.dup(fd)
     try:
         try:
-            with suppress(OSError):  # without locks, only age identifies abandoned files
+            with suppress(OSError):  # without locks, abandoned files are identified by age only
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             write_all(fd, data)
-            # The kernel stamps files with its last tick, milliseconds ago. The clock is finer, so
-            # that consecutive files get different times.
+            # The kernel stamps files with the time of its last tick, milliseconds ago. The clock
+            # has a finer resolution, so that consecutive files get different times.
             now = time.time_ns()
             os.utime(fd, ns=(now, now))
             if durable:
@@ -91,7 +91,7 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
 
 
 def has_live_writer(path: str) -> bool:
-    """Return whether a staged file is locked by its writer, or belongs to another user."""
+    """Return whether the writer of a staged file holds its lock, or is another user."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -125,6 +125,6 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     if written == memoryview(data).nbytes:
         return
     # One write takes at most 2 GiB, and less after a signal or on a full disk.
-    rest = memoryview(data).cast("B")[written:]
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    remaining = memoryview(data).cast("B")[written:]
+    while remaining:
+        remaining = remaining[os.write(fd, remaining) :]

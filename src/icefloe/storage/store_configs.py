@@ -1,7 +1,7 @@
-"""Descriptions of the stores of virtual chunks, with Icechunk's names.
+"""Constructors of store configs for virtual chunk containers, with Icechunk's names.
 
-A store config describes how to reach a service; a virtual chunk container
-(`icefloe.model.containers`) adds the URL prefix, and the user the credentials. Pure, no I/O.
+A store config describes how to connect to a service; the container (`icefloe.model.containers`)
+adds the URL prefix, and the user passes the credentials. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def local_filesystem_store(path: str | os.PathLike[str]) -> ObjectStoreConfig.LocalFileSystem:
-    """Describe a directory of this machine."""
+    """Describe a local directory."""
     return ObjectStoreConfig.LocalFileSystem(os.fspath(path))
 
 

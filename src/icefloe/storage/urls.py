@@ -1,8 +1,8 @@
 """Splitting of URLs, and redaction of the secrets in them.
 
 A URL can contain a password before its host and a signature in its query. Constructors reject both,
-because the URL of a storage is shown everywhere; all messages show URLs through this module only.
-Pure, no I/O.
+because messages and logs contain the URL of a storage. Messages redact all other URLs with this
+module. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _HIDDEN: Final = "..."
 
-# A URL that does not match is hidden completely: a password may contain the characters that end its
-# part of the URL, as AWS keys contain slashes.
-_SHOWN: Final = re.compile(
+# A URL that does not match is redacted completely: a password may contain delimiters of URLs, as
+# AWS keys contain slashes.
+_REDACTABLE: Final = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*://)?+
         (?:[^/?\#]*@)?
-        (?P<place>(?:[^/?\#@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?(?:/[^?\#@]*)?)
+        (?P<address>(?:[^/?\#@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?(?:/[^?\#@]*)?)
         (?:[?\#].*)?""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
@@ -35,18 +35,18 @@ _SIGNATURE: Final = re.compile(
     r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
 )
 
-# A URL quoted inside another one is encoded.
+# A URL inside another one is percent-encoded.
 _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
 
 
 def redact_url(url: str) -> str:
     """Return a URL without user, password, query and fragment."""
-    shown = _SHOWN.fullmatch(url)
-    if shown is None:
+    match = _REDACTABLE.fullmatch(url)
+    if match is None:
         scheme = _SCHEME.match(url)
         return (scheme.group() if scheme else "") + _HIDDEN
-    return (shown["scheme"] or "") + _QUERY.sub(_HIDDEN, shown["place"])
+    return (match["scheme"] or "") + _QUERY.sub(_HIDDEN, match["address"])
 
 
 def redact_urls(text: str) -> str:
@@ -56,7 +56,7 @@ def redact_urls(text: str) -> str:
 
 def split_url(url: str) -> SplitResult:
     """Split a URL; raises `InvalidInputError` if it has no valid host."""
-    with suppress(ValueError):  # quotes the URL, so it must not become the context
+    with suppress(ValueError):  # it contains the URL, so it must not become the context
         return urlsplit(url)
     raise InvalidInputError(
         f"{redact_url(url)!r} is not a valid URL: it has no valid host",
@@ -67,10 +67,10 @@ def split_url(url: str) -> SplitResult:
 def require_no_secrets(parts: SplitResult, advice: str) -> None:
     """Raise `InvalidInputError` if a URL has a user, a password, a query or a fragment.
 
-    ``advice`` is the end of the message: where to pass them instead.
+    ``advice`` ends the message and names the alternative.
     """
     if "@" in parts.netloc:
-        problem = "a user or password in the URL would be shown in messages"
+        problem = "a user or password in the URL would appear in messages"
     elif parts.query or parts.fragment:
         problem = "a query or fragment is not supported"
     else:
@@ -83,24 +83,23 @@ def require_no_secrets(parts: SplitResult, advice: str) -> None:
 def require_shareable(url: str) -> None:
     """Raise `InvalidInputError` if the URL or glob pattern of a file contains a secret.
 
-    Names of files are stored in references and records, readable by every user of the repository.
-    Other queries are harmless (no request is sent with a query), and ``?`` may be part of a
-    pattern.
+    File names are stored in references and records, which every user of the repository can read.
+    Other queries are allowed: no request contains a query, and ``?`` may be part of a pattern.
     """
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, address = url.partition("://")
     if not separator or scheme.lower() == "file":
         return
-    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    host = re.split("[/?#]", address, maxsplit=1)[0]
     if scheme.lower() in {"abfs", "abfss", "az", "azure"} and ":" not in host:
         host = host.rpartition("@")[2]  # container@account.…
     if _HOST.fullmatch(host) is None:
         problem = "a user or password"
-    elif _SIGNATURE.search(rest):
+    elif _SIGNATURE.search(address):
         problem = "a signature or token"
     else:
         return
     raise InvalidInputError(
-        f"{redact_url(url)}: the URL contains {problem}, and would be stored in the repository; "
+        f"{redact_url(url)}: the URL contains {problem}, which would be stored in the repository; "
         "remove it, and pass credentials through the environment or a virtual chunk container",
         kind=ErrorKind.CANNOT_PARSE_URL,
     )

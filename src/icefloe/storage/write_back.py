@@ -1,15 +1,15 @@
 """Flushes everything that any process wrote to a file system, and detects lost writes.
 
-A write ends in the page cache, and the kernel writes it to the disk later. If that fails, the
-kernel reports the error once per open descriptor and discards the data. To never publish a
-reference to lost data:
+A write only changes the page cache, and the kernel writes it to the disk later. If that fails, the
+kernel reports the error once per open descriptor and discards the data. A reference to lost data is
+never published, because:
 
 - The flush uses a descriptor that was opened before the data was written. A descriptor opened later
-  does not see an error that has been reported already.
-- After an error, every later flush fails: it would succeed and prove nothing.
+  does not get errors that were reported before.
+- After an error, every later flush raises. The kernel would report success, although data is lost.
 
-``syncfs`` on Linux covers one file system and waits; from 5.8 on it reports errors. Elsewhere there
-is only ``sync``: it covers all disks, reports no errors, and on macOS does not wait.
+``syncfs`` on Linux flushes one file system and waits; since Linux 5.8 it reports errors. Other
+systems have only ``sync``: it flushes all disks, reports no errors, and on macOS does not wait.
 """
 
 # ruff: noqa: PTH116 - strings, not Path objects, as in `local`
@@ -33,7 +33,7 @@ _syncfs: Final[Callable[[int], int] | None] = getattr(
 
 
 class WriteBack:
-    """The file systems that hold the objects of one storage; nearly always one."""
+    """Flushes the file systems with the objects of one storage, usually a single one."""
 
     def __init__(self) -> None:
         self._descriptors: Final[dict[int, int]] = {}  # by device
@@ -42,7 +42,7 @@ class WriteBack:
         weakref.finalize(self, _close_all, self._descriptors)
 
     def watch(self, directory: str) -> None:
-        """Detect errors of the file system of ``directory`` from now on."""
+        """Open the file system of ``directory``, to detect errors of later writes."""
         device = os.stat(directory).st_dev
         with self._lock:
             if device not in self._descriptors:
@@ -53,8 +53,7 @@ class WriteBack:
     def flush(self) -> None:
         """Wait until all writes to the watched file systems are on disk.
 
-        Raises `StorageError` if any write was lost since watching began, on this and every later
-        call.
+        If a write was lost since watching began, this and every later call raise `StorageError`.
         """
         if self._failure is None:
             with self._lock:
@@ -66,8 +65,8 @@ class WriteBack:
                 self._failure = error
         if self._failure is not None:
             raise StorageError(
-                f"the disk lost earlier writes, so nothing can be committed: {self._failure}; open "
-                "the storage again and repeat everything that was not committed",
+                f"earlier writes to the disk were lost, so nothing can be committed: "
+                f"{self._failure}; reopen the storage and repeat everything that was not committed",
                 kind=ErrorKind.IO,
             ) from self._failure
 

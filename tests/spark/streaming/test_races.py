@@ -55,7 +55,7 @@ class MeanwhileStorage(ForwardingStorage):
         super().__init__(inner)
         self._moment = moment
 
-    def _around(self, request: Request, run: Callable[[], T]) -> T:
+    def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         # Of the other objects none ever changes: between requests for them nothing can happen.
         if request.keys[0].startswith(("refs/", "repo")):
             self._moment.pass_by()

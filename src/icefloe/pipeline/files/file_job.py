@@ -23,7 +23,7 @@ from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFi
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import JobRun
 from icefloe.session import Session, contents
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
 from icefloe.virtual.append_plan import find_append_problems, is_descending
 from icefloe.virtual.arrays import LoadedArray, find_coordinate
@@ -185,7 +185,7 @@ class FileJob:
             except RebaseFailedError:
                 if not self.files.append or attempt + 1 == _MAX_ATTEMPTS:
                     raise
-                time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
+                time.sleep(compute_backoff_s(attempt, 0.05, 5.0))
         raise AssertionError("the last attempt returns or raises")
 
     def _start(self) -> JobRun:

@@ -16,7 +16,7 @@ from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.spark.option_parsing import input_error
 from icefloe.spark.writing.write_job import WriteJob, Written, WrittenBlocks, find_written
 from icefloe.spark.writing.write_planning import plan_write, prepare_write
-from icefloe.storage.backoff import backoff_delay_s
+from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def write_with_retries(
     conflict: RebaseFailedError | None = None
     for attempt in range(_MAX_ATTEMPTS):
         if attempt:
-            time.sleep(backoff_delay_s(attempt, 0.05, 5.0))
+            time.sleep(compute_backoff_s(attempt, 0.05, 5.0))
         try:
             return _try_write(repository, options, rows, summaries, overwrite=overwrite)
         except RebaseFailedError as error:

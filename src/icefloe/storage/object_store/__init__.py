@@ -1,7 +1,7 @@
-"""Object stores and web servers through the Rust library obstore, which no other package imports.
+"""Object stores and web servers, through obstore, which no other package imports.
 
-`storage` turns calls into requests, `clients` a `Place` into obstore's clients, and `errors`
-obstore's errors into those of icefloe.
+`storage` implements the storage interface, `clients` makes obstore's clients for a `Place`, and
+`errors` translates obstore's errors.
 """
 
 from icefloe.storage.object_store.storage import HttpStorage, ObjectStorage

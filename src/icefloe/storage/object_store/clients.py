@@ -1,7 +1,7 @@
-"""Obstore clients for a place: endpoints, credentials, timeouts and retries.
+"""Makes the obstore clients of a place, with its credentials, timeouts and retries.
 
-A place has three clients: one for reads and one for writes, which retry failed requests themselves,
-and one for conditional puts, which does not, so that every response is seen.
+A place has a client for reads and a client for writes, which retry failed requests, and a client
+for conditional puts, which does not retry, so that `conditional_put` gets every response.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from icefloe.storage.credentials import (
     S3Credentials,
     S3StaticCredentials,
 )
+from icefloe.storage.object_store.errors import OBSTORE_ERRORS, format_error, redact_error
 from icefloe.storage.places import AzurePlace, GcsPlace, HttpPlace, Place, S3Place
 from icefloe.storage.refreshing import RefreshingCredential
 
@@ -47,12 +48,10 @@ if TYPE_CHECKING:
 
     from icefloe.model.storage_settings import StorageSettings
 
-from icefloe.storage.object_store.errors import OBSTORE_ERRORS, redact_error, short_text
-
 _LOGGER = logging.getLogger(__name__)
 
 _DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
-"""Enough for a part of 100 MiB over a slow line; the read timeout detects a stalled one."""
+"""Enough for 100 MiB over a slow connection; the read timeout detects a stalled connection."""
 
 _DEFAULT_READ_TIMEOUT: Final = timedelta(seconds=60)
 
@@ -71,7 +70,7 @@ class Clients:
 def open_clients(place: Place, settings: StorageSettings) -> Clients:
     """Make the clients of a place; options that obstore rejects raise `InvalidInputError`."""
     try:
-        clients = _open_unchecked(place, settings)
+        clients = _make_clients(place, settings)
     except OBSTORE_ERRORS as error:
         if isinstance(error, IcefloeError):
             raise
@@ -80,40 +79,40 @@ def open_clients(place: Place, settings: StorageSettings) -> Clients:
         _LOGGER.debug("opened clients for %s", place.url)
         return clients
     raise InvalidInputError(
-        f"{place.url}: invalid options: {short_text(failure)}", kind=ErrorKind.STORAGE_CONFIG
+        f"{place.url}: invalid options: {format_error(failure)}", kind=ErrorKind.STORAGE_CONFIG
     ) from redact_error(failure)
 
 
-def _open_unchecked(place: Place, settings: StorageSettings) -> Clients:
-    retry = _retry_config(settings)
-    once: RetryConfig = {**retry, "max_retries": 0}
+def _make_clients(place: Place, settings: StorageSettings) -> Clients:
+    retry = _make_retry_config(settings)
+    no_retry: RetryConfig = {**retry, "max_retries": 0}
     match place:
         case S3Place(headers=headers) | GcsPlace(headers=headers):
             connect: Callable[[Mapping[str, str], RetryConfig], ObjectStore]
             if isinstance(place, S3Place):
-                connect = _s3_connector(place, settings)
+                connect = _make_s3_connector(place, settings)
             else:
-                connect = _gcs_connector(place, settings)
+                connect = _make_gcs_connector(place, settings)
             return Clients(
                 reader=connect(headers.reading, retry),
                 writer=connect(headers.writing, retry),
-                conditional=connect(headers.writing, once),
+                conditional=connect(headers.writing, no_retry),
             )
         case AzurePlace():
-            connect_azure = _azure_connector(place, settings)
-            both = connect_azure(retry)
-            return Clients(reader=both, writer=both, conditional=connect_azure(once))
+            connect_azure = _make_azure_connector(place, settings)
+            client = connect_azure(retry)
+            return Clients(reader=client, writer=client, conditional=connect_azure(no_retry))
         case HttpPlace():
-            options = _client_config(settings, place.headers)
+            options = _make_client_config(settings, place.headers)
             options["allow_http"] = place.base_url.startswith("http:")
-            # obstore validates names and values.
+            # obstore validates the names and values.
             for name, value in place.options.items():
                 options[name] = value  # type: ignore[literal-required]
-            only = HTTPStore(place.base_url, client_options=options, retry_config=retry)
-            return Clients(reader=only, writer=only, conditional=only)
+            reader = HTTPStore(place.base_url, client_options=options, retry_config=retry)
+            return Clients(reader=reader, writer=reader, conditional=reader)
 
 
-def _retry_config(settings: StorageSettings) -> RetryConfig:
+def _make_retry_config(settings: StorageSettings) -> RetryConfig:
     retries = settings.effective_retries
     timeout_ms = settings.effective_timeouts.operation_timeout_ms
     return {
@@ -123,11 +122,11 @@ def _retry_config(settings: StorageSettings) -> RetryConfig:
             "max_backoff": timedelta(milliseconds=retries.effective_max_backoff_ms),
             "base": 2,
         },
-        "retry_timeout": _milliseconds(timeout_ms, _DEFAULT_RETRY_TIMEOUT),
+        "retry_timeout": _to_timedelta(timeout_ms, _DEFAULT_RETRY_TIMEOUT),
     }
 
 
-def _client_config(
+def _make_client_config(
     settings: StorageSettings,
     headers: Mapping[str, str],
     *,
@@ -135,8 +134,8 @@ def _client_config(
 ) -> ClientConfig:
     timeouts = settings.effective_timeouts
     config: ClientConfig = {
-        "timeout": _milliseconds(timeouts.operation_attempt_timeout_ms, _DEFAULT_ATTEMPT_TIMEOUT),
-        "read_timeout": _milliseconds(timeouts.read_timeout_ms, read_timeout),
+        "timeout": _to_timedelta(timeouts.operation_attempt_timeout_ms, _DEFAULT_ATTEMPT_TIMEOUT),
+        "read_timeout": _to_timedelta(timeouts.read_timeout_ms, read_timeout),
     }
     if timeouts.connect_timeout_ms is not None:
         config["connect_timeout"] = timedelta(milliseconds=timeouts.connect_timeout_ms)
@@ -145,11 +144,11 @@ def _client_config(
     return config
 
 
-def _milliseconds(value: int | None, default: timedelta) -> timedelta:
+def _to_timedelta(value: int | None, default: timedelta) -> timedelta:
     return default if value is None else timedelta(milliseconds=value)
 
 
-def _s3_connector(
+def _make_s3_connector(
     place: S3Place, settings: StorageSettings
 ) -> Callable[[Mapping[str, str], RetryConfig], S3Store]:
     config: S3Config = {"virtual_hosted_style_request": place.virtual_hosted}
@@ -178,8 +177,8 @@ def _s3_connector(
         case S3Credentials.Anonymous():
             config["skip_signature"] = True
         case S3Credentials.Static(credentials):
-            # Through a provider, so that variables of the environment, such as a session token,
-            # are not mixed with the given keys.
+            # A provider, because obstore would combine keys in `config` with environment variables
+            # such as a session token.
             provider = partial(_provide_s3, lambda: credentials)
         case S3Credentials.Refreshable(pickled_function, current):
             refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
@@ -188,7 +187,7 @@ def _s3_connector(
     read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
 
     def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> S3Store:
-        client = _client_config(settings, headers, read_timeout=read_timeout)
+        client = _make_client_config(settings, headers, read_timeout=read_timeout)
         if place.allow_http:
             client["allow_http"] = True
         return S3Store(
@@ -204,7 +203,7 @@ def _s3_connector(
 
 
 def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
-    """Return a credential to obstore, which asks again before it expires."""
+    """Return a credential to obstore, which calls this again before it expires."""
     credentials = get()
     return {
         "access_key_id": credentials.access_key_id,
@@ -214,7 +213,7 @@ def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
     }
 
 
-def _gcs_connector(
+def _make_gcs_connector(
     place: GcsPlace, settings: StorageSettings
 ) -> Callable[[Mapping[str, str], RetryConfig], GCSStore]:
     config, client_options = _split_config(place.config)
@@ -242,7 +241,7 @@ def _gcs_connector(
             place.bucket,
             prefix=place.prefix or None,
             config=cast("GCSConfig", config),
-            client_options={**_client_config(settings, headers), **client_options},
+            client_options={**_make_client_config(settings, headers), **client_options},
             retry_config=retry_config,
             credential_provider=provider,
         )
@@ -255,7 +254,7 @@ def _provide_gcs(get: Callable[[], GcsBearerCredential]) -> GCSCredential:
     return {"token": credential.bearer, "expires_at": credential.expires_after}
 
 
-def _azure_connector(
+def _make_azure_connector(
     place: AzurePlace, settings: StorageSettings
 ) -> Callable[[RetryConfig], AzureStore]:
     config, client_options = _split_config(place.config)
@@ -284,7 +283,7 @@ def _azure_connector(
             place.container,
             prefix=place.prefix or None,
             config=cast("AzureConfig", config),
-            client_options={**_client_config(settings, {}), **client_options},
+            client_options={**_make_client_config(settings, {}), **client_options},
             retry_config=retry_config,
             credential_provider=provider,
         )
@@ -302,9 +301,9 @@ def _provide_azure(get: Callable[[], AnyAzureRefreshableCredential]) -> AzureCre
             return {"token": bearer, "expires_at": expires}
 
 
-def _split_config(given: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
+def _split_config(options: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
     """Separate the options of the store from those of its HTTP client."""
-    config = dict(given)
+    config = dict(options)
     client: ClientConfig = {}
     allow_http = config.pop("allow_http", None)
     if allow_http is not None:

@@ -23,7 +23,7 @@ from icefloe.errors import (
 )
 from icefloe.errors import PermissionDeniedError as NotAllowedError
 from icefloe.storage.conditional_put import (
-    ConditionRefusedError,
+    ConditionRejectedError,
     RequestNotSentError,
     ResponseLostError,
 )
@@ -36,32 +36,32 @@ OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, TypeError)
 
 
 class RangeUnsatisfiableError(StorageError):
-    """The object ends before the range begins."""
+    """The range starts at or after the end of the object."""
 
 
 class RangeIgnoredError(StorageError):
     """The server returned the whole object instead of the range."""
 
 
-def _status(error: BaseException) -> int | None:
-    found = _STATUS.search(str(error))
-    return None if found is None else int(found.group(1))
+def _find_status(error: BaseException) -> int | None:
+    match = _STATUS.search(str(error))
+    return None if match is None else int(match.group(1))
 
 
-def short_text(error: BaseException) -> str:
-    """Return obstore's message without its debug output and without secrets in URLs."""
+def format_error(error: BaseException) -> str:
+    """Return the message of an obstore error, without debug output and secrets in URLs."""
     return redact_urls(str(error).partition("\n\nDebug source")[0])
 
 
 def redact_error(error: BaseException) -> BaseException:
-    """Copy an obstore error without secrets, to be the cause of ours."""
+    """Copy an obstore error without secrets, as the cause of a translated error."""
     kind = type(error) if isinstance(error, BaseError) else BaseError
-    return kind(short_text(error))
+    return kind(format_error(error))
 
 
 def translate_error(error: BaseException, operation: str, where: str) -> IcefloeError:
-    """Turn an obstore error into ours; ``operation`` is a verb, ``where`` the object."""
-    text = short_text(error)
+    """Translate an obstore error; ``operation`` is a verb, ``where`` the object."""
+    text = format_error(error)
     match error:
         case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return StorageError(
@@ -73,28 +73,26 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case PermissionDeniedError() | UnauthenticatedError():
             return NotAllowedError(
-                f"{where}: not allowed to {operation} it; check the credentials and their "
+                f"{where}: no permission to {operation} it; check the credentials and their "
                 f"permissions: {text}"
             )
         case NotSupportedError() if "Range request not supported" in text:
             return RangeIgnoredError(f"{where}: {text}")
-        case _ if _status(error) == 416 or "Wanted range starting at" in text:
+        case _ if _find_status(error) == 416 or "Wanted range starting at" in text:
             return RangeUnsatisfiableError(f"{where}: {text}")
         case _:
-            return StorageError(
-                f"{where}: could not {operation} it: {text}", kind=ErrorKind.OBJECT_STORE
-            )
+            return StorageError(f"{where}: {operation} failed: {text}", kind=ErrorKind.OBJECT_STORE)
 
 
 def classify_put_failure(error: BaseException, where: str) -> Exception:
-    """Turn the error of a conditional put into one that states whether the put took effect."""
-    text, status = short_text(error), _status(error)
+    """Translate the error of a conditional put, by whether the put may have taken effect."""
+    text, status = format_error(error), _find_status(error)
     if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
-        return ConditionRefusedError(text)
+        return ConditionRejectedError(text)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
         return translate_error(error, "write", where)
     if status is not None:
-        # 429 means unprocessed. A 5xx can come from a gateway that lost the response.
+        # 429 means not processed. A 5xx can come from a gateway that lost the response.
         if status == 429:
             return RequestNotSentError(text)
         return ResponseLostError(text) if status >= 500 else translate_error(error, "write", where)

@@ -1,4 +1,4 @@
-"""The obstore client of a storage, for libraries that use obstore themselves."""
+"""The obstore client of a storage, for libraries that use obstore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_reader(storage: Storage) -> ObjectStore:
-    """Return a client that reads the objects of a storage; local files by absolute path."""
+    """Return a client that reads the objects of a storage, or local files by absolute path."""
     if isinstance(storage, ObjectStorage):
         return open_clients(storage.place, storage.settings).reader
     return LocalStore()

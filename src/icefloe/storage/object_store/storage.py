@@ -1,15 +1,15 @@
-"""The storage interface on obstore.
+"""The storage interface for object stores, on obstore.
 
-`conditional_put` settles failed conditional puts.
+`conditional_put` determines the outcome of conditional puts that fail.
 
-Limits of obstore 0.12:
+Limitations, most of them of obstore 0.12:
 
-- ``concurrency`` of the settings is ignored: a get is one request; callers send many from many
-  threads or tasks.
-- ``operation_timeout_ms`` bounds the time in which requests are retried, not the last one.
+- ``concurrency`` of the settings is ignored: a get is one request, and callers send requests
+  concurrently from threads or tasks.
+- ``operation_timeout_ms`` limits the time in which retries start, not the last retry.
 - AWS profiles and SSO (``~/.aws/config``) are not read: credentials from the environment are
   variables, web identity, container and instance roles. For profiles pass ``get_credentials``.
-- Headers given by the user are not signed, so S3 rejects ``x-amz-`` headers.
+- Headers of the user are not signed, so S3 rejects ``x-amz-`` headers.
 - CRC32, CRC32C and SHA-1 checksums of uploads, and keys that start with ``/``
   (``legacy_rooted_keys``), are not supported.
 - obstore's threads do not survive a fork: requests in the child raise instead of hanging.
@@ -42,7 +42,7 @@ from icefloe.model.storage_settings import OBJECT_STORE_DEFAULTS, StorageSetting
 from icefloe.storage.coalescing import coalesce
 from icefloe.storage.conditional_put import (
     WRITE_ID_ATTRIBUTE,
-    PresentObject,
+    CurrentObject,
     RetryPolicy,
     put_conditionally,
 )
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DELETE_BATCH: Final = 1000
-"""Limit of a DeleteObjects request of S3."""
+"""Maximum number of keys in a DeleteObjects request of S3."""
 
 _LIST_PAGE: Final = 1000
 
@@ -91,24 +91,24 @@ _MIN_PART_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class _ObstoreRuntime:
-    """Whether obstore's threads run, and whether they run in this process."""
+    """Whether obstore started threads, and whether this process lost them in a fork."""
 
-    in_use: bool = False
-    lost_by_fork: bool = False
+    is_started: bool = False
+    is_lost: bool = False
 
-    def note_fork(self) -> None:
-        self.lost_by_fork = self.in_use
+    def handle_fork(self) -> None:
+        self.is_lost = self.is_started
 
 
 _runtime: Final = _ObstoreRuntime()
-os.register_at_fork(after_in_child=_runtime.note_fork)
+os.register_at_fork(after_in_child=_runtime.handle_fork)
 
 
 class ObjectStorage(Storage):
     """A prefix of a bucket in an object store.
 
-    Clients are opened on the first request, and again after unpickling. Unset ``settings`` take the
-    defaults of object stores.
+    Clients are created on the first request, and again after unpickling. Unset ``settings`` have
+    the defaults of object stores.
     """
 
     def __init__(self, place: Place, *, settings: StorageSettings | None = None) -> None:
@@ -155,58 +155,55 @@ class ObjectStorage(Storage):
     ) -> Fetched:
         """Fetch an object or a range of it.
 
-        One request, with exceptions. An empty range, and on Azure the last bytes, take two. All but
-        the last bytes (`Until`) fetch the whole object, because no protocol has such a range. A web
-        server that ignores ranges returns the whole object.
+        One request; two for an empty range, and for `Last` on Azure. `Until` fetches the complete
+        object, because HTTP has no such range. So does every range from a web server that ignores
+        ranges.
         """
         validate_key(key)
         match byte_range:
             case Bounded(start, end) if start == end:
-                return self._empty(key, byte_range)
+                return self._fetch_empty(key, byte_range)
             case Last(0):
-                return self._empty(key, byte_range)
+                return self._fetch_empty(key, byte_range)
             case Last() if isinstance(self._place, AzurePlace):
-                # One more request: Azure has no suffix ranges.
+                # Azure has no suffix ranges.
                 byte_range = resolve(byte_range, self.head(key).size_bytes)
                 if byte_range.start == byte_range.end:
-                    return self._empty(key, byte_range)
-        options = _range_option(byte_range)
+                    return self._fetch_empty(key, byte_range)
+        options = _make_range_options(byte_range)
         try:
             return self._call("read", key, lambda: self._fetch(key, options, byte_range, max_bytes))
         except RangeUnsatisfiableError:
-            return self._empty(key, byte_range)
+            return self._fetch_empty(key, byte_range)
         except RangeIgnoredError:
             return self._call("read", key, lambda: self._fetch(key, None, byte_range, max_bytes))
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
-        """Fetch several ranges of one object; those less than 1 MiB apart share a request.
-
-        Requests are sent concurrently.
-        """
+        """Fetch several ranges; ranges up to 1 MiB apart share a request, others are concurrent."""
         validate_key(key)
         plan = coalesce([part for part in ranges if part.start < part.end])
         starts = [request.start for request in plan.requests]
         ends = [request.end for request in plan.requests]
         try:
-            found = self._call(
+            responses = self._call(
                 "read",
                 key,
                 lambda: obstore.get_ranges(self._reader, key, starts=starts, ends=ends, coalesce=0),
             )
         except RangeUnsatisfiableError:
-            found = []
+            responses = []
         except RangeIgnoredError:
-            whole = memoryview(self.get(key).data)
-            return [whole[part.start : part.end] for part in _resolve_all(ranges, len(whole))]
-        # A server silently truncates ranges at the end of the object.
+            content = memoryview(self.get(key).data)
+            return [content[part.start : part.end] for part in _resolve_all(ranges, len(content))]
+        # Servers silently truncate ranges at the end of the object.
         sizes = [request.end - request.start for request in plan.requests]
-        too_short = [len(data) for data in found] != sizes
+        too_short = [len(data) for data in responses] != sizes
         if too_short or len(plan.slices) < len(ranges):
             ranges = _resolve_all(ranges, self.head(key).size_bytes)
         if too_short:
             raise self._too_short_error(key)
-        responses = [memoryview(data) for data in found]
-        parts = (responses[part.request][part.start : part.end] for part in plan.slices)
+        views = [memoryview(data) for data in responses]
+        parts = (views[part.request][part.start : part.end] for part in plan.slices)
         return [next(parts) if part.start < part.end else b"" for part in ranges]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
@@ -220,7 +217,7 @@ class ObjectStorage(Storage):
                 )
                 if len(data) == length:
                     return memoryview(data)
-        # Handles servers without ranges, and raises the error of an invalid range.
+        # `get` handles servers without ranges, and raises the error of an invalid range.
         return self.get(key, Bounded(start, start + length)).data
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
@@ -238,20 +235,20 @@ class ObjectStorage(Storage):
         return (await asyncio.to_thread(self.get, key, span)).data
 
     def get_if(self, key: str, span: Bounded, condition: ReadCondition) -> Fetched:
-        """Fetch a range of an object that must still satisfy ``condition``; one request.
+        """Fetch a range of an object that must satisfy ``condition``; one request.
 
-        Raises `PreconditionFailedError` if the server says that it does not, and otherwise the
-        errors of `get`. For objects outside the repository: its own are read without conditions.
+        Raises `PreconditionFailedError` if the server rejects the condition, and the errors of
+        `get`. Used for virtual chunks: objects of the repository are read without conditions.
         """
         validate_key(key)
         if span.start == span.end:
-            return self._empty(key, span)
-        conditions = _condition_options(condition)
+            return self._fetch_empty(key, span)
+        conditions = _make_condition_options(condition)
         ranged: GetOptions = {**conditions, "range": (span.start, span.end)}
         try:
             return self._call("read", key, lambda: self._fetch(key, ranged, span, None))
         except RangeUnsatisfiableError:
-            return self._empty(key, span)
+            return self._fetch_empty(key, span)
         except RangeIgnoredError:
             return self._call("read", key, lambda: self._fetch(key, conditions, span, None))
 
@@ -259,7 +256,8 @@ class ObjectStorage(Storage):
         """`get_if` without blocking the event loop."""
         validate_key(key)
         if span.start < span.end:
-            options: GetOptions = {**_condition_options(condition), "range": (span.start, span.end)}
+            conditions = _make_condition_options(condition)
+            options: GetOptions = {**conditions, "range": (span.start, span.end)}
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
                 return await self._call_async(
                     "read", key, lambda: self._fetch_async(key, options, span)
@@ -269,9 +267,9 @@ class ObjectStorage(Storage):
     def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
         """Write an object under the condition of ``mode``.
 
-        One request, or several parts from ``minimum_size_for_multipart_upload`` on. A conditional
-        put is always one request, and one more to read the object back if it fails. `Fresh` is a
-        plain put.
+        One request, or a multipart upload from ``minimum_size_for_multipart_upload`` on. A
+        conditional put is always one request, and another one reads the object back if it fails.
+        `Fresh` is like `Overwrite`.
         """
         validate_key(key)
         self._require_writable(key)
@@ -286,23 +284,23 @@ class ObjectStorage(Storage):
     async def put_async(self, key: str, data: bytes | memoryview) -> Version:
         validate_key(key)
         self._require_writable(key)
-        content, options = _as_bytes(data), self._put_options(key, data)
+        content, options = _cast_to_bytes(data), self._make_put_options(key, data)
         result = await self._call_async(
             "write", key, lambda: obstore.put_async(self._writer, key, content, **options)
         )
-        return _put_version(result)
+        return _make_version(result)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects: 1000 per request on S3, 256 on Azure, otherwise one."""
-        rest = iter(keys)
-        while batch := list(islice(rest, _DELETE_BATCH)):
+        remaining = iter(keys)
+        while batch := list(islice(remaining, _DELETE_BATCH)):
             for key in batch:
                 validate_key(key)
             self._require_writable(batch[0])
             try:
                 self._delete(batch)
             except ObjectNotFoundError:
-                # Azure and GCS stop at the first key that is absent.
+                # Azure and GCS stop at the first missing object.
                 for key in batch:
                     with suppress(ObjectNotFoundError):
                         self._delete([key])
@@ -310,21 +308,21 @@ class ObjectStorage(Storage):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """List the objects below ``prefix``, 1000 per request.
 
-        If the provider guarantees the order (AWS, GCS), the listing is a stream. Otherwise it is
-        held in memory and sorted: some S3-compatible servers, and Azure with hierarchical
-        namespaces, list like a directory tree.
+        If the service guarantees the order (AWS, GCS), objects are streamed. Otherwise the listing
+        is held in memory and sorted: some S3-compatible servers, and Azure with hierarchical
+        namespaces, list objects in the order of a directory tree.
         """
         validate_list_prefix(prefix)
         match self._place:
             case S3Place(lists_in_key_order=True) | GcsPlace():
                 return self._check_order(prefix, self._iter_pages(prefix))
             case _:
-                # Code points compare like their UTF-8 bytes.
+                # Code points sort like their UTF-8 bytes.
                 return iter(sorted(self._iter_pages(prefix), key=lambda info: info.key))
 
     def head(self, key: str) -> ObjectInfo:
         validate_key(key)
-        return self._call("read", key, lambda: _info(key, obstore.head(self._reader, key)))
+        return self._call("read", key, lambda: _make_info(key, obstore.head(self._reader, key)))
 
     def copy(self, source: str, target: str) -> None:
         validate_key(source)
@@ -341,7 +339,7 @@ class ObjectStorage(Storage):
         return self._open_clients().writer
 
     def _open_clients(self) -> Clients:
-        if _runtime.lost_by_fork:
+        if _runtime.is_lost:
             raise StorageError(
                 f"{self.url}: this process was forked from one that had used an object store, and "
                 "the threads that send requests do not survive a fork; start processes with the "
@@ -354,18 +352,18 @@ class ObjectStorage(Storage):
                 clients = self._clients
                 if clients is None:
                     clients = self._clients = open_clients(self._place, self._settings)
-        _runtime.in_use = True
+        _runtime.is_started = True
         return clients
 
-    def _where(self, key: str) -> str:
+    def _get_url(self, key: str) -> str:
         return f"{self.url}/{key}"
 
     def _too_short_error(self, key: str) -> StorageError:
-        return StorageError(f"{self._where(key)}: the server returned fewer bytes than requested")
+        return StorageError(f"{self._get_url(key)}: the server returned fewer bytes than requested")
 
     def _require_writable(self, key: str) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{self._where(key)}: the storage is read-only")
+            raise ReadOnlyError(f"{self._get_url(key)}: the storage is read-only")
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         try:
@@ -374,9 +372,9 @@ class ObjectStorage(Storage):
             if isinstance(error, IcefloeError):
                 raise
             failure = error
-        # Raised outside the handler: obstore's message, which may quote a signed URL, must not
+        # Raised outside the handler: obstore's error, which may contain a signed URL, must not
         # become the context of the new error.
-        raise translate_error(failure, operation, self._where(key)) from redact_error(failure)
+        raise translate_error(failure, operation, self._get_url(key)) from redact_error(failure)
 
     async def _call_async(self, operation: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -385,7 +383,7 @@ class ObjectStorage(Storage):
             if isinstance(error, IcefloeError):
                 raise
             failure = error
-        raise translate_error(failure, operation, self._where(key)) from redact_error(failure)
+        raise translate_error(failure, operation, self._get_url(key)) from redact_error(failure)
 
     def _fetch(
         self,
@@ -395,11 +393,11 @@ class ObjectStorage(Storage):
         max_bytes: int | None,
     ) -> Fetched:
         result = obstore.get(self._reader, key, options=options)
-        info = _info(key, result.meta)
-        # A range past the end is the caller's error, which servers do not report.
+        info = _make_info(key, result.meta)
+        # Raises for a range past the end, which servers truncate.
         span = resolve(byte_range, info.size_bytes)
-        # Only the headers have been received so far.
-        require_at_most(max_bytes, span, self._where(key))
+        # So far only the headers have been received.
+        require_at_most(max_bytes, span, self._get_url(key))
         start, _ = result.range
         data = memoryview(result.bytes())[span.start - start : span.end - start]
         if len(data) != span.end - span.start:
@@ -408,8 +406,8 @@ class ObjectStorage(Storage):
 
     async def _fetch_async(self, key: str, options: GetOptions, span: Bounded) -> Fetched:
         result = await obstore.get_async(self._reader, key, options=options)
-        info = _info(key, result.meta)
-        # As in `_fetch`, before the bytes are received.
+        info = _make_info(key, result.meta)
+        # As in `_fetch`, raises before the bytes are received.
         resolve(span, info.size_bytes)
         start, _ = result.range
         data = memoryview(await result.bytes_async())[span.start - start : span.end - start]
@@ -417,26 +415,26 @@ class ObjectStorage(Storage):
             raise self._too_short_error(key)
         return Fetched(data, info)
 
-    def _empty(self, key: str, byte_range: ByteRange | None) -> Fetched:
-        """Return an empty range, or raise the error of the range, given the size of the object."""
+    def _fetch_empty(self, key: str, byte_range: ByteRange | None) -> Fetched:
+        """Return an empty range, or raise the error for a range that the object does not have."""
         info = self.head(key)
         span = resolve(byte_range, info.size_bytes)
         if span.start != span.end:
-            raise StorageError(f"{self._where(key)}: the server refused {byte_range}")
+            raise StorageError(f"{self._get_url(key)}: the server rejected {byte_range}")
         return Fetched(b"", info)
 
     def _overwrite(self, key: str, data: bytes | memoryview) -> Version:
-        content, options = _as_bytes(data), self._put_options(key, data)
+        content, options = _cast_to_bytes(data), self._make_put_options(key, data)
         result = self._call(
             "write", key, lambda: obstore.put(self._writer, key, content, **options)
         )
-        return _put_version(result)
+        return _make_version(result)
 
-    def _put_options(self, key: str, data: bytes | memoryview) -> dict[str, Any]:
+    def _make_put_options(self, key: str, data: bytes | memoryview) -> dict[str, Any]:
         minimum = self._settings.effective_minimum_size_for_multipart_upload
         size = memoryview(data).nbytes
         return {
-            "attributes": self._attributes(key),
+            "attributes": self._make_attributes(key),
             "use_multipart": size >= max(minimum, _MIN_PART_BYTES),
             "chunk_size": max(_MIN_PART_BYTES, -(-size // _MAX_PARTS)),
         }
@@ -446,22 +444,22 @@ class ObjectStorage(Storage):
     ) -> Version:
         uses_metadata = self._settings.effective_unsafe_use_metadata
         write_id = str(uuid.uuid4()) if uses_metadata else None
-        attributes = self._attributes(key)
+        attributes = self._make_attributes(key)
         if write_id is not None:
             attributes[WRITE_ID_ATTRIBUTE] = write_id
-        where, mode, content = self._where(key), _mode(condition), _as_bytes(data)
+        where, mode, content = self._get_url(key), _make_put_mode(condition), _cast_to_bytes(data)
 
         def send() -> Version:
             client = self._open_clients().conditional
             try:
-                return _put_version(
+                return _make_version(
                     obstore.put(client, key, content, attributes=attributes, mode=mode)
                 )
             except OBSTORE_ERRORS as error:
                 failure = error
             raise classify_put_failure(failure, where) from redact_error(failure)
 
-        def read_back() -> PresentObject | None:
+        def read_back() -> CurrentObject | None:
             try:
                 return self._call("read", key, lambda: self._read_back(key))
             except ObjectNotFoundError:
@@ -477,12 +475,12 @@ class ObjectStorage(Storage):
             where, condition, write_id, send=send, read_back=read_back, policy=policy
         )
 
-    def _read_back(self, key: str) -> PresentObject:
+    def _read_back(self, key: str) -> CurrentObject:
         result = obstore.get(self._reader, key, options={"head": True})
         version = Version(etag=result.meta["e_tag"], generation=result.meta["version"])
-        return PresentObject(version, result.attributes.get(WRITE_ID_ATTRIBUTE))
+        return CurrentObject(version, result.attributes.get(WRITE_ID_ATTRIBUTE))
 
-    def _attributes(self, key: str) -> Attributes:
+    def _make_attributes(self, key: str) -> Attributes:
         storage_class = (
             self._settings.effective_chunks_storage_class
             if key.startswith("chunks/")
@@ -501,36 +499,36 @@ class ObjectStorage(Storage):
         )
         while page := self._call("list", prefix, lambda: next(pages, None)):
             for meta in page:
-                yield _info(meta["path"], meta)
+                yield _make_info(meta["path"], meta)
 
     def _check_order(self, prefix: str, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         last = ""
         for info in infos:
             if info.key <= last:
-                # As in an S3 directory bucket. Callers that rely on the order would miss objects.
+                # Such as S3 directory buckets. Callers that rely on the order would miss objects.
                 raise StorageError(
-                    f"{self._where(prefix)}: the listing is not in key order; pass endpoint_url to "
-                    "have it sorted"
+                    f"{self._get_url(prefix)}: the listing is not in key order; pass endpoint_url "
+                    "to sort it"
                 )
             last = info.key
             yield info
 
 
 class HttpStorage(ObjectStorage):
-    """A repository that a web server serves, read-only."""
+    """The files below a URL of a web server, read-only."""
 
     @property
     def read_only(self) -> bool:
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``, which needs a WebDAV server."""
+        """List the objects below ``prefix``; requires a WebDAV server."""
         try:
             return super().list(prefix)
         except StorageError as error:
             raise StorageError(
-                f"{self._where(prefix)}: this web server cannot list objects; open the repository "
-                "through its object store instead",
+                f"{self._get_url(prefix)}: the web server cannot list objects; open the repository "
+                "in its object store instead",
                 kind=ErrorKind.OBJECT_STORE,
             ) from error
 
@@ -539,7 +537,7 @@ def _resolve_all(ranges: Sequence[Bounded], size_bytes: int) -> list[Bounded]:
     return [resolve(byte_range, size_bytes) for byte_range in ranges]
 
 
-def _info(key: str, meta: ObjectMeta) -> ObjectInfo:
+def _make_info(key: str, meta: ObjectMeta) -> ObjectInfo:
     etag = meta["e_tag"]
     if etag is not None and not etag.endswith('"'):
         etag = f'"{etag}"'  # listings of Azure omit the quotes
@@ -547,16 +545,16 @@ def _info(key: str, meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(key, meta["size"], meta["last_modified"], version)
 
 
-def _put_version(result: PutResult) -> Version:
+def _make_version(result: PutResult) -> Version:
     return Version(etag=result["e_tag"], generation=result["version"])
 
 
-def _as_bytes(data: bytes | memoryview) -> bytes | memoryview:
+def _cast_to_bytes(data: bytes | memoryview) -> bytes | memoryview:
     # obstore accepts one-dimensional buffers of bytes only.
     return data if isinstance(data, bytes) else memoryview(data).cast("B")
 
 
-def _range_option(byte_range: ByteRange | None) -> GetOptions | None:
+def _make_range_options(byte_range: ByteRange | None) -> GetOptions | None:
     match byte_range:
         case None | Until() | From(0):
             return None
@@ -568,7 +566,7 @@ def _range_option(byte_range: ByteRange | None) -> GetOptions | None:
             return {"range": {"suffix": length}}
 
 
-def _condition_options(condition: ReadCondition) -> GetOptions:
+def _make_condition_options(condition: ReadCondition) -> GetOptions:
     options: GetOptions = {}
     if condition.if_match is not None:
         options["if_match"] = condition.if_match
@@ -577,7 +575,7 @@ def _condition_options(condition: ReadCondition) -> GetOptions:
     return options
 
 
-def _mode(condition: Create | UpdateIfMatch) -> ObstorePutMode:
+def _make_put_mode(condition: Create | UpdateIfMatch) -> ObstorePutMode:
     match condition:
         case Create():
             return "create"
@@ -588,5 +586,5 @@ def _mode(condition: Create | UpdateIfMatch) -> ObstorePutMode:
             if generation is not None:
                 mode["version"] = generation
             if not mode:
-                raise InvalidInputError("an update needs the version that was read before")
+                raise InvalidInputError("expected a version to update, got an empty version")
             return mode
