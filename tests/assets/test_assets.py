@@ -20,8 +20,8 @@ GOLDEN = Golden("v2-by-2.3.0")
 
 
 @pytest.mark.parametrize("folder", ["snapshots", "manifests", "transactions"])
-def test_a_file_under_another_name_is_refused(folder: str) -> None:
-    """A whole and valid file whose id is not the one in its name is an error that says so."""
+def test_a_file_under_another_key_raises(folder: str) -> None:
+    """A valid file whose id differs from its key raises."""
     storage = MemoryStorage()
     name = SnapshotId(bytes(12))
     source = next(path for path in GOLDEN.files() if folder in path.parts)
@@ -37,7 +37,7 @@ def test_a_file_under_another_name_is_refused(folder: str) -> None:
 
 
 def test_chunks() -> None:
-    """A chunk is a range of a chunk file, so that several can share one."""
+    """Several chunks can be ranges of one chunk file."""
     assets = Assets(MemoryStorage(), 1)
     chunk_id = ChunkId.random()
     assets.write_chunk(chunk_id, b"onetwothree")

@@ -16,8 +16,8 @@ from icefloe.errors import StorageError
 
 @settings(deadline=None)
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=40))
-def test_bounded_and_last_used(max_bytes: int, asked: list[tuple[int, int]]) -> None:
-    """It never holds more than it may, and what it drops is what was not used for longest."""
+def test_size_limit_and_eviction(max_bytes: int, asked: list[tuple[int, int]]) -> None:
+    """The cache never exceeds its limit, and evicts the least recently used values."""
     cache: Cache[int, bytes] = Cache(max_bytes, len)
     model: dict[int, bytes] = {}
     for key, size in asked:
@@ -43,8 +43,8 @@ def test_bounded_and_last_used(max_bytes: int, asked: list[tuple[int, int]]) -> 
         assert {key for key in range(7) if key in cache} == set(model)
 
 
-def test_put_keeps_what_is_there() -> None:
-    """A value that is there stays; one that is too large changes nothing."""
+def test_put_keeps_cached_values() -> None:
+    """A cached value is not replaced, and a value that is too large is not cached."""
     cache: Cache[str, bytes] = Cache(10, len)
     cache.put("a", b"one")
     cache.put("a", b"other")
@@ -55,7 +55,7 @@ def test_put_keeps_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [100, 0], ids=["kept", "too large to be kept"])
-def test_one_loads_for_all(max_bytes: int) -> None:
+def test_concurrent_callers_share_one_load(max_bytes: int) -> None:
     """Concurrent callers share one load and get its value."""
     cache: Cache[str, bytes] = Cache(max_bytes, len)
     loads = []
@@ -79,8 +79,8 @@ def test_one_loads_for_all(max_bytes: int) -> None:
     assert len(loads) == 1
 
 
-def test_others_do_not_wait() -> None:
-    """While one thing loads, others are found and loaded."""
+def test_other_keys_do_not_wait() -> None:
+    """Other keys are read and loaded while one loads."""
     cache: Cache[str, bytes] = Cache(100, len)
     started, go = threading.Event(), threading.Event()
 
@@ -97,7 +97,7 @@ def test_others_do_not_wait() -> None:
         assert answer.result() == b"slow"
 
 
-def test_failures_are_not_kept() -> None:
+def test_failures_are_not_cached() -> None:
     """Callers that wait for a failing load get its error; later callers load again."""
     cache: Cache[str, bytes] = Cache(100, len)
     started, go = threading.Event(), threading.Event()

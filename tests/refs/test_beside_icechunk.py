@@ -1,4 +1,4 @@
-"""What only version 2 knows: Icechunk 2.x and icefloe read the same in what either wrote."""
+"""Features of version 2: Icechunk 2.x and icefloe read each other's state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _ask_icechunk(python: Path, repository: Path, *arguments: str) -> dict[str, 
 
 
 def _describe(refs: Refs, snapshot_ids: list[str]) -> dict[str, Any]:
-    """Tell what icefloe finds, in the words of ``icechunk_refs.py``."""
+    """Describe the state that icefloe reads, in the form of ``icechunk_refs.py``."""
     refs = refs.pin()
     status = refs.fetch_status()
     infos = [refs.fetch_snapshot_info(SnapshotId.parse(text)) for text in snapshot_ids]
@@ -80,7 +80,7 @@ def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
 
 
 def _change(refs: Refs, storage: LocalStorage) -> SnapshotId:
-    """Do as ``icechunk_refs.py change`` does, and return the commit that was amended."""
+    """Make the changes of ``icechunk_refs.py change``, and return the amended commit."""
     tip = refs.fetch_branch("main")
     ours = write_snapshot(storage, 2, tip, "ours")
     refs.commit("main", tip, ours)
@@ -113,7 +113,7 @@ _LIMITS = pytest.mark.parametrize("limit", [None, 2], ids=["one file", "many fil
 
 @_LIMITS
 def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path, limit: int | None) -> None:
-    """Amended and detached snapshots, flags, metadata and status of icefloe, to the microsecond."""
+    """Icechunk reads amended and detached snapshots, flags, metadata and status of icefloe."""
     storage = LocalStorage(tmp_path)
     config = RepositoryConfig(num_updates_per_repo_info_file=limit)
     refs = create_refs(storage, spec_version=2, config=config)
@@ -136,8 +136,8 @@ def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path, limit: int | None)
 
 
 @_LIMITS
-def test_we_read_icechunks(tmp_path: Path, icechunk2: Path, limit: int | None) -> None:
-    """The same of Icechunk, on which icefloe goes on where it is allowed to."""
+def test_we_read_icechunk(tmp_path: Path, icechunk2: Path, limit: int | None) -> None:
+    """State that Icechunk wrote is read and continued by icefloe."""
     storage = LocalStorage(tmp_path)
     config = RepositoryConfig(num_updates_per_repo_info_file=limit)
     create_refs(storage, spec_version=2, config=config).create_tag("v1", INITIAL_SNAPSHOT_ID)
@@ -157,8 +157,8 @@ def test_we_read_icechunks(tmp_path: Path, icechunk2: Path, limit: int | None) -
     assert len(found["snapshots"]) == len(snapshot_ids) + 3
 
 
-def test_icechunk_goes_on_where_we_stopped(tmp_path: Path, icechunk2: Path) -> None:
-    """Icechunk amends a commit of icefloe, and keeps what icefloe set."""
+def test_icechunk_continues_our_history(tmp_path: Path, icechunk2: Path) -> None:
+    """Icechunk amends a commit of icefloe, and keeps the settings of icefloe."""
     storage = LocalStorage(tmp_path)
     refs = create_refs(storage, spec_version=2)
     _change(refs, storage)
@@ -174,8 +174,8 @@ def test_icechunk_goes_on_where_we_stopped(tmp_path: Path, icechunk2: Path) -> N
     assert "ours" not in found["metadata"]
 
 
-def test_version_1_refuses_as_icechunk_does(tmp_path: Path, icechunk2: Path) -> None:
-    """What version 1 has no place for is the same class and kind of error in both."""
+def test_version_1_raises_like_icechunk(tmp_path: Path, icechunk2: Path) -> None:
+    """Features that version 1 does not have raise the same class and kind of error in both."""
     refs = create_refs(LocalStorage(tmp_path), spec_version=1)
     script = f"""
 import icechunk

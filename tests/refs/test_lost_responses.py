@@ -1,4 +1,4 @@
-"""A change whose response was lost is found in the history, or said to be unknown."""
+"""A change whose response was lost is found in the history, or its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LossyStorage(MemoryStorage):
-    """Loses the response to the next conditional update, after it did what a test wants."""
+    """Loses the response to the next conditional update, after an action of the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ def storage() -> LossyStorage:
     return LossyStorage()
 
 
-def test_it_landed(storage: LossyStorage, spec_version: int) -> None:
-    """The commit is there: success."""
+def test_the_commit_took_effect(storage: LossyStorage, spec_version: int) -> None:
+    """The commit took effect: success."""
     refs = create_refs(storage, spec_version=spec_version)
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
@@ -50,8 +50,10 @@ def test_it_landed(storage: LossyStorage, spec_version: int) -> None:
     assert refs.fetch_branch("main") == info.id
 
 
-def test_it_landed_beside_an_older_view(storage: LossyStorage, spec_version: int) -> None:
-    """What opening knew of the branch is not asked whether the commit is there."""
+def test_the_commit_took_effect_with_an_older_state(
+    storage: LossyStorage, spec_version: int
+) -> None:
+    """The state at opening is not used to find out whether the commit took effect."""
     create_refs(storage, spec_version=spec_version)
     at_opening = open_refs(storage).at_opening
     parent = at_opening.fetch_branch("main")
@@ -61,8 +63,8 @@ def test_it_landed_beside_an_older_view(storage: LossyStorage, spec_version: int
     assert open_refs(storage).refs.fetch_branch("main") == info.id
 
 
-def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) -> None:
-    """The commit is an ancestor of what others committed since: success, and not a second time."""
+def test_the_commit_took_effect_before_others(storage: LossyStorage, spec_version: int) -> None:
+    """The commit is an ancestor of later commits: success, and it is not repeated."""
     refs = create_refs(storage, spec_version=spec_version)
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
@@ -78,8 +80,8 @@ def test_it_landed_and_others_went_on(storage: LossyStorage, spec_version: int) 
     assert history == ["theirs", "ours", "Repository initialized"]
 
 
-def test_it_may_still_land(storage: LossyStorage, spec_version: int) -> None:
-    """Nothing changed so far, and the request may be on its way: the outcome is unknown."""
+def test_the_commit_may_still_take_effect(storage: LossyStorage, spec_version: int) -> None:
+    """Nothing changed so far, but the request may be in flight: the outcome is unknown."""
     refs = create_refs(storage, spec_version=spec_version)
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
@@ -89,8 +91,8 @@ def test_it_may_still_land(storage: LossyStorage, spec_version: int) -> None:
     assert refs.fetch_branch("main") == parent
 
 
-def test_a_reset_is_not_taken_for_done(storage: LossyStorage, spec_version: int) -> None:
-    """A reset to an ancestor that did not happen is not found in the history by mistake."""
+def test_a_reset_is_not_mistaken_for_success(storage: LossyStorage, spec_version: int) -> None:
+    """A reset to an ancestor that did not take effect is not mistaken for a success."""
     refs = create_refs(storage, spec_version=spec_version)
     first = refs.fetch_branch("main")
     second = write_snapshot(storage, spec_version, first, "second")
@@ -103,7 +105,7 @@ def test_a_reset_is_not_taken_for_done(storage: LossyStorage, spec_version: int)
 
 
 class TestGeneration2:
-    """What only the file ``repo`` can do is settled the same way."""
+    """Changes that only version 2 has."""
 
     @pytest.fixture
     def refs(self, storage: LossyStorage) -> Refs:
@@ -112,16 +114,16 @@ class TestGeneration2:
         refs.commit("main", first, write_snapshot(storage, 2, first, "first"))
         return refs
 
-    def test_an_amendment_that_landed(self, storage: LossyStorage, refs: Refs) -> None:
-        """It is not made a second time, which would be a conflict with itself."""
+    def test_an_amendment_that_took_effect(self, storage: LossyStorage, refs: Refs) -> None:
+        """The amendment is not repeated, which would conflict with itself."""
         tip = refs.fetch_branch("main")
         amended = write_snapshot(storage, 2, tip, "amended")
         storage.on_update = lambda put: put()
         refs.amend("main", tip, amended)
         assert refs.fetch_branch("main") == amended.id
 
-    def test_metadata_that_landed(self, storage: LossyStorage, refs: Refs) -> None:
-        """What others set since stays."""
+    def test_metadata_that_took_effect(self, storage: LossyStorage, refs: Refs) -> None:
+        """Later changes of other writers are kept."""
 
         def land_and_go_on(put: Callable[[], Version]) -> None:
             put()
@@ -131,8 +133,8 @@ class TestGeneration2:
         assert refs.update_metadata({"a": 1}) == {"a": 1}
         assert refs.fetch_metadata() == {"a": 2}
 
-    def test_a_snapshot_that_may_still_land(self, storage: LossyStorage, refs: Refs) -> None:
-        """The outcome is unknown, and the error says so."""
+    def test_a_snapshot_that_may_still_take_effect(self, storage: LossyStorage, refs: Refs) -> None:
+        """The outcome is unknown."""
         detached = write_snapshot(storage, 2, refs.fetch_branch("main"), "detached")
         storage.on_update = lambda _: None
         with pytest.raises(OutcomeUnknownError):

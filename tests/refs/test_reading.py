@@ -1,4 +1,4 @@
-"""Reading references: which generation it is, and how many requests that takes."""
+"""Reading refs: detection of the generation, and number of requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @every_golden
 def test_opening(golden: Golden) -> None:
-    """One request in version 2, three in version 1; main and the configuration are known then."""
+    """Opening, with main and the configuration: one request in version 2, three in version 1."""
     storage = CountingStorage(LocalStorage(golden.repository))
     opened = open_refs(storage)
     version = golden.expected["spec_version"]
@@ -61,7 +61,7 @@ def test_opening(golden: Golden) -> None:
 
 @every_golden
 def test_all_branches_at_opening(golden: Golden) -> None:
-    """What opening knows of main stands in the list of all branches, too."""
+    """The list of all branches has main as read at opening."""
     storage = CountingStorage(LocalStorage(golden.repository))
     opened = open_refs(storage)
     storage.requests.clear()
@@ -71,8 +71,8 @@ def test_all_branches_at_opening(golden: Golden) -> None:
     assert opened.refs.fetch_branches() == branches
 
 
-def test_what_opening_read_stays(spec_version: int) -> None:
-    """The view at opening stays as it was; the other one moves with the repository."""
+def test_state_at_opening_does_not_change(spec_version: int) -> None:
+    """``at_opening`` does not change; ``refs`` reads the current state."""
     storage = MemoryStorage()
     create_refs(storage, spec_version=spec_version)
     opened = open_refs(storage)
@@ -89,7 +89,7 @@ def test_what_opening_read_stays(spec_version: int) -> None:
 
 @every_golden
 def test_references_pickle(golden: Golden) -> None:
-    """References travel to other processes, with what they know."""
+    """Refs pickle, with the state at opening."""
     opened = open_refs(LocalStorage(golden.repository))
     copy = pickle.loads(pickle.dumps(opened))  # noqa: S301
     assert copy.config == opened.config
@@ -97,11 +97,11 @@ def test_references_pickle(golden: Golden) -> None:
         assert theirs.fetch_branches() == ours.fetch_branches()
 
 
-def test_two_requests_are_sent_together() -> None:
+def test_two_requests_are_concurrent() -> None:
     """In version 1 the branch main and the configuration are fetched at the same time."""
 
     class Meeting(MemoryStorage):
-        """Answers each of the two requests only when the other one is there."""
+        """Responds to each of two requests only after both have arrived."""
 
         meeting = threading.Barrier(2, timeout=20)
 
@@ -119,7 +119,7 @@ def test_two_requests_are_sent_together() -> None:
 
 @every_golden
 def test_spec_version(golden: Golden) -> None:
-    """Version 2 is known after one request, version 1 after two."""
+    """Version 2 takes one request, version 1 two."""
     storage = CountingStorage(LocalStorage(golden.repository))
     version = golden.expected["spec_version"]
     assert fetch_spec_version(storage) == version
@@ -127,8 +127,8 @@ def test_spec_version(golden: Golden) -> None:
     assert is_repository(storage)
 
 
-def test_spec_version_of_nothing() -> None:
-    """Where there is no repository, two requests say so."""
+def test_spec_version_without_a_repository() -> None:
+    """Without a repository, two requests return None."""
     storage = CountingStorage(MemoryStorage())
     assert fetch_spec_version(storage) is None
     assert storage.requests.total() == 2
@@ -153,7 +153,7 @@ def test_history_from_a_cache(spec_version: int) -> None:
     """Cached snapshots are not fetched again; version 2 needs none of them."""
 
     class Kept(dict[SnapshotId, Snapshot]):
-        """Snapshots that are at hand."""
+        """Cached snapshots."""
 
         def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
             return self[snapshot_id]
@@ -171,10 +171,10 @@ def test_history_from_a_cache(spec_version: int) -> None:
 
 
 def test_nothing_is_listed(spec_version: int) -> None:
-    """Opening, reading, tagging and committing work where listing is not allowed."""
+    """Opening, reading, tagging and committing work without listing."""
 
     class Unlistable(MemoryStorage):
-        """Refuses to list."""
+        """Raises when listed."""
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             raise StorageError(f"not allowed to list {prefix}")
@@ -192,7 +192,7 @@ def test_nothing_is_listed(spec_version: int) -> None:
 
 
 def test_unknown_names(spec_version: int) -> None:
-    """An error names what may have been meant, or how to find out; it costs no request more."""
+    """The error suggests names, or how to list them, without an additional request."""
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, spec_version=spec_version)
     refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
@@ -209,8 +209,8 @@ def test_unknown_names(spec_version: int) -> None:
     assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
 
 
-def test_unknown_names_among_many() -> None:
-    """A long list of names is not shown as a whole."""
+def test_unknown_names_in_a_long_list() -> None:
+    """A long list of names is not part of the message."""
     refs = create_refs(MemoryStorage(), spec_version=2)
     with pytest.raises(RefNotFoundError, match="none exist"):
         refs.fetch_tag("xyz")
@@ -225,7 +225,7 @@ def test_unknown_names_among_many() -> None:
 
 
 def test_no_repository() -> None:
-    """A place without a repository says so, and what was looked for."""
+    """Without a repository, the error names the objects that are missing."""
     storage = CountingStorage(MemoryStorage())
     with pytest.raises(
         RepositoryNotFoundError, match=r"neither 'repo' nor 'refs/branch\.main/ref\.json'"
@@ -234,7 +234,7 @@ def test_no_repository() -> None:
     assert storage.requests.total() == 3
 
 
-def test_a_repository_that_is_gone() -> None:
+def test_a_deleted_repository() -> None:
     """A repository that was deleted after opening raises."""
     storage = MemoryStorage()
     refs = create_refs(storage, spec_version=2)
@@ -243,11 +243,11 @@ def test_a_repository_that_is_gone() -> None:
         refs.fetch_branch("main")
 
 
-def test_a_storage_that_fails_is_not_taken_for_version_1() -> None:
-    """Only the absence of ``repo`` leads to version 1: its files may be left from a migration."""
+def test_a_failing_storage_is_not_opened_as_version_1() -> None:
+    """Version 1 is opened only if ``repo`` is absent: its files may remain from an upgrade."""
 
     class Failing(MemoryStorage):
-        """Cannot say whether there is a file ``repo``."""
+        """Fails to read the file ``repo``."""
 
         def get(
             self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
@@ -262,8 +262,8 @@ def test_a_storage_that_fails_is_not_taken_for_version_1() -> None:
         open_refs(storage)
 
 
-def test_ancestry_that_goes_in_a_circle() -> None:
-    """A snapshot that is its own ancestor is an error, not an endless history."""
+def test_ancestry_with_a_cycle() -> None:
+    """A snapshot that is its own ancestor raises."""
     golden = Golden("v1-by-1.1.21")
     first = SnapshotId.parse(golden.expected["ids"]["first"])
     key = snapshot_key(first)
@@ -280,7 +280,7 @@ def test_ancestry_that_goes_in_a_circle() -> None:
 
 @every_golden
 def test_unknown_snapshot(golden: Golden) -> None:
-    """The history of a snapshot that is not there raises, and names it."""
+    """The history of a missing snapshot raises, and the error names it."""
     unknown = SnapshotId(bytes(12))
     refs = open_refs(LocalStorage(golden.repository)).refs
     with pytest.raises(SnapshotNotFoundError, match=str(unknown)):
@@ -290,8 +290,8 @@ def test_unknown_snapshot(golden: Golden) -> None:
 
 
 @every_golden
-def test_oversized_files_are_refused_unread(golden: Golden, tmp_path: Path) -> None:
-    """A file far larger than its kind can be is an error, before memory is spent on it."""
+def test_oversized_files_raise_unread(golden: Golden, tmp_path: Path) -> None:
+    """A file that is larger than allowed for its kind raises before it is read."""
     version = golden.expected["spec_version"]
     key = "repo" if version == 2 else branch_key("main")
     (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +303,7 @@ def test_oversized_files_are_refused_unread(golden: Golden, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["größe", "a b", "a~b", "~", "100%", "a#1", "x*y", "a|b", "深"])
 def test_names_that_icechunk_wrote(tmp_path: Path, name: str) -> None:
-    """However Icechunk spells a name in keys of version 1, it is found, listed and deleted."""
+    """Names that Icechunk encodes in keys of version 1 are found, listed and deleted."""
     icechunk: Any = import_module("icechunk")
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
     tip = repository.lookup_branch("main")

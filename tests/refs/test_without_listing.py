@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class UnlistableStorage(ForwardingStorage):
-    """Answers like a bucket of S3 whose user lacks the permission to list it."""
+    """Responds like S3 to a user without permission to list the bucket."""
 
     def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         if request.name == "list":
@@ -56,7 +56,7 @@ def test_everything_but_listing(spec_version: int) -> None:
         repo.lookup_tag("v1")
 
 
-def test_nothing_may_be_read() -> None:
-    """Without permission to read, the error is not that there is no repository."""
+def test_without_permission_to_read() -> None:
+    """Without permission to read, the error is not `RepositoryNotFoundError`."""
     with pytest.raises(PermissionDeniedError, match="repo"):
         icefloe.Repository.open(UnlistableStorage(MemoryStorage()))

@@ -1,4 +1,4 @@
-"""Changing references: the same rules in both generations."""
+"""Changes of refs, with the same rules in both generations."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> Non
     assert open_refs(storage).refs.fetch_branch("main") == tip
 
 
-def test_creators_of_both_versions_at_once() -> None:
-    """If creators of both versions race, version 2 exists, and the other raises."""
+def test_concurrent_creators_of_both_versions() -> None:
+    """If both versions are created concurrently, version 2 exists and the other creator raises."""
 
     class Racing(MemoryStorage):
         """Creates version 2 right before the branch main is created."""
@@ -94,7 +94,7 @@ def test_creators_of_both_versions_at_once() -> None:
     assert open_refs(storage).refs.spec_version == 2
 
 
-def test_what_a_dead_creator_left_serves_the_next(spec_version: int) -> None:
+def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
     """A creation that is interrupted before the last write can be repeated."""
 
     class Dying(MemoryStorage):
@@ -118,7 +118,7 @@ def test_what_a_dead_creator_left_serves_the_next(spec_version: int) -> None:
 
 
 def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> None:
-    """A snapshot with another parent, or none, cannot be committed: history would be cut off."""
+    """A snapshot with another parent, or none, cannot be committed."""
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, refs.spec_version, parent, "a commit")
     for wrong in (None, SnapshotId.random()):
@@ -136,7 +136,7 @@ def test_commits_make_history(refs: Refs, storage: Storage) -> None:
 
 
 def test_a_stale_commit_is_a_conflict(refs: Refs, storage: Storage) -> None:
-    """Of two commits on one parent one wins; the other learns where the branch is."""
+    """Of two commits on one parent one succeeds; the error of the other has the new tip."""
     parent = refs.fetch_branch("main")
     loser = write_snapshot(storage, refs.spec_version, parent, "too late")
     winner = commit(refs, storage)
@@ -147,8 +147,8 @@ def test_a_stale_commit_is_a_conflict(refs: Refs, storage: Storage) -> None:
     assert refs.fetch_branch("main") == winner
 
 
-def test_a_commit_that_was_looked_at_before(refs: Refs, storage: Storage) -> None:
-    """It looks again if something else changed since, and is a conflict if the branch moved."""
+def test_begin_commit(refs: Refs, storage: Storage) -> None:
+    """`begin_commit` tolerates other changes, and raises a conflict if the branch moved."""
     first = commit(refs, storage)
     with pytest.raises(ConflictError) as caught:
         refs.begin_commit("main", INITIAL_SNAPSHOT_ID)
@@ -182,7 +182,7 @@ def test_branches(refs: Refs, storage: Storage) -> None:
 
 
 def test_tags(refs: Refs, storage: Storage) -> None:
-    """Tags never move, and the name of a deleted one is never used again."""
+    """Tags cannot be moved, and names of deleted tags cannot be reused."""
     first = commit(refs, storage)
     refs.create_tag("v1", first)
     assert open_refs(storage).refs.fetch_tags() == {"v1": first}
@@ -246,7 +246,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
         (lambda refs: refs.fetch_tag("x"), RefNotFoundError, "tag-not-found"),
     ],
 )
-def test_refused_changes_leave_everything(
+def test_failed_changes_change_nothing(
     refs: Refs,
     storage: Storage,
     change: Callable[[Refs], None],
@@ -262,7 +262,7 @@ def test_refused_changes_leave_everything(
 
 
 def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
-    """A name may have a slash in generation v2, and not in v1."""
+    """Names may contain a slash in generation v2, but not in v1."""
     if spec_version == 1:
         with pytest.raises(InvalidInputError, match="version 1"):
             refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
@@ -273,7 +273,7 @@ def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
 
 @pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
 def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
-    """Names that Icechunk's storages spell in different ways are created in generation v2 alone."""
+    """Names that Icechunk may encode in keys can be created only in generation v2."""
     if spec_version == 1:
         with pytest.raises(InvalidInputError, match="allow ASCII letters"):
             refs.create_branch(name, INITIAL_SNAPSHOT_ID)
@@ -283,7 +283,7 @@ def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, b"x", ["main"]])
-def test_names_are_text(refs: Refs, storage: Storage, name: Any) -> None:
+def test_names_must_be_strings(refs: Refs, storage: Storage, name: Any) -> None:
     """Names of branches and tags must be strings."""
     before = {info.key: info.version for info in storage.list()}
     calls: list[Callable[[], object]] = [
@@ -303,7 +303,7 @@ def test_names_are_text(refs: Refs, storage: Storage, name: Any) -> None:
 
 
 def test_config(refs: Refs, storage: Storage) -> None:
-    """The configuration is replaced only if the present one is known."""
+    """The configuration is replaced only if the current one is as expected."""
     first = RepositoryConfig(inline_chunk_threshold_bytes=1)
     second = RepositoryConfig(inline_chunk_threshold_bytes=2)
     refs.save_config(first, expected=None)
@@ -315,7 +315,7 @@ def test_config(refs: Refs, storage: Storage) -> None:
     assert open_refs(storage).refs.fetch_config() == second
 
 
-def test_a_branch_deleted_while_others_list(spec_version: int) -> None:
+def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
     """A listing of branches during a deletion returns the others."""
 
     class Deleting(MemoryStorage):
@@ -340,7 +340,7 @@ def test_config_at_creation(spec_version: int) -> None:
     assert open_refs(storage).refs.fetch_config() == config
 
 
-def test_an_unknown_version_is_refused() -> None:
+def test_an_unknown_version_raises() -> None:
     """Only the versions that exist can be created, and nothing is written otherwise."""
     storage = MemoryStorage()
     with pytest.raises(InvalidInputError, match="must be 1 or 2"):
@@ -393,8 +393,8 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
         lambda refs: refs.set_feature_flag("unknown", False),
     ],
 )
-def test_what_needs_version_2(call: Callable[[Refs], object]) -> None:
-    """Version 1 refuses what it has no place for, and says how to get version 2."""
+def test_features_of_version_2(call: Callable[[Refs], object]) -> None:
+    """Features of version 2 raise in version 1, with advice to upgrade."""
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, spec_version=1)
     before = {info.key: info.version for info in storage.list()}
@@ -405,7 +405,7 @@ def test_what_needs_version_2(call: Callable[[Refs], object]) -> None:
 
 
 class TestGeneration2:
-    """What only the file ``repo`` can do."""
+    """Features that only version 2 has."""
 
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Storage:
@@ -442,8 +442,8 @@ class TestGeneration2:
         assert {f"overwritten/{update.backup_path}" for update in log[1:]} == backups
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 7])
-    def test_long_ops_logs_go_on_in_backups(self, storage: Storage, limit: int) -> None:
-        """However few entries one file may hold, the log as a whole loses none."""
+    def test_long_ops_logs_continue_in_backups(self, storage: Storage, limit: int) -> None:
+        """The complete log is kept, whatever the number of entries per file."""
         refs = self.make(storage, limit)
         for number in range(12):
             refs.create_tag(f"v{number}", INITIAL_SNAPSHOT_ID)
@@ -456,7 +456,7 @@ class TestGeneration2:
         assert log[0].backup_path is None
 
     def test_read_only(self, storage: Storage) -> None:
-        """A read-only repository refuses every change but the one that makes it writable."""
+        """In a read-only repository every change raises, except that of the status."""
         refs = self.make(storage)
         refs.save_status(RepoStatus(RepoAvailability.read_only, datetime.now(UTC), "moving"))
         with pytest.raises(ReadOnlyError, match="read only \\(moving\\)"):
@@ -465,8 +465,8 @@ class TestGeneration2:
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
         assert set(refs.fetch_branches()) == {"main", "dev"}
 
-    def test_backups_are_the_states_before(self, storage: Storage) -> None:
-        """What a change replaced is kept, byte for byte."""
+    def test_backups_are_the_previous_states(self, storage: Storage) -> None:
+        """The backup of a change is the previous file, byte for byte."""
         refs = self.make(storage)
         before = storage.get("repo").data
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
@@ -474,7 +474,7 @@ class TestGeneration2:
         assert storage.get(backup.key).data == before
 
     def test_amending(self, storage: Storage) -> None:
-        """An amended commit takes the place of the last one, which stays but is in no history."""
+        """An amended commit replaces the tip, which stays but is in no history."""
         refs = self.make(storage)
         first = commit(refs, storage, "first")
         second = commit(refs, storage, "second")
@@ -489,7 +489,7 @@ class TestGeneration2:
         assert next(log).kind == CommitAmended("main", second, amended.id)
 
     def test_amending_keeps_pruned_logs(self, storage: Storage) -> None:
-        """What expiration took from the history before the commit is not forgotten."""
+        """Logs that expiration pruned before the commit are kept."""
         refs = self.make(storage)
         expired, tip = commit(refs, storage), commit(refs, storage)
 
@@ -510,7 +510,7 @@ class TestGeneration2:
         assert found.pruned_ancestor_tx_logs == (expired,)
 
     def test_a_stale_amendment_is_a_conflict(self, storage: Storage) -> None:
-        """Only the tip can be amended: newer commits are not undone."""
+        """Only the tip can be amended."""
         refs = self.make(storage)
         first, second = commit(refs, storage), commit(refs, storage)
         with pytest.raises(ConflictError) as caught:
@@ -519,7 +519,7 @@ class TestGeneration2:
         assert refs.fetch_branch("main") == second
 
     def test_the_first_snapshot_is_not_amended(self, storage: Storage) -> None:
-        """It has the same id everywhere, and others rely on it."""
+        """The first snapshot has the same id in every repository and cannot be amended."""
         refs = self.make(storage)
         info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "amended")
         with pytest.raises(SessionStateError) as caught:
@@ -527,7 +527,7 @@ class TestGeneration2:
         assert caught.value.kind is ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
 
     def test_detached_snapshots_need_a_parent(self, storage: Storage) -> None:
-        """A snapshot is recorded once, and on one that is there."""
+        """A snapshot is recorded only once, and only with an existing parent."""
         refs = self.make(storage)
         info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
         with pytest.raises(SnapshotNotFoundError):
@@ -540,7 +540,7 @@ class TestGeneration2:
             refs.add_snapshot(info)
 
     def test_metadata(self, storage: Storage) -> None:
-        """Metadata is replaced as a whole, or by its keys."""
+        """Metadata is replaced completely, or by key."""
         refs = self.make(storage)
         assert refs.fetch_metadata() == {}
         refs.save_metadata({"a": 1, "nested": {"x": 1}})
@@ -570,7 +570,7 @@ class TestGeneration2:
     def test_metadata_that_cannot_be_stored(
         self, storage: Storage, wrong: Any, problem: str
     ) -> None:
-        """The entry is named, and not even a backup is written."""
+        """The error names the entry, and nothing is written, not even a backup."""
         refs = self.make(storage)
         before = {info.key: info.version for info in storage.list()}
         for save in (refs.save_metadata, refs.update_metadata):
@@ -580,7 +580,7 @@ class TestGeneration2:
         assert {info.key: info.version for info in storage.list()} == before
 
     def test_a_state_that_cannot_be_stored(self, storage: Storage) -> None:
-        """Whatever cannot be encoded leaves no backup behind."""
+        """A state that cannot be encoded leaves no backup behind."""
         refs = self.make(storage)
         before = {info.key: info.version for info in storage.list()}
         with pytest.raises(InvalidInputError, match="'wrong' cannot be stored"):
@@ -589,7 +589,7 @@ class TestGeneration2:
             )
         assert {info.key: info.version for info in storage.list()} == before
 
-    def test_metadata_of_two_at_once(self) -> None:
+    def test_concurrent_metadata_updates(self) -> None:
         """Keys that another writer sets between read and write are kept."""
 
         class Racing(MemoryStorage):
@@ -615,7 +615,7 @@ class TestGeneration2:
         assert refs.fetch_metadata() == {"theirs": 1, "ours": 2}
 
     def test_feature_flags(self, storage: Storage) -> None:
-        """Flags are on unless set; a setting can be taken back."""
+        """Flags are enabled by default; a setting can be reset."""
         refs = self.make(storage)
         assert refs.fetch_feature_flags() == [
             FeatureFlag(3, "move_node"),
@@ -637,7 +637,7 @@ class TestGeneration2:
             assert caught.value.kind is ErrorKind.INVALID_FEATURE_FLAG
 
     def test_flags_of_a_newer_writer_are_kept(self, storage: Storage) -> None:
-        """Flags that are not known here survive changes of those that are."""
+        """Unknown flags are kept when other flags change."""
         refs = self.make(storage)
         refs.change(
             lambda info: (
@@ -649,8 +649,8 @@ class TestGeneration2:
         refs.set_feature_flag("move_node", None)
         assert refs.fetch().enabled_feature_flags == {77}
 
-    def test_tags_that_are_not_allowed(self, storage: Storage) -> None:
-        """Tags are neither created nor deleted where the repository forbids it."""
+    def test_disabled_tags(self, storage: Storage) -> None:
+        """Disabled feature flags prevent the creation and deletion of tags."""
         refs = self.make(storage)
         refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
         refs.set_feature_flag("create_tag", False)
@@ -666,7 +666,7 @@ class TestGeneration2:
         assert set(refs.fetch_tags()) == {"v1"}
 
     def test_status(self, storage: Storage) -> None:
-        """A status says since when it holds, and why."""
+        """A status has a time and a reason."""
         refs = self.make(storage)
         assert refs.fetch_status().availability is RepoAvailability.online
         before = datetime.now(UTC)

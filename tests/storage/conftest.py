@@ -1,4 +1,4 @@
-"""One fixture per place that a storage can be in; servers start once and stay."""
+"""Fixtures for every kind of storage; servers start once per session."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def azure(azure_server: AzureServer) -> ObjectStorage:
 
 @pytest.fixture(params=["memory", "local", "s3", "azure"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """Make each storage that takes writes, empty."""
+    """Make an empty storage of each writable kind."""
     match request.param:
         case "memory":
             return in_memory_storage()

@@ -1,4 +1,4 @@
-"""The plan for several ranges of one object."""
+"""Coalescing of ranges of one object."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ranges = st.builds(
 )
 
 
-def test_neighbours_share_a_request() -> None:
-    """Ranges within the gap are one request, further ones another."""
+def test_nearby_ranges_share_a_request() -> None:
+    """Ranges within the gap share a request, others do not."""
     plan = coalesce([Bounded(50, 60), Bounded(0, 10), Bounded(12, 20)], max_gap_bytes=2)
     assert plan == CoalescedRanges(
         requests=(Bounded(0, 20), Bounded(50, 60)),
@@ -24,8 +24,8 @@ def test_neighbours_share_a_request() -> None:
 
 
 @given(st.lists(ranges, max_size=12), st.integers(0, 20))
-def test_slices_give_back_the_ranges(asked: list[Bounded], gap: int) -> None:
-    """Whatever is asked, cutting the answers gives it; and no two requests lie within the gap."""
+def test_slices_are_the_ranges(asked: list[Bounded], gap: int) -> None:
+    """For arbitrary ranges, the slices are the ranges, and no two requests are within the gap."""
     data = bytes(range(256))
     plan = coalesce(asked, gap)
     answers = [data[part.start : part.end] for part in plan.requests]

@@ -1,4 +1,4 @@
-"""The rules that settle a conditional put, against a server that is a few lines of Python."""
+"""The outcome of conditional puts, against a small simulated server."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def server_with_object(script: list[str]) -> tuple[LossyServer, UpdateIfMatch]:
 
 
 def test_success_needs_no_read_back() -> None:
-    """A put that is answered is one request."""
+    """A put that succeeds is one request."""
     server = LossyServer(["ok"])
     version, delays = run(server, Create())
     assert server.present == CurrentObject(version, "ours")
@@ -115,8 +115,8 @@ def test_success_needs_no_read_back() -> None:
 
 
 @pytest.mark.parametrize("lost", ["lost", "dropped", "unsent"])
-def test_lost_answers_end_in_one_write(lost: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whether the request or the answer was lost, the object is written exactly once."""
+def test_lost_responses_write_once(lost: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether the request or its response was lost, the object is written exactly once."""
     caplog.set_level("DEBUG", "icefloe")
     server = LossyServer([lost])
     version, _ = run(server, Create())
@@ -130,16 +130,16 @@ def test_lost_answers_end_in_one_write(lost: str, caplog: pytest.LogCaptureFixtu
     assert server.history == ["other", "ours"]
 
 
-def test_a_clean_refusal_is_a_conflict() -> None:
-    """When every answer arrived, another's object is a conflict and nothing of ours landed."""
+def test_a_rejection_is_a_conflict() -> None:
+    """If every response arrived, the object of another writer is a conflict."""
     server, condition = server_with_object(["rival"])
     with pytest.raises(PreconditionFailedError):
         run(server, condition)
     assert server.history == ["other", "rival"]
 
 
-def test_a_refusal_of_our_own_write_is_a_success() -> None:
-    """If a gateway repeated the request on its own, the refusal meets what the first one wrote."""
+def test_a_rejection_due_to_our_own_write_is_a_success() -> None:
+    """If a gateway repeated the request, a rejection of the second one is a success."""
     server, condition = server_with_object(["ok"])
     ours = server.write("ours")
     version, _ = run(server, condition)
@@ -147,15 +147,15 @@ def test_a_refusal_of_our_own_write_is_a_success() -> None:
 
 
 @pytest.mark.parametrize("event", ["lost+rival", "rival+lost"])
-def test_a_lost_answer_and_anothers_object_is_unknown(event: str) -> None:
-    """Ours may have landed and been replaced, or never: the two look alike, and are not guessed."""
+def test_a_lost_response_and_another_object_is_unknown(event: str) -> None:
+    """Our put may have succeeded and been replaced, or not: the outcome is unknown."""
     server, condition = server_with_object([event])
     with pytest.raises(OutcomeUnknownError):
         run(server, condition)
 
 
-def test_without_metadata_no_lost_answer_is_success() -> None:
-    """Where objects carry no write id, no one can tell whose write is there."""
+def test_without_metadata_no_lost_response_is_success() -> None:
+    """Without a write id, the writer of the object cannot be identified."""
     server = LossyServer(["lost"])
     with pytest.raises(OutcomeUnknownError):
         run(server, Create(), write_id=None)
@@ -163,8 +163,8 @@ def test_without_metadata_no_lost_answer_is_success() -> None:
     run(server, Create(), write_id=None)
 
 
-def test_giving_up_says_whether_anything_was_sent() -> None:
-    """After the last try, lost answers leave the outcome unknown; a dead server does not."""
+def test_the_last_error_depends_on_whether_a_request_was_sent() -> None:
+    """After the last attempt the outcome is unknown, unless no request was sent."""
     server = LossyServer(["dropped"] * 9)
     with pytest.raises(OutcomeUnknownError):
         run(server, Create())
@@ -175,8 +175,8 @@ def test_giving_up_says_whether_anything_was_sent() -> None:
     assert not isinstance(raised.value, OutcomeUnknownError)
 
 
-def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
-    """Neither a lost answer nor a refusal is settled without a look."""
+def test_an_object_that_cannot_be_read_back_is_unknown() -> None:
+    """If the object cannot be read back, the outcome is unknown."""
 
     def no_look() -> CurrentObject | None:
         raise StorageError("not now")
@@ -195,7 +195,7 @@ def test_an_object_that_cannot_be_looked_at_is_unknown() -> None:
 
 
 def test_delays_grow_and_are_bounded() -> None:
-    """Waiting doubles up to the limit, each time between half and all of it."""
+    """Delays double up to the limit, and are between half of the bound and the bound."""
     for failures in range(1, 5000, 7):
         longest = min(5, 0.1 * 2 ** min(failures - 1, 30))
         assert longest / 2 <= compute_backoff_s(failures, 0.1, 5) <= longest
@@ -206,8 +206,8 @@ EVENTS = ["ok", "lost", "dropped", "unsent", "lost+rival", "rival+lost", "rival"
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=6), st.booleans())
-def test_whatever_happens_the_answer_is_true(script: list[str], creates: bool) -> None:  # noqa: FBT001
-    """Success means ours landed, refusal means it did not, and ours never lands twice."""
+def test_the_result_is_always_correct(script: list[str], creates: bool) -> None:  # noqa: FBT001
+    """Success means that our put took effect once, a conflict that it did not."""
     server = LossyServer(list(script))
     condition = Create() if creates else UpdateIfMatch(server.write("other"))
     try:

@@ -47,8 +47,8 @@ def content_of(storage: Storage, key: str) -> bytes:
     return bytes(storage.get(key).data)
 
 
-def test_what_was_put_is_what_is_got(storage: Storage) -> None:
-    """A get answers the bytes, the size, a fresh time and the version that the put answered."""
+def test_get_returns_the_bytes_of_put(storage: Storage) -> None:
+    """A get returns the bytes, the size, a recent time and the version that the put returned."""
     version = storage.put("snapshots/A", CONTENT)
     fetched = storage.get("snapshots/A")
     assert bytes(fetched.data) == CONTENT
@@ -59,8 +59,8 @@ def test_what_was_put_is_what_is_got(storage: Storage) -> None:
     assert timedelta(seconds=-5) < age < timedelta(minutes=1)
 
 
-def test_views_of_other_shapes_are_their_bytes(storage: Storage) -> None:
-    """A put takes any contiguous view; what is stored are its bytes."""
+def test_views_of_any_shape_are_stored_as_bytes(storage: Storage) -> None:
+    """A put accepts any contiguous view and stores its bytes."""
     view = memoryview(bytes(range(48))).cast("H", (4, 6))
     storage.put("chunks/V", view)
     assert content_of(storage, "chunks/V") == bytes(range(48))
@@ -98,7 +98,7 @@ def test_empty_objects_are_objects(storage: Storage) -> None:
     ],
 )
 def test_ranges(storage: Storage, byte_range: ByteRange | None, expected: bytes) -> None:
-    """Every kind of range answers exactly its bytes, and the size of the whole object."""
+    """Every kind of range returns exactly its bytes, and the size of the object."""
     storage.put("chunks/R", CONTENT)
     fetched = storage.get("chunks/R", byte_range)
     assert bytes(fetched.data) == expected
@@ -109,7 +109,7 @@ def test_ranges(storage: Storage, byte_range: ByteRange | None, expected: bytes)
     "byte_range", [Bounded(0, 11), Bounded(5, 20), Bounded(11, 12), Bounded(11, 11), From(11)]
 )
 def test_ranges_past_the_end_raise(storage: Storage, byte_range: ByteRange) -> None:
-    """A range that the object does not have is an error, never fewer bytes than asked for."""
+    """A range past the end raises; fewer bytes than requested are never returned."""
     storage.put("chunks/R", CONTENT)
     with pytest.raises(InvalidInputError, match="10 bytes"):
         storage.get("chunks/R", byte_range)
@@ -119,14 +119,14 @@ def test_ranges_past_the_end_raise(storage: Storage, byte_range: ByteRange) -> N
 
 
 def test_until_before_the_beginning_raises(storage: Storage) -> None:
-    """All but more bytes than there are is an error."""
+    """`Until` of more bytes than the object has raises."""
     storage.put("chunks/R", CONTENT)
     with pytest.raises(InvalidInputError):
         storage.get("chunks/R", Until(11))
 
 
 def test_many_ranges_of_one_object(storage: Storage) -> None:
-    """Ranges come back in the order asked, overlapping, repeated and empty ones too."""
+    """Ranges are returned in the requested order, also overlapping, repeated and empty ones."""
     storage.put("chunks/R", CONTENT)
     ranges = [Bounded(7, 9), Bounded(0, 3), Bounded(5, 5), Bounded(1, 8), Bounded(0, 3)]
     found = [bytes(data) for data in storage.get_ranges("chunks/R", ranges)]
@@ -149,8 +149,8 @@ def test_bytes_of_one_range(storage: Storage, start: int, length: int) -> None:
     "start, length",
     [(0, 11), (5, 15), (10, 1), (11, 1), (11, 0), (-1, 2), (3, -1), (0, 2**60), (2**62, 1)],
 )
-def test_bytes_that_are_not_there_raise(storage: Storage, start: int, length: int) -> None:
-    """A read returns all bytes or raises, and allocates no size that a manifest invents."""
+def test_get_bytes_past_the_end_raises(storage: Storage, start: int, length: int) -> None:
+    """A read returns all bytes or raises, and does not allocate an unchecked size."""
     storage.put("chunks/R", CONTENT)
     with pytest.raises(InvalidInputError, match=r"10 bytes|byte range"):
         storage.get_bytes("chunks/R", start, length)
@@ -159,7 +159,7 @@ def test_bytes_that_are_not_there_raise(storage: Storage, start: int, length: in
 
 
 def test_fresh_objects_are_objects(storage: Storage) -> None:
-    """What a `Fresh` put or its twin wrote is read and listed like anything else, in any size."""
+    """Objects of `Fresh` puts and `put_async` are read and listed like others, in any size."""
     contents = {
         f"chunks/{secrets.token_hex(10)}": content
         for content in (b"", CONTENT, os.urandom(16_384), os.urandom(9_000_000))
@@ -186,7 +186,7 @@ def test_fresh_objects_are_objects(storage: Storage) -> None:
 
 
 def test_fresh_objects_are_replaced_like_others(storage: Storage) -> None:
-    """The other modes see them: a create is refused, an update checks the version that is there."""
+    """Other modes apply to them: a create raises, an update checks the current version."""
     answered = storage.put("chunks/A", b"1", Fresh())
     with pytest.raises(PreconditionFailedError):
         storage.put("chunks/A", b"2", Create())
@@ -199,7 +199,7 @@ def test_fresh_objects_are_replaced_like_others(storage: Storage) -> None:
 
 
 def test_many_requests_of_one_event_loop(storage: Storage) -> None:
-    """Hundreds may be under way in one loop; more loops may follow, also in other threads."""
+    """One loop runs hundreds of requests; other loops follow, also in other threads."""
     contents = {f"chunks/{i:04}": os.urandom(100) for i in range(200)}
 
     async def put_all() -> None:
@@ -216,13 +216,13 @@ def test_many_requests_of_one_event_loop(storage: Storage) -> None:
         assert elsewhere.submit(lambda: asyncio.run(get_all())).result() == expected
 
 
-def test_who_answers_at_once(storage: Storage) -> None:
-    """Memory and a disk do; a server does not."""
+def test_low_latency(storage: Storage) -> None:
+    """Memory and local storages have low latency, servers do not."""
     assert storage.is_low_latency == isinstance(storage, LocalStorage | MemoryStorage)
 
 
-def test_listings_as_icechunk_has_them(storage: Storage) -> None:
-    """Keys are relative to the prefix, which is whole segments with or without the slash."""
+def test_list_objects_metadata(storage: Storage) -> None:
+    """Keys are relative to the prefix, which has complete segments, with or without a slash."""
     for key in ("repo", "snapshots/A", "snapshots/B"):
         storage.put(key, key.encode())
     found = storage.list_objects_metadata()
@@ -240,8 +240,8 @@ def test_listings_as_icechunk_has_them(storage: Storage) -> None:
     assert storage.list_objects_metadata(settings, "") == found
 
 
-def test_no_more_is_read_than_the_caller_allows(storage: Storage) -> None:
-    """A get of more than ``max_bytes`` raises, naming both sizes; a range counts by its own."""
+def test_max_bytes(storage: Storage) -> None:
+    """A get of more than ``max_bytes`` raises and names both sizes; for a range its size counts."""
     storage.put("snapshots/A", CONTENT)
     for byte_range, size_bytes in ((None, 10), (Bounded(2, 9), 7), (From(3), 7), (Until(1), 9)):
         with pytest.raises(StorageError, match=f"{size_bytes} bytes.* 6 ") as raised:
@@ -255,7 +255,7 @@ def test_no_more_is_read_than_the_caller_allows(storage: Storage) -> None:
 
 
 def test_missing_objects(storage: Storage) -> None:
-    """What is not there raises the same error whatever is asked of it."""
+    """Every operation on a missing object raises the same error."""
     storage.put("a/b", CONTENT)
     for key in ("nothing", "a", "a/c", "snapshots/X"):
         with pytest.raises(ObjectNotFoundError):
@@ -276,7 +276,7 @@ def test_missing_objects(storage: Storage) -> None:
 
 
 def test_create_happens_once(storage: Storage) -> None:
-    """A second create is refused and changes nothing."""
+    """A second create raises and changes nothing."""
     version = storage.put("refs/tag.a/ref.json", b"first", Create())
     with pytest.raises(PreconditionFailedError):
         storage.put("refs/tag.a/ref.json", b"second", Create())
@@ -285,8 +285,8 @@ def test_create_happens_once(storage: Storage) -> None:
     assert fetched.info.version == version
 
 
-def test_update_needs_the_present_version(storage: Storage) -> None:
-    """An update succeeds on the version that is there, and on no earlier one."""
+def test_update_needs_the_current_version(storage: Storage) -> None:
+    """An update succeeds with the current version only."""
     first = storage.put("repo", b"1", Create())
     second = storage.put("repo", b"2", UpdateIfMatch(first))
     with pytest.raises(PreconditionFailedError):
@@ -297,8 +297,8 @@ def test_update_needs_the_present_version(storage: Storage) -> None:
     assert len({first, second, third}) == 3
 
 
-def test_update_uses_what_was_read(storage: Storage) -> None:
-    """The versions that get, head and list tell are the ones that an update checks."""
+def test_update_accepts_versions_of_all_reads(storage: Storage) -> None:
+    """An update accepts the versions that get, head and list return."""
     storage.put("repo", b"1")
     storage.put("repo", b"2", UpdateIfMatch(storage.get("repo").info.version))
     storage.put("repo", b"3", UpdateIfMatch(storage.head("repo").version))
@@ -307,8 +307,8 @@ def test_update_uses_what_was_read(storage: Storage) -> None:
     assert content_of(storage, "repo") == b"4"
 
 
-def test_update_of_nothing_is_refused(storage: Storage) -> None:
-    """An update never creates, not after a deletion either."""
+def test_update_of_a_missing_object_raises(storage: Storage) -> None:
+    """An update never creates an object, also not after a deletion."""
     version = storage.put("repo", b"1")
     with pytest.raises(PreconditionFailedError):
         storage.put("other", b"2", UpdateIfMatch(version))
@@ -318,8 +318,8 @@ def test_update_of_nothing_is_refused(storage: Storage) -> None:
     assert list(storage.list()) == []
 
 
-def test_update_after_an_overwrite_is_refused(storage: Storage) -> None:
-    """An unconditional put makes a new version like any other."""
+def test_update_after_an_overwrite_raises(storage: Storage) -> None:
+    """An unconditional put creates a new version."""
     version = storage.put("repo", b"1", Create())
     storage.put("repo", b"2", Overwrite())
     with pytest.raises(PreconditionFailedError):
@@ -327,7 +327,7 @@ def test_update_after_an_overwrite_is_refused(storage: Storage) -> None:
 
 
 def test_delete_many(storage: Storage) -> None:
-    """All named objects go, absent ones are no error, others stay; also more than one batch."""
+    """Deletes several batches of objects; missing objects are ignored, others stay."""
     kept = [f"chunks/{i:05}" for i in range(3)]
     doomed = [f"manifests/{i:05}" for i in range(5)]
     for key in kept + doomed:
@@ -341,7 +341,7 @@ def test_delete_many(storage: Storage) -> None:
 
 
 def test_list_is_in_the_order_of_bytes(storage: Storage) -> None:
-    """Keys come in the order of their UTF-8 bytes, not in the order of a walk over directories."""
+    """Keys are listed in the order of their UTF-8 bytes, not of a directory tree."""
     keys = ["a-b", "a/b", "a/c/d", "a/é", "a0", "a~", "b b", "é", "中/x", "🧊"]
     keys.append("refs/branch.a#1/ref.json")
     if not isinstance(storage, LocalStorage):
@@ -356,7 +356,7 @@ def test_list_is_in_the_order_of_bytes(storage: Storage) -> None:
 
 
 def test_list_below_a_prefix(storage: Storage) -> None:
-    """A prefix is a whole number of segments, and keys are told in full."""
+    """A prefix consists of complete segments, and listed keys include it."""
     for key in ("refs/branch.main/ref.json", "refs/tag.v1/ref.json", "refs2/x", "repo"):
         storage.put(key, b"x")
     assert [info.key for info in storage.list("refs/")] == [
@@ -371,7 +371,7 @@ def test_list_below_a_prefix(storage: Storage) -> None:
 
 
 def test_copy(storage: Storage) -> None:
-    """A copy replaces its target and is an object of its own."""
+    """A copy replaces its target and is independent of its source."""
     storage.put("repo", b"old")
     storage.put("overwritten/repo.1", b"something longer")
     storage.copy("repo", "overwritten/repo.1")
@@ -384,8 +384,8 @@ def test_copy(storage: Storage) -> None:
     "key",
     ["", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b", "a\nb", "\ud800"],
 )
-def test_what_is_no_key_is_refused(storage: Storage, key: str) -> None:
-    """Nothing that could leave the root or mean two things reaches the place."""
+def test_invalid_keys_raise(storage: Storage, key: str) -> None:
+    """Keys that leave the root or are ambiguous raise."""
     attempts: list[Callable[[], object]] = [
         lambda: storage.get(key),
         lambda: storage.get_ranges(key, [Bounded(0, 1)]),
@@ -407,8 +407,8 @@ def test_what_is_no_key_is_refused(storage: Storage, key: str) -> None:
     assert list(storage.list()) == []
 
 
-def test_keys_longer_than_any_storage_takes_are_refused(storage: Storage) -> None:
-    """A key of 1025 bytes fits nowhere, so it fits nowhere here."""
+def test_long_keys_raise(storage: Storage) -> None:
+    """A key of 1025 bytes raises on every storage."""
     with pytest.raises(InvalidInputError, match="1025 bytes"):
         storage.put("é/" * 341 + "ab", b"x")
     with pytest.raises(InvalidInputError, match="1025 bytes"):
@@ -434,7 +434,7 @@ def test_large_objects(storage: Storage) -> None:
 
 
 def test_threads_share_a_storage(storage: Storage) -> None:
-    """Many threads write, read and delete through one storage, and nobody meets another's bytes."""
+    """Many threads write, read and delete through one storage, each its own objects."""
 
     def work(number: int) -> bytes:
         key = f"chunks/{number:03}"
@@ -451,7 +451,7 @@ def test_threads_share_a_storage(storage: Storage) -> None:
 
 
 def test_threads_update_one_object(storage: Storage) -> None:
-    """Of updates by many threads none is lost."""
+    """No update is lost if many threads update one object."""
     storage.put("counter", b"0")
 
     def increment(_: int) -> int:
@@ -472,7 +472,7 @@ def test_threads_update_one_object(storage: Storage) -> None:
 
 
 def test_pickles(storage: Storage) -> None:
-    """A storage sent to another process is the same place; one in memory refuses to be sent."""
+    """A pickled storage has the same objects; a memory storage cannot be pickled."""
     storage.put("repo", CONTENT)
     if isinstance(storage, MemoryStorage):
         with pytest.raises(SessionStateError, match="cannot be pickled"):
@@ -484,8 +484,8 @@ def test_pickles(storage: Storage) -> None:
     assert again.default_settings() == storage.default_settings()
 
 
-def test_nothing_secret_is_shown(storage: Storage) -> None:
-    """Neither the repr, the URL nor the errors of a storage show a secret."""
+def test_secrets_are_not_shown(storage: Storage) -> None:
+    """Neither the repr, the URL nor the errors of a storage contain a secret."""
     with pytest.raises(IcefloeError) as raised:
         storage.get("missing")
     shown = repr(storage) + str(storage) + storage.url + str(raised.value) + repr(raised.value)

@@ -1,4 +1,4 @@
-"""The functions that make storages. GCS is only made here, never asked: it has no emulator."""
+"""Constructors of storages. No request is sent to GCS, which has no emulator."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ EVERY_REMOTE: list[Callable[[], ObjectStorage]] = [
 
 
 @pytest.mark.parametrize("make", EVERY_REMOTE)
-def test_storages_show_their_place_and_no_secret(make: Callable[[], ObjectStorage]) -> None:
-    """A storage says where it is; it pickles with its secrets and shows none."""
+def test_repr_has_the_url_and_no_secret(make: Callable[[], ObjectStorage]) -> None:
+    """The repr of a storage has its URL and no secret; its pickle includes secrets."""
     storage = make()
     assert storage.url.endswith("/p/q")
     again = pickle.loads(pickle.dumps(storage))  # noqa: S301
@@ -90,8 +90,8 @@ def test_storages_show_their_place_and_no_secret(make: Callable[[], ObjectStorag
         assert SECRET not in shown
 
 
-def test_clients_of_gcs_can_be_made() -> None:
-    """Every kind of GCS credentials that needs no file makes clients; no request is sent."""
+def test_gcs_clients() -> None:
+    """Clients can be made with every kind of GCS credentials that needs no file."""
     key = '{"private_key": "x", "client_email": "y", "private_key_id": "z"}'
     for storage in (
         gcs_storage(bucket="b", prefix="p", anonymous=True),
@@ -106,7 +106,7 @@ def test_clients_of_gcs_can_be_made() -> None:
 
 
 def test_s3_addresses() -> None:
-    """AWS is addressed by host, other servers by path, Tigris by host with the bucket in it."""
+    """AWS and Tigris have the bucket in the host name, other servers in the path."""
     aws = s3_place(s3_storage(bucket="b", prefix=None))
     assert aws.virtual_hosted
     assert aws.lists_in_key_order
@@ -124,7 +124,7 @@ def test_s3_addresses() -> None:
     assert tigris.headers.reading["X-Tigris-Consistent"] == "true"
 
 
-def test_headers_go_where_they_belong() -> None:
+def test_headers_of_reads_and_writes() -> None:
     """Headers for reading and for writing override those for both."""
     place = s3_place(
         s3_storage(
@@ -187,8 +187,8 @@ def test_headers_go_where_they_belong() -> None:
         ),
     ],
 )
-def test_bad_arguments_say_what_to_do(make: Callable[[], Storage], advice: str) -> None:
-    """Arguments that do not fit raise at once, with advice."""
+def test_invalid_arguments(make: Callable[[], Storage], advice: str) -> None:
+    """Invalid arguments raise immediately, with advice."""
     with pytest.raises(InvalidInputError, match=advice):
         make()
 
@@ -227,22 +227,22 @@ def test_bad_arguments_say_what_to_do(make: Callable[[], Storage], advice: str) 
         ),
     ],
 )
-def test_secrets_in_urls_are_refused_and_not_repeated(make: Callable[[], Storage]) -> None:
-    """A URL is shown everywhere, so it takes no secret; the refusal does not show it either."""
+def test_secrets_in_urls_raise(make: Callable[[], Storage]) -> None:
+    """URLs with secrets raise, and the error does not contain the secret."""
     with pytest.raises(InvalidInputError) as raised:
         make()
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
 def test_secrets_in_the_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment may name a server, and no password with it."""
+    """An endpoint URL in the environment must not contain a password."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://me:{SECRET}@h")
     with pytest.raises(InvalidInputError) as raised:
         s3_storage(bucket="b", prefix="p")
     assert SECRET not in str(raised.value)
 
 
-def test_checksums_that_cannot_be_sent_are_refused() -> None:
+def test_unsupported_checksums_raise() -> None:
     """Only the algorithms that the client library has are accepted."""
     for algorithm in ChecksumAlgorithm:
         storage = s3_storage(bucket="b", prefix="p", checksum_algorithm=algorithm, anonymous=True)
@@ -254,7 +254,7 @@ def test_checksums_that_cannot_be_sent_are_refused() -> None:
 
 
 def test_weakly_consistent_tigris_is_read_only() -> None:
-    """Without consistency a commit would be a gamble, so writes are refused before any request."""
+    """Without consistency commits are not safe, so writes raise before any request."""
     storage = tigris_storage(bucket="b", prefix="p", use_weak_consistency=True, anonymous=True)
     assert storage.read_only
     for write in (
@@ -266,8 +266,8 @@ def test_weakly_consistent_tigris_is_read_only() -> None:
             write()
 
 
-def test_settings_are_laid_over_the_defaults() -> None:
-    """What is set wins, what is unset keeps the default, and the place stays."""
+def test_settings_override_the_defaults() -> None:
+    """Settings override the defaults, unset ones keep them, and the place stays the same."""
     storage = s3_storage(bucket="b", prefix="p", anonymous=True)
     quick = StorageSettings(retries=StorageRetriesSettings(max_tries=2))
     other = storage.with_settings(quick)
@@ -281,7 +281,7 @@ def test_settings_are_laid_over_the_defaults() -> None:
 
 
 def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL or a path names a storage of the right kind, in the right place."""
+    """A URL or a path opens the right kind of storage at the right place."""
     local = storage_from_url(str(tmp_path))
     assert isinstance(local, LocalStorage)
     spaced = storage_from_url("file:///data/my%20repo")
@@ -308,8 +308,8 @@ def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         storage_from_url("s3://bucket/a")
 
 
-def test_expired_static_keys_are_still_the_users_choice() -> None:
-    """A key pair with an end is accepted; the server judges it."""
+def test_expired_static_keys_are_accepted() -> None:
+    """A key pair that has expired is accepted; the server rejects it."""
     s3_storage(
         bucket="b",
         prefix="p",

@@ -1,4 +1,4 @@
-"""Credentials are values that keep their secrets, and refreshable ones stay fresh."""
+"""Credentials hide their secrets, and refreshable ones are renewed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECRET = "hush-hush"
 
 
 class Issuer:
-    """Hands out numbered key pairs that live for a while; the count stands in the class."""
+    """Returns numbered key pairs that expire; the class has the counter."""
 
     asked = 0
     lock = threading.Lock()
@@ -109,8 +109,8 @@ EVERY_KIND = [
 
 
 @pytest.mark.parametrize("credential", EVERY_KIND, ids=lambda credential: type(credential).__name__)
-def test_secrets_travel_but_are_not_shown(credential: object) -> None:
-    """A pickle holds all of a credential; its repr, and that of its wrapper, no secret."""
+def test_secrets_pickle_but_are_not_shown(credential: object) -> None:
+    """A pickle contains the complete credential; its repr, and that of its wrapper, no secret."""
     assert pickle.loads(pickle.dumps(credential)) == credential  # noqa: S301
     assert SECRET not in f"{credential!r} {credential}"
     wrapped = containers_credentials({"s3://bucket/": credential})  # type: ignore[dict-item]
@@ -118,8 +118,8 @@ def test_secrets_travel_but_are_not_shown(credential: object) -> None:
     assert pickle.loads(pickle.dumps(wrapped)) == wrapped  # noqa: S301
 
 
-def test_the_one_kind_that_is_named_is_made() -> None:
-    """Arguments name at most one kind; none means the environment."""
+def test_kinds_of_credentials() -> None:
+    """At most one kind is passed; the default is the environment."""
     assert s3_credentials() == S3Credentials.FromEnv() == s3_credentials(from_env=True)
     assert s3_credentials(anonymous=True) == S3Credentials.Anonymous()
     assert s3_credentials(access_key_id="a", secret_access_key="b") == S3Credentials.Static(
@@ -139,8 +139,8 @@ def test_the_one_kind_that_is_named_is_made() -> None:
     assert azure_static_credentials(bearer_token="t") == AzureStaticCredentials.BearerToken("t")
 
 
-def test_kinds_that_do_not_fit_together_are_refused() -> None:
-    """The error says which arguments exclude each other, and quotes no secret."""
+def test_conflicting_kinds_raise() -> None:
+    """The error names the conflicting arguments and contains no secret."""
     with pytest.raises(InvalidInputError, match="a key pair, anonymous") as raised:
         s3_credentials(access_key_id=SECRET, secret_access_key=SECRET, anonymous=True)
     assert SECRET not in str(raised.value)
@@ -162,8 +162,8 @@ def test_kinds_that_do_not_fit_together_are_refused() -> None:
         s3_refreshable_credentials(lambda: S3StaticCredentials("a", "b"))
 
 
-def test_containers_get_credentials_by_kind_of_place() -> None:
-    """Every credential is wrapped by the kind of place it is for; others are refused."""
+def test_containers_credentials() -> None:
+    """Every credential is wrapped for its platform; other values raise."""
     made = containers_credentials(
         {
             "s3://a/": s3_anonymous_credentials(),
@@ -186,8 +186,8 @@ def test_containers_get_credentials_by_kind_of_place() -> None:
         containers_credentials({"s3://a/": SECRET})  # type: ignore[dict-item]
 
 
-def test_a_hundred_threads_ask_once() -> None:
-    """Whoever asks while a credential is being renewed waits for that one answer."""
+def test_a_hundred_threads_share_one_refresh() -> None:
+    """Concurrent callers share one renewal."""
     credential = refreshing(timedelta(hours=1))
     with ThreadPoolExecutor(32) as pool:
         answers = set(pool.map(lambda _: credential.get(), range(100)))
@@ -195,8 +195,8 @@ def test_a_hundred_threads_ask_once() -> None:
     assert Issuer.asked == 1
 
 
-def test_renewal_comes_before_the_end() -> None:
-    """A credential is renewed five minutes before it ends, a short-lived one at half its life."""
+def test_renewal_before_expiration() -> None:
+    """A credential is renewed five minutes before it expires, or after half of its lifetime."""
     assert refreshing(timedelta(hours=1)).get().access_key_id == "key1"
     almost_over = S3StaticCredentials("old", SECRET, None, datetime.now(UTC) + timedelta(seconds=1))
     credential = refreshing(timedelta(hours=1), almost_over)
@@ -206,20 +206,20 @@ def test_renewal_comes_before_the_end() -> None:
     assert datetime.now(UTC) < (almost_over.expires_after or datetime.now(UTC))
 
 
-def test_what_ended_is_never_handed_out() -> None:
-    """An answer that was sent along and is over by now is replaced at once."""
+def test_expired_credentials_are_never_returned() -> None:
+    """An initial credential that has expired is renewed immediately."""
     over = S3StaticCredentials("old", SECRET, None, datetime.now(UTC) - timedelta(seconds=1))
     assert refreshing(None, over).get().access_key_id == "key1"
 
 
-def test_what_has_no_end_is_asked_for_once() -> None:
-    """Without an end there is nothing to renew."""
+def test_credentials_without_expiration_are_not_renewed() -> None:
+    """A credential without an expiration time is not renewed."""
     credential = refreshing(None)
     assert {credential.get().access_key_id for _ in range(5)} == {"key1"}
 
 
-def test_scattered_credentials_spare_the_first_question() -> None:
-    """An answer that is sent along is used by every copy; without it each asks for itself."""
+def test_scattered_credentials_save_the_first_call() -> None:
+    """Every copy uses the initial credential; without one, each copy calls the function."""
     scattered = s3_refreshable_credentials(
         Issuer(timedelta(hours=1)), scatter_initial_credentials=True
     )
@@ -235,8 +235,8 @@ def test_scattered_credentials_spare_the_first_question() -> None:
     assert Issuer.asked == 1
 
 
-def test_functions_that_fail_say_so_without_their_text() -> None:
-    """The error names the type only, because the text may quote a secret."""
+def test_errors_of_get_credentials_hide_the_message() -> None:
+    """The error names only the type, because the message may contain a secret."""
     failing = RefreshingCredential(pickle.dumps(fail_with_a_secret), None, (S3StaticCredentials,))
     with pytest.raises(StorageError, match="RuntimeError") as raised:
         failing.get()

@@ -50,7 +50,7 @@ OPTIONS = S3Options(
 ANONYMOUS = S3Credentials.Anonymous()
 
 
-def test_here_and_now(tmp_path: Path) -> None:
+def test_memory_and_local_storages(tmp_path: Path) -> None:
     """Memory and directories have no options."""
     assert isinstance(factories.new_in_memory(), MemoryStorage)
     local = factories.new_local_filesystem(str(tmp_path))
@@ -59,7 +59,7 @@ def test_here_and_now(tmp_path: Path) -> None:
 
 
 def test_s3_from_options() -> None:
-    """The options and the credentials arrive where the arguments of the constructor do."""
+    """Options and credentials have the same effect as the arguments of the constructor."""
     made = factories.new_s3(OPTIONS, "b", "p", ANONYMOUS, headers={"a": "1"}).place
     assert made == (
         s3_storage(
@@ -85,8 +85,8 @@ def test_s3_from_options() -> None:
         factories.new_s3(OPTIONS, "b", "p", None, legacy_rooted_keys=True)
 
 
-def test_relatives_of_s3_from_options() -> None:
-    """Tigris and R2 keep what is their own."""
+def test_tigris_and_r2_from_options() -> None:
+    """Tigris and R2 storages are equal to those of their constructors."""
     region = S3Options(region="fra")
     tigris = factories.new_tigris(region, "b", "p", False, ANONYMOUS)
     expected = tigris_storage(bucket="b", prefix="p", region="fra", anonymous=True)
@@ -112,8 +112,8 @@ def test_other_clouds_from_options() -> None:
         factories.new_redirect("s3://b/p")
 
 
-def test_the_other_client_of_s3() -> None:
-    """What Icechunk reaches by its second client of S3 is the same place."""
+def test_s3_object_store() -> None:
+    """Icechunk's second S3 client is the same storage."""
     other = s3_object_store_storage(bucket="b", prefix="p", region="r", anonymous=True)
     assert other.place == s3_storage(bucket="b", prefix="p", region="r", anonymous=True).place
     unknown = set(inspect.signature(s3_object_store_storage).parameters) - set(
@@ -122,8 +122,8 @@ def test_the_other_client_of_s3() -> None:
     assert unknown == set()
 
 
-def test_stores_of_virtual_chunks(tmp_path: Path) -> None:
-    """Each function answers the config of its kind."""
+def test_store_configs(tmp_path: Path) -> None:
+    """Each function returns the config of its kind."""
     assert local_filesystem_store(tmp_path) == ObjectStoreConfig.LocalFileSystem(str(tmp_path))
     options = S3Options(region="r", anonymous=True, network_stream_timeout_seconds=60)
     assert s3_store("r", anonymous=True) == ObjectStoreConfig.S3(options)

@@ -1,4 +1,4 @@
-"""Storages around others: what is slow, what counts and what fails sees every request once."""
+"""Forwarding storages with latency, counting and failures handle every request exactly once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_request_is_recorded_once() -> None:
     assert storage.names() == ["get", "head"]
 
 
-def test_nothing_of_the_interface_goes_past_a_wrapper() -> None:
+def test_every_method_is_forwarded() -> None:
     """A method that is added to the interface has to be forwarded too, or it is counted twice."""
     inherited = {"list_objects", "list_objects_metadata"}  # which are made of `list`
     named = {
@@ -76,8 +76,8 @@ def test_nothing_of_the_interface_goes_past_a_wrapper() -> None:
     assert named - set(vars(ForwardingStorage)) == inherited
 
 
-def test_requests_that_overlap_are_seen_to() -> None:
-    """Requests at one time can be told from requests one after the other."""
+def test_concurrent_requests_are_recorded() -> None:
+    """Concurrent requests are distinguished from sequential ones."""
     storage = CountingStorage(LatencyStorage(MemoryStorage(), read_latency_ms=50))
     storage.put("a", b"x")
     storage.get("a")
@@ -99,7 +99,7 @@ def test_requests_that_overlap_are_seen_to() -> None:
 
 
 def test_latencies() -> None:
-    """Reads and writes pause for as long as they are told, and the storage tells how long."""
+    """Reads and writes are delayed by the latencies of the storage."""
     storage = LatencyStorage(MemoryStorage(), write_latency_ms=30)
     assert (storage.write_latency_ms, storage.read_latency_ms) == (30, 0)
     started = time.monotonic()
@@ -116,15 +116,15 @@ def test_latencies() -> None:
         LatencyStorage(MemoryStorage(), read_latency_ms=-1)
 
 
-def test_a_pause_is_no_answer_at_once() -> None:
-    """An event loop must not be kept waiting for a read that pauses."""
+def test_latency_is_not_low_latency() -> None:
+    """A storage with read latency is not a low-latency storage."""
     assert LatencyStorage(MemoryStorage(), write_latency_ms=1).is_low_latency
     assert not LatencyStorage(MemoryStorage(), read_latency_ms=1).is_low_latency
     assert CountingStorage(MemoryStorage()).is_low_latency
 
 
-def test_a_slow_storage_is_the_same_place(tmp_path: Path) -> None:
-    """It has the objects, the URL and the settings of the one inside, also after a pickle."""
+def test_a_latency_storage_is_the_same_storage(tmp_path: Path) -> None:
+    """It has the objects, the URL and the settings of the inner storage, also after pickling."""
     inner = LocalStorage(tmp_path)
     storage = LatencyStorage(inner, read_latency_ms=1)
     storage.put("a", b"x")
@@ -137,7 +137,7 @@ def test_a_slow_storage_is_the_same_place(tmp_path: Path) -> None:
 
 
 def test_failures_on_command() -> None:
-    """A request fails before or after it was carried out, and only that one."""
+    """A single request fails, before or after it takes effect."""
 
     def fail_second_put(number: int, name: str, key: str) -> None:
         if name.startswith("put") and key == "b":

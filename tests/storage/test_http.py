@@ -43,7 +43,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HttpStor
 
 
 def test_reading(storage: HttpStorage) -> None:
-    """Objects, all kinds of ranges and sizes come as from any storage, with or without ranges."""
+    """Objects, ranges and sizes are as in other storages, with or without range requests."""
     assert bytes(storage.get("chunks/R").data) == b"0123456789"
     assert storage.head("chunks/R").size_bytes == 10
     for byte_range, expected in (
@@ -70,7 +70,7 @@ def test_reading(storage: HttpStorage) -> None:
 
 
 def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:
-    """A range that the object does not have is an error."""
+    """A range past the end raises."""
     for byte_range in (Bounded(0, 11), Bounded(11, 12), From(11)):
         with pytest.raises(InvalidInputError, match="10 bytes"):
             storage.get("chunks/R", byte_range)
@@ -83,7 +83,7 @@ def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:
             asyncio.run(storage.get_bytes_async("chunks/R", start, length))
 
 
-def test_what_is_missing(storage: HttpStorage) -> None:
+def test_missing_objects(storage: HttpStorage) -> None:
     """A 404 is a missing object."""
     with pytest.raises(ObjectNotFoundError):
         storage.get("chunks/X")
@@ -95,7 +95,7 @@ def test_what_is_missing(storage: HttpStorage) -> None:
         storage.get_ranges("chunks/X", [Bounded(0, 1)])
 
 
-def test_writes_are_refused(storage: HttpStorage) -> None:
+def test_writes_raise(storage: HttpStorage) -> None:
     """No write is ever sent to a web server."""
     assert storage.read_only
     for write in (
@@ -112,14 +112,14 @@ def test_writes_are_refused(storage: HttpStorage) -> None:
     assert bytes(storage.get("chunks/R").data) == b"0123456789"
 
 
-def test_listing_says_that_it_cannot(storage: HttpStorage) -> None:
+def test_list_raises_with_advice(storage: HttpStorage) -> None:
     """A server without WebDAV cannot list, and the error says what to do."""
     with pytest.raises(StorageError, match="cannot list"):
         list(storage.list("chunks/"))
 
 
 def test_pickles(storage: HttpStorage) -> None:
-    """A storage sent to another process reads the same objects and is still read-only."""
+    """A pickled storage reads the same objects and is still read-only."""
     again = pickle.loads(pickle.dumps(storage))  # noqa: S301
     assert bytes(again.get("chunks/R").data) == b"0123456789"
     assert again.read_only

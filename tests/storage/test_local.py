@@ -1,4 +1,4 @@
-"""What is special about a storage in a local file system."""
+"""Storage on a local file system."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_opening_and_reading_create_nothing(root: Path, storage: LocalStorage) -
     assert [path.name for path in root.iterdir()] == ["repo"]
 
 
-def test_puts_leave_nothing_but_the_objects(root: Path, storage: LocalStorage) -> None:
-    """Neither locks nor staged files stay in the directory that others read."""
+def test_puts_leave_only_objects(root: Path, storage: LocalStorage) -> None:
+    """Neither lock files nor staged files remain in the directory."""
     version = storage.put("refs/main", b"1", Create())
     storage.put("refs/main", b"2", UpdateIfMatch(version))
     storage.put("chunks/A", b"3")
@@ -75,7 +75,7 @@ def test_puts_leave_nothing_but_the_objects(root: Path, storage: LocalStorage) -
 
 
 def test_versions_never_repeat(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the clock stands still and inodes come back, A, B, A are three versions."""
+    """Even with a stopped clock and reused inodes, writing A, B, A creates three versions."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
     versions = [storage.put("repo", b"AB"[i % 2 : i % 2 + 1]) for i in range(50)]
     assert len(set(versions)) == 50
@@ -83,8 +83,8 @@ def test_versions_never_repeat(storage: LocalStorage, monkeypatch: pytest.Monkey
         storage.put("repo", b"A", UpdateIfMatch(versions[0]))
 
 
-def test_deleted_and_created_again_is_another_version(root: Path) -> None:
-    """An update on a version from before a deletion is refused, also for the same content."""
+def test_a_recreated_object_has_another_version(root: Path) -> None:
+    """An update with a version from before a deletion raises, also for the same content."""
     storage = LocalStorage(root, durable=False)  # many within one tick of the kernel's clock
     seen = set()
     for _ in range(50):
@@ -94,7 +94,7 @@ def test_deleted_and_created_again_is_another_version(root: Path) -> None:
 
 
 def test_a_reader_keeps_its_version(root: Path, storage: LocalStorage) -> None:
-    """Readers that run beside a writer get one version whole, with the version that it has."""
+    """Concurrent readers get the complete bytes of one version, with its metadata."""
     contents = {storage.put("repo", bytes([n]) * 100_000): n for n in range(1)}
     stop = threading.Event()
     problems: list[str] = []
@@ -119,7 +119,7 @@ def test_a_reader_keeps_its_version(root: Path, storage: LocalStorage) -> None:
 
 
 def test_create_without_hard_links(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the file system has no hard links, a create is still refused the second time."""
+    """On a file system without hard links, a second create raises too."""
 
     def no_link(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -151,7 +151,7 @@ def test_create_without_hard_links(storage: LocalStorage, monkeypatch: pytest.Mo
 def test_locks_where_directories_cannot_be_locked(
     root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on NFS, a lock file takes the directory's place, and no listing shows it."""
+    """As on NFS, a lock file is locked instead of the directory, and is not listed."""
     original: Callable[[int, int], None] = fcntl.flock
 
     def flock_of_files(fd: int, operation: int) -> None:
@@ -185,7 +185,7 @@ def test_locks_where_directories_cannot_be_locked(
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note what is flushed and published, in order."""
+    """Record flushes and publications, in order."""
     record: list[str] = []
     fsync, link, rename = os.fsync, os.link, os.rename
     sync_file_system = write_back.sync_file_system
@@ -214,7 +214,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_flush_order(root: Path, events: list[str]) -> None:
-    """Fresh puts flush nothing; before a ref appears all is on disk, and its name after it."""
+    """Fresh puts flush nothing; a ref is published after all objects are on the disk."""
     storage = LocalStorage(root)
     storage.put("chunks/A", b"x", Fresh())
     storage.put("refs/other", b"x")
@@ -242,7 +242,7 @@ def test_flush_order(root: Path, events: list[str]) -> None:
 def test_every_disk_is_flushed_once(
     root: Path, storage: LocalStorage, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory of data that lies on another disk is flushed with the root's."""
+    """A directory on another disk is flushed too."""
     storage.put("chunks/A", b"x", Fresh())
     storage.put("manifests/A", b"x", Fresh())
     stat: Callable[..., os.stat_result] = os.stat
@@ -261,10 +261,10 @@ def test_every_disk_is_flushed_once(
 
 
 @pytest.mark.parametrize("mode", [Create(), Overwrite()])
-def test_nothing_is_published_after_the_disk_lost_something(
+def test_nothing_is_published_after_lost_writes(
     root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, mode: PutMode
 ) -> None:
-    """The kernel tells of lost writes once, so a second try must not succeed either."""
+    """The kernel reports lost writes only once, so later attempts must fail too."""
     storage.put("chunks/A", b"x", Fresh())
     with monkeypatch.context() as patch:
 
@@ -281,7 +281,7 @@ def test_nothing_is_published_after_the_disk_lost_something(
 
 
 def test_flushing_without_syncfs(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has none, or a sandbox refuses it, the older call takes its place."""
+    """If ``syncfs`` is missing or a sandbox rejects it, ``sync`` is called."""
     storage.put("chunks/A", b"x", Fresh())
     synced: list[str] = []
     monkeypatch.setattr(os, "sync", lambda: synced.append("sync"))
@@ -304,8 +304,8 @@ def test_flushing_without_syncfs(storage: LocalStorage, monkeypatch: pytest.Monk
         storage.put("repo", b"y")
 
 
-def test_descriptors_end_with_the_storage(root: Path) -> None:
-    """The directory that is held open to notice lost writes is closed again."""
+def test_descriptors_are_closed_with_the_storage(root: Path) -> None:
+    """The descriptor that detects lost writes is closed with the storage."""
 
     def held() -> list[str]:
         # Only those of this storage: connections of other tests may end meanwhile.
@@ -323,10 +323,10 @@ def test_descriptors_end_with_the_storage(root: Path) -> None:
     assert held() == []
 
 
-def test_commits_flush_no_directories_of_strangers(
+def test_unreadable_directories_are_not_flushed(
     tmp_path: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What may not be opened, as the ``lost+found`` of a disk, stops no commit; nor do links."""
+    """Neither directories that cannot be opened, as ``lost+found``, nor links prevent commits."""
     root = tmp_path / "some" / "repository"
     storage.put("chunks/A", b"x")
     (root / "lost+found").mkdir()
@@ -351,7 +351,7 @@ def test_commits_flush_no_directories_of_strangers(
     assert watched.count("link") == 1
 
 
-def test_undurable_storages_flush_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_durable_storages_flush_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``durable=False`` no put waits for the disk, and conditions still hold."""
 
     def no_flush(_: int) -> None:
@@ -369,7 +369,7 @@ def test_undurable_storages_flush_nothing(root: Path, monkeypatch: pytest.Monkey
 def test_fresh_puts_are_three_system_calls(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open, write, close: a session makes thousands of them."""
+    """A fresh put opens, writes and closes a file; a read opens, reads and closes it."""
     storage.put("chunks/A", b"x", Fresh())
     calls: list[str] = []
 
@@ -392,7 +392,7 @@ def test_fresh_puts_are_three_system_calls(
 
 
 def test_a_fresh_key_is_written_once(root: Path, storage: LocalStorage) -> None:
-    """What exists is never touched: an object, a directory, a link to somewhere."""
+    """A fresh put never replaces an object, a directory or a link."""
     storage.put("chunks/A", b"1", Fresh())
     with pytest.raises(PreconditionFailedError):
         storage.put("chunks/A", b"2", Fresh())
@@ -410,7 +410,7 @@ def test_a_fresh_key_is_written_once(root: Path, storage: LocalStorage) -> None:
 
 
 def test_fresh_puts_follow_no_links(tmp_path: Path, root: Path) -> None:
-    """A directory that is a link is refused, in the first put and after others."""
+    """A directory that is a link raises, in the first put and later ones."""
     storage = LocalStorage(root)
     storage.put("chunks/A", b"1", Fresh())
     (tmp_path / "outside").mkdir()
@@ -426,7 +426,7 @@ def test_fresh_puts_follow_no_links(tmp_path: Path, root: Path) -> None:
     assert (tmp_path / "outside" / "A").read_bytes() == b"1"
 
 
-def test_fresh_puts_outlast_a_removed_directory(root: Path, storage: LocalStorage) -> None:
+def test_fresh_puts_recreate_a_removed_directory(root: Path, storage: LocalStorage) -> None:
     """A directory that was removed while empty is created again."""
     storage.put("chunks/A", b"1", Fresh())
     storage.delete_many(["chunks/A"])
@@ -436,7 +436,7 @@ def test_fresh_puts_outlast_a_removed_directory(root: Path, storage: LocalStorag
 
 
 def test_short_writes_are_continued(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few bytes the system takes at a time, the object is whole."""
+    """The object is complete, however few bytes each write call accepts."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data).cast("B")[:7]))
     content = os.urandom(100)
@@ -451,7 +451,7 @@ def test_short_writes_are_continued(storage: LocalStorage, monkeypatch: pytest.M
 def test_a_fresh_put_that_fails_leaves_nothing(
     root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """When the disk is full, which network file systems say on closing, the part is removed."""
+    """If the disk is full, also if only close reports it, the partial file is removed."""
     storage.put("chunks/A", b"x", Fresh())
     write, close = os.write, os.close
     written: list[int] = []
@@ -476,7 +476,7 @@ def test_a_fresh_put_that_fails_leaves_nothing(
 def test_large_ranges_are_checked_before_they_are_read(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above a limit the size of the file is looked at first; the bytes are the same."""
+    """Above a limit the file size is checked first; the bytes are the same."""
     monkeypatch.setattr(local_module, "_MAX_UNCHECKED_BYTES", 5)
     storage.put("chunks/A", b"0123456789", Fresh())
     assert storage.get_bytes("chunks/A", 1, 5) == b"12345"
@@ -486,7 +486,7 @@ def test_large_ranges_are_checked_before_they_are_read(
 def test_a_flush_that_fails_after_the_rename_is_unknown(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is visible but not confirmed is neither success nor failure."""
+    """The outcome of a put that is visible but not flushed is unknown."""
     version = storage.put("repo", b"1", Create())
     rename = os.rename
 
@@ -519,7 +519,7 @@ def test_a_full_disk_leaves_the_old_object(
     assert [path.name for path in root.iterdir()] == ["repo"]
 
 
-def test_links_are_refused(tmp_path: Path, root: Path) -> None:
+def test_links_raise(tmp_path: Path, root: Path) -> None:
     """An untrusted repository cannot present local files as its objects.
 
     Links that stay inside are refused as well: an object has one key. Listings raise instead of
@@ -552,7 +552,7 @@ def test_links_are_refused(tmp_path: Path, root: Path) -> None:
 
 
 def test_links_are_followed_on_request(tmp_path: Path, root: Path) -> None:
-    """With ``follow_symlinks=True`` all calls see what a link leads to, in and out of the root."""
+    """With ``follow_symlinks=True`` all calls follow links, inside and outside the root."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "B").write_bytes(b"outside")
@@ -567,7 +567,7 @@ def test_links_are_followed_on_request(tmp_path: Path, root: Path) -> None:
 
 
 def test_an_update_of_a_linked_object_replaces_the_link(tmp_path: Path, root: Path) -> None:
-    """The version that was read is the one that an update checks; the file linked to stays."""
+    """The update checks the version that was read; the target of the link stays."""
     (tmp_path / "elsewhere").write_bytes(b"1")
     root.mkdir(parents=True)
     (root / "repo").symlink_to(tmp_path / "elsewhere")
@@ -584,14 +584,14 @@ def test_an_update_of_a_linked_object_replaces_the_link(tmp_path: Path, root: Pa
 
 
 def test_the_root_may_be_a_link(tmp_path: Path, root: Path) -> None:
-    """The user's own link to a repository is followed."""
+    """A root that is a symbolic link is followed."""
     LocalStorage(root).put("chunks/A", b"x")
     (tmp_path / "link").symlink_to(root)
     assert bytes(LocalStorage(tmp_path / "link").get("chunks/A").data) == b"x"
 
 
-def test_special_files_are_no_objects(root: Path, storage: LocalStorage) -> None:
-    """A FIFO in the place of an object is refused instead of waited for."""
+def test_special_files_raise(root: Path, storage: LocalStorage) -> None:
+    """A FIFO under a key raises instead of blocking."""
     storage.put("chunks/A", b"x")
     os.mkfifo(root / "chunks" / "pipe")
     with pytest.raises(StorageError, match="not a regular file"):
@@ -601,8 +601,8 @@ def test_special_files_are_no_objects(root: Path, storage: LocalStorage) -> None
     assert [info.key for info in storage.list()] == ["chunks/A"]
 
 
-def test_objects_and_directories_of_one_name(storage: LocalStorage) -> None:
-    """Where a file system cannot do what object stores can, the error says so."""
+def test_keys_that_are_prefixes_of_keys_raise(storage: LocalStorage) -> None:
+    """Keys that are prefixes of other keys raise with an explanation."""
     storage.put("a/b", b"x")
     with pytest.raises(StorageError, match="it is the key of an object"):
         storage.put("a/b/c", b"x")
@@ -615,8 +615,8 @@ def test_objects_and_directories_of_one_name(storage: LocalStorage) -> None:
     assert [info.key for info in storage.list()] == ["a/b"]
 
 
-def test_names_of_uploads_are_no_keys(storage: LocalStorage) -> None:
-    """A key that looks like a staged file would never be listed, so it is refused."""
+def test_names_of_uploads_are_not_keys(storage: LocalStorage) -> None:
+    """A key with the name of a staged file would never be listed, so it raises."""
     for use in (
         lambda: storage.put("chunks/x#12", b"x"),
         lambda: storage.get("chunks/x#12"),
@@ -630,14 +630,14 @@ def test_names_of_uploads_are_no_keys(storage: LocalStorage) -> None:
 
 
 def test_directories_may_look_like_uploads(storage: LocalStorage) -> None:
-    """Only files are uploads in progress: what lies below the branch ``a#1`` is listed."""
+    """Only files are uploads in progress: objects below a directory ``a#1`` are listed."""
     storage.put("refs/branch.a#1/ref.json", b"x")
     for prefix in ("", "refs/", "refs/branch.a#1/"):
         assert [info.key for info in storage.list(prefix)] == ["refs/branch.a#1/ref.json"]
 
 
 def test_a_huge_object_is_not_read(root: Path, storage: LocalStorage) -> None:
-    """A file that claims 300 GB costs nothing where the caller sets a limit."""
+    """A file of 300 GB raises without being read if the caller sets a limit."""
     storage.put("snapshots/X", b"x")
     os.truncate(root / "snapshots" / "X", 300 * 10**9)
     with pytest.raises(StorageError, match="300000000000 bytes"):
@@ -645,9 +645,7 @@ def test_a_huge_object_is_not_read(root: Path, storage: LocalStorage) -> None:
     assert bytes(storage.get("snapshots/X", Bounded(0, 1), max_bytes=1).data) == b"x"
 
 
-def test_a_relative_path_stays_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changing the working directory does not move a storage."""
     monkeypatch.chdir(tmp_path)
     storage = LocalStorage("repository")

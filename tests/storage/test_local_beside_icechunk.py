@@ -1,4 +1,4 @@
-"""Icechunk itself works in a directory that icefloe writes to, and the other way round."""
+"""Icechunk and icefloe work in the same directory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_icechunk_sees_no_staged_files(tmp_path: Path) -> None:
-    """What dead writers and locks leave behind is no object to Icechunk, nor are its own to us."""
+def test_icechunk_lists_no_staged_files(tmp_path: Path) -> None:
+    """Neither implementation lists staged files or lock files of the other."""
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
     ours = LocalStorage(tmp_path)
     before = [info.key for info in ours.list()]
@@ -35,8 +35,8 @@ def test_icechunk_sees_no_staged_files(tmp_path: Path) -> None:
     assert all(path.exists() for path in left_behind)
 
 
-def test_directories_that_look_like_uploads_hold_objects_for_both(tmp_path: Path) -> None:
-    """The library below Icechunk leaves out files by their name, never directories; so do we."""
+def test_both_list_directories_that_look_like_uploads(tmp_path: Path) -> None:
+    """Icechunk and icefloe omit files with the names of uploads, but not directories."""
     ours = LocalStorage(tmp_path)
     for key in ("refs/branch.a#1/ref.json", "refs/branch.main/ref.json"):
         ours.put(key, b"{}")

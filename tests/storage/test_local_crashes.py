@@ -1,4 +1,4 @@
-"""A writer that is killed leaves the old object or the new one, never anything else."""
+"""A writer that is killed leaves the old object or the new one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "refs/branch.main/ref.json"
 
 
 def deaths_of(kind: str, root: Path) -> list[dict[str, Any]]:
-    """Tell what is found after a put that was killed before each of its system calls."""
+    """Return the state after a put that was killed before each of its system calls."""
     done = warm_python.run(sys.executable, HERE / "dying_writer.py", root, kind)
     assert done.returncode == 0, done.stderr
     deaths: list[dict[str, Any]] = json.loads(done.stdout)
@@ -39,7 +39,7 @@ def deaths_of(kind: str, root: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["create", "overwrite", "update"])
 def test_killed_before_any_system_call(tmp_path: Path, kind: str) -> None:
-    """Whichever call is the last, a survivor finds old or new, lists only it, and can write."""
+    """After every call, other processes read the old or new object, list only it, and can write."""
     deaths = deaths_of(kind, tmp_path / "repository")
     before = {"content": "", "size": 0} if kind == "create" else {"content": "old", "size": 3000}
     after = {"content": "new", "size": 6000}
@@ -52,7 +52,7 @@ def test_killed_before_any_system_call(tmp_path: Path, kind: str) -> None:
 
 
 def test_killed_in_a_fresh_put(tmp_path: Path) -> None:
-    """A part may stay under the random key, which is listed so that it can be collected."""
+    """A partial object may remain under the random key; it is listed, so it can be collected."""
     deaths = deaths_of("fresh", tmp_path / "repository")
     sizes = [death["size"] for death in deaths]
     assert sizes == sorted(sizes)
@@ -65,7 +65,7 @@ def test_killed_in_a_fresh_put(tmp_path: Path) -> None:
 
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """Killed at random moments, a writer of large objects never leaves a mixture."""
+    """A writer of large objects that is killed at a random time never leaves a mixed object."""
     root = tmp_path / "repository"
     for _ in range(6):
         with subprocess.Popen(
@@ -98,8 +98,10 @@ def test_abandoned_uploads_are_deleted(tmp_path: Path) -> None:
     assert [info.key for info in storage.list()] == kept
 
 
-def test_a_sweep_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors of the file system are storage errors, and no directory is passed over for one."""
+def test_errors_while_deleting_uploads_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of the file system raise `StorageError`; no directory is skipped."""
     storage = LocalStorage(tmp_path)
     storage.put("chunks/A", b"kept")
     (tmp_path / "chunks" / "staged#123").write_bytes(b"left by a dead writer")

@@ -1,4 +1,4 @@
-"""A real S3 server behind a proxy that loses, breaks and refuses requests."""
+"""A real S3 server behind a proxy that loses, truncates and rejects requests."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def behind_proxy(s3: ObjectStorage, proxy: FaultyProxy) -> ObjectStorage:
     "fault",
     [Fault.LOSE_RESPONSE, Fault.UNAVAILABLE_AFTER, Fault.LOSE_REQUEST, Fault.UNAVAILABLE],
 )
-def test_a_lost_answer_to_a_conditional_put_is_settled(
+def test_a_conditional_put_with_a_lost_response_succeeds(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
 ) -> None:
-    """Create and update succeed, and the version they answer is the one that is there."""
+    """Create and update succeed, and return the current version."""
     proxy.faults["PUT"] = [fault]
     version = behind_proxy.put("repo", b"1", Create())
     assert s3.head("repo").version == version
@@ -70,17 +70,17 @@ def test_a_lost_answer_to_a_conditional_put_is_settled(
     assert proxy.faults["PUT"] == ([fault] if landed_at_once else [])
 
 
-def test_a_settled_put_is_not_sent_again(
+def test_a_put_that_succeeded_is_not_repeated(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
-    """A lost answer costs one look: two requests in all."""
+    """A lost response costs one read-back: two requests in total."""
     proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
     behind_proxy.put("repo", b"1", Create())
     assert proxy.seen == ["PUT", "HEAD"]
 
 
-def test_requests_of_quiet_days(behind_proxy: ObjectStorage, proxy: FaultyProxy) -> None:
-    """Every operation takes the requests that its docstring says."""
+def test_requests_without_failures(behind_proxy: ObjectStorage, proxy: FaultyProxy) -> None:
+    """Without failures, every operation sends the documented number of requests."""
     behind_proxy.put("repo", b"0123456789", Create())
     assert proxy.seen == ["PUT"]
     proxy.seen.clear()
@@ -113,7 +113,7 @@ def test_conflicts_are_still_conflicts(
     assert proxy.seen == ["PUT", "HEAD", "PUT", "HEAD"]
 
 
-def test_a_conflict_whose_answer_is_lost_is_no_success(
+def test_a_conflict_with_a_lost_response_is_unknown(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
     """Another writer's object and a lost response mean neither success nor a conflict."""
@@ -125,10 +125,10 @@ def test_a_conflict_whose_answer_is_lost_is_no_success(
     assert bytes(s3.get("repo").data) == b"theirs"
 
 
-def test_landed_and_replaced_is_not_reported_as_a_conflict(
+def test_a_replaced_put_is_not_reported_as_a_conflict(
     s3: ObjectStorage, behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
-    """If another builds on our write before we hear of it, saying "conflict" would be wrong."""
+    """If another writer replaces our object before the retry, the outcome is unknown."""
     version = s3.put("repo", b"1", Create())
     proxy.faults["PUT"] = [Fault.LOSE_RESPONSE]
     proxy.before_answer = lambda: s3.put("repo", b"2+", UpdateIfMatch(s3.head("repo").version))
@@ -138,7 +138,7 @@ def test_landed_and_replaced_is_not_reported_as_a_conflict(
 
 
 def test_the_write_id_is_metadata_of_the_object(s3: ObjectStorage) -> None:
-    """Conditional puts are marked as Icechunk marks them, each with an id of its own."""
+    """Every conditional put has a unique write id in the metadata, as in Icechunk."""
     ids = []
     for _ in range(2):
         s3.put("repo", b"1", Create())
@@ -152,10 +152,10 @@ def test_the_write_id_is_metadata_of_the_object(s3: ObjectStorage) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST, Fault.LOSE_RESPONSE])
-def test_other_requests_are_sent_again(
+def test_other_requests_are_retried(
     behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
 ) -> None:
-    """Reads, overwrites, listings and deletions outlast a few failures."""
+    """Reads, overwrites, listings and deletions are retried after failures."""
     proxy.faults = {"PUT": [fault] * 2, "GET": [fault] * 2, "HEAD": [fault] * 2}
     behind_proxy.put("chunks/A", b"0123456789")
     assert bytes(behind_proxy.get("chunks/A").data) == b"0123456789"
@@ -173,10 +173,10 @@ def test_other_requests_are_sent_again(
     assert list(behind_proxy.list()) == []
 
 
-def test_a_response_that_breaks_off_is_fetched_again(
+def test_a_truncated_response_is_fetched_again(
     behind_proxy: ObjectStorage, proxy: FaultyProxy
 ) -> None:
-    """Half a body is never taken for the object."""
+    """A truncated body is never returned as the object."""
     data = bytes(range(256)) * 4000
     behind_proxy.put("chunks/A", data)
     proxy.faults["GET"] = [Fault.HALF_BODY]
@@ -189,10 +189,10 @@ def test_a_response_that_breaks_off_is_fetched_again(
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.LOSE_REQUEST])
-def test_permanent_failures_end(
+def test_permanent_failures_raise(
     behind_proxy: ObjectStorage, proxy: FaultyProxy, fault: Fault
 ) -> None:
-    """A server that never answers well is given up within the tries that the settings allow."""
+    """Requests to a failing server end after the configured number of attempts."""
     proxy.always = dict.fromkeys(["PUT", "GET", "HEAD", "POST"], fault)
     started = time.monotonic()
     with pytest.raises(StorageError):
@@ -212,8 +212,8 @@ def test_permanent_failures_end(
     assert time.monotonic() - started < 10
 
 
-def test_a_server_that_is_not_there(s3: ObjectStorage, proxy: FaultyProxy) -> None:
-    """When nothing was ever sent, the outcome of a conditional put is known: it failed."""
+def test_an_unreachable_server(s3: ObjectStorage, proxy: FaultyProxy) -> None:
+    """If no request was sent, a conditional put has failed for certain."""
     place = s3.place
     assert isinstance(place, S3Place)
     nowhere = ObjectStorage(

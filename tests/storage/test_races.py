@@ -1,4 +1,4 @@
-"""Real processes race for one object, on storages that processes can share."""
+"""Processes that write one object concurrently, on storages that processes can share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def run_racing(storage: Storage, folder: Path, command: str, numbers: list[int]) -> list[int]:
-    """Run a process for each number, all at once; returns what each achieved."""
+    """Run a process for each number concurrently; return the result of each."""
     (folder / "task.pickle").write_bytes(pickle.dumps((storage, command, numbers)))
     program = SUPPORT / "racing_storage_process.py"
     done = warm_python.run(sys.executable, program, folder / "task.pickle")
@@ -37,7 +37,7 @@ def run_racing(storage: Storage, folder: Path, command: str, numbers: list[int])
 
 
 def test_no_update_is_lost(shared: Storage, tmp_path: Path) -> None:
-    """Eight processes count up one object by compare-and-swap, and every step counts."""
+    """Eight processes increment one object by compare-and-swap, and no increment is lost."""
     shared.put("counter", b"0")
     times = 20
     refused = run_racing(shared, tmp_path, "increment", [times] * PROCESSES)
@@ -47,7 +47,7 @@ def test_no_update_is_lost(shared: Storage, tmp_path: Path) -> None:
 
 
 def test_one_creator_wins(shared: Storage, tmp_path: Path) -> None:
-    """Of eight processes that create one object exactly one succeeds, and it is its content."""
+    """Of eight processes that create one object, one succeeds, and the object is its own."""
     results = run_racing(shared, tmp_path, "create", list(range(PROCESSES)))
     assert sum(results) == 1
     winner = results.index(1)

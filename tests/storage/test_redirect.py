@@ -1,4 +1,4 @@
-"""Web addresses that say where a repository is."""
+"""HTTP URLs that redirect to a repository."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def redirect_to(location: str) -> bytes:
 
 @contextmanager
 def scripted_server(answer: bytes) -> Iterator[str]:
-    """Answer every connection with these bytes."""
+    """Respond to every connection with these bytes."""
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:
@@ -54,8 +54,8 @@ def scripted_server(answer: bytes) -> Iterator[str]:
             thread.join()
 
 
-def test_redirects_are_followed_to_the_place(tmp_path: Path) -> None:
-    """Hops over web addresses end at a storage that reads the repository."""
+def test_redirects_are_followed(tmp_path: Path) -> None:
+    """Several HTTP redirects lead to a storage that reads the repository."""
     LocalStorage(tmp_path / "repository").put("repo", b"x")
     with web_server(tmp_path) as files:
         target = files.replace("http://", "http+icechunk://") + "/repository"
@@ -66,7 +66,7 @@ def test_redirects_are_followed_to_the_place(tmp_path: Path) -> None:
 
 
 def test_every_scheme_is_opened_anonymously() -> None:
-    """Where a redirect leads, no credential of this process goes along."""
+    """The target of a redirect is opened without credentials of this process."""
     s3 = storage_from_redirect("s3://bucket/a/b?region=eu-west-1").place
     assert isinstance(s3, S3Place)
     assert (s3.bucket, s3.prefix, s3.region) == ("bucket", "a/b", "eu-west-1")
@@ -83,8 +83,8 @@ def test_every_scheme_is_opened_anonymously() -> None:
     assert storage_from_redirect("https+ic://example.org/x").url == "https://example.org/x"
 
 
-def test_redirects_that_lead_nowhere_are_errors() -> None:
-    """Loops, plain answers, missing pages, missing regions and local files are refused."""
+def test_invalid_redirects_raise() -> None:
+    """Loops, pages, missing pages, missing regions and local files raise."""
     targets = {
         "/loop": "/loop",
         "/file": "file:///etc/passwd",
@@ -124,24 +124,24 @@ def test_redirects_that_lead_nowhere_are_errors() -> None:
         redirect_to("r2://bucket/a"),
     ],
 )
-def test_no_server_raises_foreign_errors(answer: bytes) -> None:
-    """Whatever a server answers ends in an error of ours, which quotes no secret of a URL."""
+def test_invalid_responses_raise_errors_of_icefloe(answer: bytes) -> None:
+    """Every invalid response raises an icefloe error without secrets of the URL."""
     with scripted_server(answer) as url, pytest.raises(StorageError) as raised:
         redirect_storage(f"{url}/x?sig={SECRET}")
     assert raised.value.kind is ErrorKind.BAD_REDIRECT
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_addresses_with_secrets_are_not_asked() -> None:
-    """A user and password in the address are refused before any request, and not repeated."""
+def test_urls_with_secrets_are_not_requested() -> None:
+    """A user and password in the URL raise before any request, and are not in the error."""
     for address in (f"https://me:{SECRET}@h/x", f"ftp://h/x?sig={SECRET}", f"https://[{SECRET}"):
         with pytest.raises(InvalidInputError) as raised:
             redirect_storage(address)
         assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_an_address_that_does_not_redirect(tmp_path: Path) -> None:
-    """A page is not a repository."""
+def test_a_url_that_does_not_redirect(tmp_path: Path) -> None:
+    """A page instead of a redirect raises."""
     (tmp_path / "page").write_text("hello")
     with web_server(tmp_path) as url, pytest.raises(StorageError, match="instead of a redirect"):
         redirect_storage(f"{url}/page")

@@ -1,4 +1,4 @@
-"""URLs are shown without what could be a secret in them."""
+"""Redaction of secrets in URLs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from icefloe.storage.urls import redact_url, redact_urls
         ("http://[bad", "http://..."),
     ],
 )
-def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
-    """Scheme, host, port and path are shown; what cannot be told apart from a secret is not."""
+def test_redacted_urls(url: str, shown: str) -> None:
+    """Scheme, host, port and path remain; everything that could be a secret is removed."""
     assert redact_url(url) == shown
 
 
 @given(st.text(alphabet="ab/:?#@%3F[]. ", max_size=12), st.text(alphabet="ab/:?#@[]. ", max_size=6))
-def test_no_password_is_shown(before: str, after: str) -> None:
-    """Whatever stands around it, the end of a password, which an ``@`` follows, is hidden."""
+def test_passwords_are_redacted(before: str, after: str) -> None:
+    """The end of a password, before the ``@``, is always removed."""
     assert "SECRET" not in redact_url(f"s3://me:{before}SECRET@{after}")
     assert "SECRET" not in redact_url(f"https://{after}?{before}SECRET")
 
 
 def test_urls_in_texts() -> None:
-    """Users, passwords and queries go, the rest of the text stays."""
+    """Users, passwords and queries are removed, other text stays."""
     text = "GET https://me:SECRET@a.org/b?sig=SECRET, then 'http://c/d%3fsig%3DSECRET' failed"
     assert redact_urls(text) == "GET https://...@a.org/b?..., then 'http://c/d?...' failed"

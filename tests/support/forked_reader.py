@@ -43,7 +43,7 @@ if __name__ == "__main__":
     ):
         sys.stdout.write(f"{process}: {run_request(request)}\n")
     sys.stdout.flush()
-    # Skips the shutdown of Python, in the parent too. A thread of obstore may still be completing an
+    # Skips the shutdown of Python, in the parent too. A thread of obstore may still complete an
     # async request. If it needs the GIL during the shutdown, Python before 3.14 ends the thread,
     # which unwinds through Rust frames and aborts the process.
     os._exit(0)
