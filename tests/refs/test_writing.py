@@ -264,7 +264,7 @@ def test_failed_changes_change_nothing(
 def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
     """Names may contain a slash in generation v2, but not in v1."""
     if spec_version == 1:
-        with pytest.raises(InvalidInputError, match="version 1"):
+        with pytest.raises(InvalidInputError, match="slashes need a repository of version 2"):
             refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
     else:
         refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)

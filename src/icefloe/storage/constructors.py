@@ -438,7 +438,7 @@ def http_storage(
         raise _config_error(
             f"{redact_url(base_url)!r} is not an HTTP URL: it must start with http:// or https://"
         )
-    require_no_secrets(parts, "pass an Authorization header to http_storage instead")
+    require_no_secrets(parts, "pass headers to http_storage, such as an Authorization header")
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
