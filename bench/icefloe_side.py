@@ -59,7 +59,7 @@ def measure_encode(pattern: str, target: Path) -> dict[str, Any]:
     offsets, lengths = make_ranges(pattern)
     codes = np.repeat(np.arange(FILES, dtype=np.int32), CHUNKS_PER_FILE)
     locations = Strings.of([format_location(number) for number in range(FILES)])
-    payloads = ChunkPayloads.virtual(codes, locations, offsets, lengths)
+    payloads = ChunkPayloads.make_virtual(codes, locations, offsets, lengths)
     manifest = Manifest.of(
         ManifestId.random(), {NodeId.random(): ArrayManifest.of(make_indices(), payloads)}
     )

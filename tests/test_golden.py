@@ -213,8 +213,8 @@ def _difference(refs: Refs, assets: Assets, first: SnapshotId, last: SnapshotId)
             for what in ("groups", "arrays"):
                 ids = getattr(log, f"{kind}_{what}")
                 sets.setdefault(f"{kind}_{what}", set()).update(paths[node_id] for node_id in ids)
-        for position, node_id in enumerate(log.updated_chunks.nodes()):
-            rows = map(tuple, log.updated_chunks.matrix(position).tolist())
+        for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
+            rows = map(tuple, log.updated_chunks.get_coords(position).tolist())
             chunks.setdefault(paths[node_id], set()).update(rows)
         for move in log.moved_nodes:
             moves[move.node_id] = (str(move.from_path), str(move.to_path))

@@ -169,7 +169,7 @@ def _repository(root: Path, message: str, user_data: bytes) -> Path:
         SnapshotId.random(), INITIAL_SNAPSHOT_ID, datetime.now(UTC), message, {}, (node,), ()
     )
     Assets(storage, 1).write_snapshot(snapshot)
-    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.info())
+    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.get_info())
     return root
 
 

@@ -636,7 +636,7 @@ def test_a_reference_written_twice() -> None:
     assert decoded.indices.splits.tolist() == [0, 3, 6]
     assert decoded.indices.coords.tolist() == [0, 0, 1, 1, 2, 2] * 2
     once = draft(MANIFEST, arrays=[{"node_id": b"a" * 8, "refs": [*refs[:2], refs[3]]}]).decode()
-    assert decoded.array(NodeId(b"a" * 8)).payloads == once.payloads
+    assert decoded.get_array(NodeId(b"a" * 8)).payloads == once.payloads
 
 
 def test_a_scalar_array_has_one_chunk() -> None:

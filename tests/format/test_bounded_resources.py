@@ -400,7 +400,7 @@ indices = ChunkIndexColumns(
 )
 zeros = constant(0, rows, np.uint64)
 location = constant(0, rows, np.int32)
-payloads = ChunkPayloads.virtual(location, Strings.of(["s3://bucket/file"]), zeros, zeros)
+payloads = ChunkPayloads.make_virtual(location, Strings.of(["s3://bucket/file"]), zeros, zeros)
 none = frozenset()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

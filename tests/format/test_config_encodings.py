@@ -34,7 +34,13 @@ from icefloe.model.config import (
     RepositoryConfig,
     RepoUpdateRetryConfig,
 )
-from icefloe.model.config_section import Between, Persisted, field_types, is_optional, without_none
+from icefloe.model.config_section import (
+    Between,
+    Persisted,
+    get_field_types,
+    is_optional,
+    remove_none,
+)
 from icefloe.model.containers import (
     ChecksumAlgorithm,
     ObjectStoreConfig,
@@ -442,7 +448,7 @@ class Configs:
 
     def of(self, hint: Any) -> st.SearchStrategy[Any]:
         if is_optional(hint):
-            return st.none() | self.of(without_none(hint))
+            return st.none() | self.of(remove_none(hint))
         if hint in (ManifestPreloadCondition, ManifestSplitCondition):
             return self.conditions(hint)
         if hint in config_tree._SUM_TYPES:
@@ -470,7 +476,7 @@ class Configs:
     def section(self, section: type[Persisted]) -> st.SearchStrategy[Any]:
         case = config_tree._CASE_OF.get(section)
         keeps_unknown = case is None or case.content is config_tree._Content.ALL_FIELDS
-        values = {name: self.of(hint) for name, hint in field_types(section).items()}
+        values = {name: self.of(hint) for name, hint in get_field_types(section).items()}
         if section is ObjectStoreConfig.Http and not self.headers:
             values["headers"] = st.just({})
         return st.builds(section, **values, unknown=self.unknown if keeps_unknown else st.just({}))
@@ -972,7 +978,7 @@ def test_arbitrary_yaml_is_a_configuration_or_a_format_error(text: str) -> None:
     loads_or_format_error(config_yaml.loads, text.encode())
 
 
-@given(PLAIN_VALUES, st.sampled_from(sorted(field_types(RepositoryConfig))))
+@given(PLAIN_VALUES, st.sampled_from(sorted(get_field_types(RepositoryConfig))))
 @slowly
 def test_arbitrary_values_in_a_field_are_a_configuration_or_a_format_error(
     value: Any, name: str

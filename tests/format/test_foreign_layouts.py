@@ -146,9 +146,9 @@ def test_chunk_indices_of_a_transaction_log_may_come_in_any_order() -> None:
     for name in ("new", "deleted", "updated"):
         tree[f"{name}_groups"] = tree[f"{name}_arrays"] = []
     chunks = decode(TRANSACTION_LOG, tree, Style()).updated_chunks
-    assert chunks.matrix(0).tolist() == [[0, 7], [1, 6], [2, 5]]
-    assert chunks.matrix(1).tolist() == [[2], [5]]
-    assert chunks.matrix(2).tolist() == [[0, 7], [1, 6]]
+    assert chunks.get_coords(0).tolist() == [[0, 7], [1, 6], [2, 5]]
+    assert chunks.get_coords(1).tolist() == [[2], [5]]
+    assert chunks.get_coords(2).tolist() == [[0, 7], [1, 6]]
 
 
 def test_a_snapshot_of_version_2_may_still_have_the_shapes_of_version_1() -> None:

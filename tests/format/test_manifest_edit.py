@@ -54,7 +54,7 @@ def manifest_of(payloads: Mapping[int, ChunkPayload], ndim: int = 1) -> Manifest
     numbers = np.array(list(payloads), np.int64)
     coords = np.stack(np.unravel_index(numbers, (3 * ROWS, *[5] * (ndim - 1))), axis=1)
     refs = ArrayManifest.of(coords.astype(np.uint32), ChunkPayloads.of(list(payloads.values())))
-    return Manifest.of_one(ManifestId(b"of %8d." % len(payloads)), NODE, refs)
+    return Manifest.of_array(ManifestId(b"of %8d." % len(payloads)), NODE, refs)
 
 
 def write(manifest: Manifest, style: Style | None, spec_version: int) -> bytes:
@@ -125,7 +125,7 @@ def test_declined(changes: dict[int, ChunkPayload]) -> None:
 def test_other_arrays_are_declined() -> None:
     """A file of another array or of several arrays is rewritten."""
     one = manifest_of(EVEN)
-    refs = one.array(NODE)
+    refs = one.get_array(NODE)
     assert refs is not None
     for nodes in ([NodeId(b"another!")], [NODE, NodeId(b"another!")]):
         both = Manifest.of(one.id, dict.fromkeys(nodes, refs))

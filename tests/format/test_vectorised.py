@@ -78,7 +78,7 @@ def virtual(rows: int, *, distinct: int) -> ChunkPayloads:
     locations = Strings.of([f"s3://bucket/some/prefix/file-{n:09}.nc" for n in range(distinct)])
     codes = (np.arange(rows) * distinct // rows).astype(np.int32)
     numbers = np.arange(rows, dtype=np.uint64)
-    return ChunkPayloads.virtual(codes, locations, numbers * 100, numbers + 1)
+    return ChunkPayloads.make_virtual(codes, locations, numbers * 100, numbers + 1)
 
 
 def make_mixed(rows: int) -> ChunkPayloads:
@@ -119,7 +119,7 @@ def manifest_of(payloads: ChunkPayloads, ndims: tuple[int, ...]) -> Manifest:
     rows = len(payloads) // len(ndims)
     arrays = {
         node_id: ArrayManifest(
-            matrix(rows, ndim), payloads.rows(slice(number * rows, (number + 1) * rows))
+            matrix(rows, ndim), payloads.select_rows(slice(number * rows, (number + 1) * rows))
         )
         for number, (node_id, ndim) in enumerate(zip(NODES, ndims, strict=False))
     }

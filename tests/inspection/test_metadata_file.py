@@ -89,7 +89,7 @@ def test_manifest() -> None:
 def test_large_manifests_are_streamed() -> None:
     """Memory does not grow with the length of the text, which is streamed in small parts."""
     rows = 20_000
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         np.zeros(rows, np.int32),
         Strings.of(["s3://bucket/file.nc"]),
         np.arange(rows, dtype=np.uint64),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icefloe.errors import InvalidInputError
-from icefloe.format.ids import rows_of
+from icefloe.format.ids import to_id_rows
 from icefloe.maintenance.id_columns import IdSet, find_unique_rows, format_names, parse_names
 from icefloe.model.ids import ChunkId
 
@@ -21,7 +21,7 @@ names = ids.map(str) | st.text(max_size=21) | st.text("0AZaILOU_/é", min_size=2
 @given(st.lists(ids))
 def test_names_round_trip(values: list[ChunkId]) -> None:
     """Ids are formatted like `ChunkId`, and parsed again."""
-    rows = rows_of(values, ChunkId)
+    rows = to_id_rows(values, ChunkId)
     spelled = format_names(rows)
     assert spelled == [str(value) for value in values]
     places, back = parse_names(spelled)
@@ -49,13 +49,13 @@ def test_sets(parts: list[list[ChunkId]], candidates: list[ChunkId]) -> None:
     """A set contains each added id once."""
     found = IdSet()
     for part in parts:
-        found.add(rows_of(part, ChunkId))
+        found.add(to_id_rows(part, ChunkId))
     model = {object_id for part in parts for object_id in part}
-    assert found.contains(rows_of(candidates, ChunkId)).tolist() == [
+    assert found.contains(to_id_rows(candidates, ChunkId)).tolist() == [
         name in model for name in candidates
     ]
     assert len(found) == len(model)
-    everything = rows_of([object_id for part in parts for object_id in part], ChunkId)
+    everything = to_id_rows([object_id for part in parts for object_id in part], ChunkId)
     assert format_names(find_unique_rows(everything)) == [
         str(object_id) for object_id in sorted(model)
     ]

@@ -24,7 +24,7 @@ from icefloe.model.config import (
     RepositoryConfig,
     RepoUpdateRetryConfig,
 )
-from icefloe.model.config_section import ConfigSection, field_types
+from icefloe.model.config_section import ConfigSection, get_field_types
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
 from icefloe.model.manifest_config import (
     AnySplitDimCondition,
@@ -269,7 +269,7 @@ SECTIONS: list[type[ConfigSection]] = [
 @pytest.mark.parametrize("section", SECTIONS)
 def test_an_assignment_is_checked_as_the_constructor_checks(section: Any) -> None:
     """Every field of every section refuses what it cannot hold, and keeps what it had."""
-    for name in field_types(section):
+    for name in get_field_types(section):
         made = section()
         with pytest.raises(InvalidInputError) as by_constructor:
             section(**{name: object()})
@@ -330,7 +330,7 @@ def test_what_is_used_as_a_key_stays_frozen(value: Any) -> None:
 
 def change_everything(section: ConfigSection) -> None:
     """Change what can be changed inside a section, as deep as it goes."""
-    for name in field_types(type(section)):
+    for name in get_field_types(type(section)):
         value = getattr(section, name)
         if isinstance(value, ConfigSection):
             change_everything(value)

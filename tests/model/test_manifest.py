@@ -89,20 +89,20 @@ def test_arrays_of_a_manifest() -> None:
             ),
         },
     )
-    assert list(manifest.indices.nodes()) == [matrix, scalar]
-    found = manifest.array(matrix)
+    assert list(manifest.indices.iter_node_ids()) == [matrix, scalar]
+    found = manifest.get_array(matrix)
     assert found is not None
     assert found.coords.tolist() == [[0, 5], [1, 0]]
     assert found.get((1, 0)) == InlineChunk(b"10")
-    assert manifest.array(scalar).get(()) == InlineChunk(b"s")  # type: ignore[union-attr]
-    assert manifest.array(NodeId(b"\1" * 8)) is None
+    assert manifest.get_array(scalar).get(()) == InlineChunk(b"s")  # type: ignore[union-attr]
+    assert manifest.get_array(NodeId(b"\1" * 8)) is None
     assert len(manifest) == 3
 
 
 def test_virtual_columns_take_no_room_for_what_they_lack() -> None:
     """A million virtual references take 24 bytes each besides their indices."""
     rows = 1_000_000
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         np.zeros(rows, np.int32),
         ChunkPayloads.of([VirtualChunkRef("s3://a/b", 0, 0)]).locations,
         np.zeros(rows, np.uint64),

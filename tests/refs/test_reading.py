@@ -19,7 +19,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.keys import branch_key, snapshot_key
+from icefloe.format.keys import format_branch_key, format_snapshot_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import RepositoryConfig
@@ -257,7 +257,7 @@ def test_a_failing_storage_is_not_opened_as_version_1() -> None:
             return super().get(key, byte_range, max_bytes=max_bytes)
 
     storage = Failing()
-    storage.put(branch_key("main"), encode_ref(INITIAL_SNAPSHOT_ID))
+    storage.put(format_branch_key("main"), encode_ref(INITIAL_SNAPSHOT_ID))
     with pytest.raises(StorageError, match="unavailable"):
         open_refs(storage)
 
@@ -266,12 +266,12 @@ def test_ancestry_with_a_cycle() -> None:
     """A snapshot that is its own ancestor raises."""
     golden = Golden("v1-by-1.1.21")
     first = SnapshotId.parse(golden.expected["ids"]["first"])
-    key = snapshot_key(first)
+    key = format_snapshot_key(first)
     data = (golden.repository / key).read_bytes()
     storage = MemoryStorage()
     circle = replace(decode_snapshot(data, key), parent_id=first)
     storage.put(key, encode_snapshot(circle, spec_version=1))
-    storage.put(branch_key("main"), encode_ref(first))
+    storage.put(format_branch_key("main"), encode_ref(first))
     history = open_refs(storage).refs.fetch_ancestry(first)
     assert next(history).id == first
     with pytest.raises(FormatError, match="its own ancestor"):
@@ -293,7 +293,7 @@ def test_unknown_snapshot(golden: Golden) -> None:
 def test_oversized_files_raise_unread(golden: Golden, tmp_path: Path) -> None:
     """A file that is larger than allowed for its kind raises before it is read."""
     version = golden.expected["spec_version"]
-    key = "repo" if version == 2 else branch_key("main")
+    key = "repo" if version == 2 else format_branch_key("main")
     (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
     with (tmp_path / key).open("wb") as file:
         file.truncate(1 << 40)

@@ -23,7 +23,7 @@ def payloads(assets: Assets, node: NodeSnapshot) -> Iterator[tuple[list[int], Ch
     """Yield every chunk of an array, from all of its manifests."""
     assert isinstance(node.node_data, ArrayNodeData)
     for ref in node.node_data.manifests:
-        part = assets.fetch_manifest(ref.id).array(node.id)
+        part = assets.fetch_manifest(ref.id).get_array(node.id)
         assert part is not None, f"{node.path} points at a manifest that does not know it"
         for row, coords in enumerate(part.coords.tolist()):
             assert ref.extents.contains(tuple(coords))

@@ -45,7 +45,7 @@ def metadata_tree(metadata: Mapping[str, Any], spec_version: int) -> list[Tree]:
 
 
 def indices_of(columns: ChunkIndexColumns, array: int) -> list[list[int]]:
-    rows: list[list[int]] = columns.matrix(array).tolist()
+    rows: list[list[int]] = columns.get_coords(array).tolist()
     return rows
 
 
@@ -57,8 +57,8 @@ def manifest_tree(manifest: Manifest, dictionary: bytes | None = None) -> Tree:
             dict_data=zstandard.ZstdCompressionDict(dictionary), write_content_size=True
         )
     arrays = []
-    for place, node_id in enumerate(manifest.indices.nodes()):
-        array = manifest.array(node_id)
+    for place, node_id in enumerate(manifest.indices.iter_node_ids()):
+        array = manifest.get_array(node_id)
         assert array is not None
         indices = indices_of(manifest.indices, place)
         refs = [
@@ -171,7 +171,7 @@ def transaction_log_tree(log: TransactionLog) -> Tree:
                 "node_id": node_id.raw,
                 "chunks": [{"coords": row} for row in indices_of(log.updated_chunks, place)],
             }
-            for place, node_id in enumerate(log.updated_chunks.nodes())
+            for place, node_id in enumerate(log.updated_chunks.iter_node_ids())
         ],
         "moved_nodes": [
             {

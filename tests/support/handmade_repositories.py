@@ -220,7 +220,7 @@ def write_handmade(
     )
     assets.write_transaction_log(log)
     assets.write_snapshot(snapshot)
-    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.info())
+    refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.get_info())
     refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
     refs.create_tag("gone", INITIAL_SNAPSHOT_ID)
     refs.delete_tag("gone")

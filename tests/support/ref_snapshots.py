@@ -26,4 +26,4 @@ def write_snapshot(
         TransactionLog(snapshot.id, none, none, none, none, none, none, ChunkIndexColumns.of({}))
     )
     assets.write_snapshot(snapshot)
-    return snapshot.info()
+    return snapshot.get_info()

@@ -40,7 +40,7 @@ def manifest(session: icefloe.Session, first: int, last: int) -> AdoptedManifest
     node = transaction.require_array(session.path("/a"))
     coords = np.arange(first, last, dtype=np.uint32).reshape(-1, 1)
     chunks = [InlineChunk(int(number).to_bytes(4, "little")) for number in coords[:, 0]]
-    made = Manifest.of_one(
+    made = Manifest.of_array(
         ManifestId.random(), node.id, ArrayManifest(coords, ChunkPayloads.of(chunks))
     )
     info = transaction.assets.write_manifest(made)

@@ -95,7 +95,7 @@ def _check_snapshot(storage: Storage, snapshot_id: str, spec_version: int) -> No
         refs = node.node_data.manifests
         for ref in refs:
             referenced.add(ref.id)
-            part = assets.fetch_manifest(ref.id).array(node.id)
+            part = assets.fetch_manifest(ref.id).get_array(node.id)
             assert part is not None
             assert len(part) > 0
             if grid:

@@ -360,7 +360,7 @@ def test_references_keep_their_order(lengths: list[int], chunk: int) -> None:
     datasets = []
     for number, chunks in enumerate(lengths):
         coords = np.stack([np.repeat(np.arange(chunks), 2), np.tile([0, 1], chunks)], 1)
-        payloads = ChunkPayloads.virtual(
+        payloads = ChunkPayloads.make_virtual(
             np.zeros(2 * chunks, np.int32),
             Strings.of([f"s3://b/{number}"]),
             np.arange(2 * chunks, dtype=np.uint64),

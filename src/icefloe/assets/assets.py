@@ -17,7 +17,12 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
-from icefloe.format.keys import chunk_key, manifest_key, snapshot_key, transaction_log_key
+from icefloe.format.keys import (
+    format_chunk_key,
+    format_manifest_key,
+    format_snapshot_key,
+    format_transaction_log_key,
+)
 from icefloe.format.manifest import encode_manifest, open_manifest, read_manifest, read_manifest_id
 from icefloe.format.manifest_edit import edit_manifest
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -82,7 +87,7 @@ class LoadedManifest:
         try:
             return self._finders[node_id]
         except KeyError:
-            refs = self.manifest.array(node_id)
+            refs = self.manifest.get_array(node_id)
             finder = self._finders[node_id] = None if refs is None else RefFinder(refs)
             return finder
 
@@ -164,7 +169,7 @@ class Assets:
     def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
         """Encode a snapshot."""
         data = encode_snapshot(snapshot, spec_version=self.spec_version)
-        return EncodedFile(snapshot_key(snapshot.id), data)
+        return EncodedFile(format_snapshot_key(snapshot.id), data)
 
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
@@ -177,7 +182,7 @@ class Assets:
             manifest, spec_version=self.spec_version, location_compression=location_compression
         )
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
-        return info, EncodedFile(manifest_key(manifest.id), data)
+        return info, EncodedFile(format_manifest_key(manifest.id), data)
 
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
@@ -196,12 +201,12 @@ class Assets:
         self._manifest_files.put(before.id, file)
         self._manifest_files.put(changes.id, data)
         info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
-        return info, EncodedFile(manifest_key(changes.id), data)
+        return info, EncodedFile(format_manifest_key(changes.id), data)
 
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
         """Encode a transaction log."""
         data = encode_transaction_log(log, spec_version=self.spec_version)
-        return EncodedFile(transaction_log_key(log.id), data)
+        return EncodedFile(format_transaction_log_key(log.id), data)
 
     def write(self, file: EncodedFile) -> None:
         """Write a file with a fresh id."""
@@ -229,11 +234,11 @@ class Assets:
 
     def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
         """Write a chunk file."""
-        self.storage.put(chunk_key(chunk_id), data, Fresh())
+        self.storage.put(format_chunk_key(chunk_id), data, Fresh())
 
     async def write_chunk_async(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
         """Write a chunk file, without blocking the event loop."""
-        await self.storage.put_async(chunk_key(chunk_id), data)
+        await self.storage.put_async(format_chunk_key(chunk_id), data)
 
     def cache(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
         """Cache a snapshot and manifests that were just written."""
@@ -259,7 +264,7 @@ class Assets:
         return [future.result() for future in futures]
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        key = snapshot_key(snapshot_id)
+        key = format_snapshot_key(snapshot_id)
         snapshot = decode_snapshot(fetch_file(self.storage, key).data, key)
         _require_id(snapshot.id, snapshot_id, key)
         return snapshot
@@ -272,16 +277,16 @@ class Assets:
         cached = self._manifest_files.find(manifest_id)
         if cached is not None:
             return cached
-        return fetch_file(self.storage, manifest_key(manifest_id)).data
+        return fetch_file(self.storage, format_manifest_key(manifest_id)).data
 
     def _open_manifest(self, manifest_id: ManifestId, file: bytes | memoryview) -> Tables:
-        key = manifest_key(manifest_id)
+        key = format_manifest_key(manifest_id)
         root = open_manifest(file, key)
         _require_id(read_manifest_id(root), manifest_id, key)
         return root
 
     def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
-        key = transaction_log_key(snapshot_id)
+        key = format_transaction_log_key(snapshot_id)
         log = decode_transaction_log(fetch_file(self.storage, key).data, key)
         _require_id(log.id, snapshot_id, key)
         return log

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets.cache import Cache
 from icefloe.errors import FormatError, InvalidInputError
-from icefloe.format.keys import chunk_key
+from icefloe.format.keys import format_chunk_key
 from icefloe.model.byte_range import Bounded
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ChunkReader:
 
         Raises the errors of `fetch`. Does not read the cache: callers use `find_cached` first.
         """
-        key = chunk_key(slices[0][0].id)
+        key = format_chunk_key(slices[0][0].id)
         results: Sequence[bytes | memoryview]
         try:
             if len(slices) == 1:
@@ -72,7 +72,7 @@ class ChunkReader:
         return results
 
     def _fetch_range(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
-        key = chunk_key(ref.id)
+        key = format_chunk_key(ref.id)
         try:
             return self._storage.get_bytes(key, ref.offset + start, length)
         except InvalidInputError as error:

@@ -303,7 +303,7 @@ class _Ranges:
     @classmethod
     def from_payloads(cls, payloads: ChunkPayloads, array: int) -> _Ranges:
         is_virtual = payloads.kind == ChunkKind.VIRTUAL
-        rows = payloads if is_virtual.all() else payloads.rows(np.flatnonzero(is_virtual))
+        rows = payloads if is_virtual.all() else payloads.select_rows(np.flatnonzero(is_virtual))
         is_used = np.zeros(len(rows.locations), bool)
         is_used[rows.location] = True
         used = np.flatnonzero(is_used).astype(np.int32)

@@ -19,7 +19,7 @@ from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model import arrow
 from icefloe.model.arrow import encode_strings, is_arrow, load_pyarrow, to_arrow_column
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64, Checksum, ETag, LastModified
-from icefloe.model.columns import constant
+from icefloe.model.columns import make_constant
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, merge_codes
 from icefloe.model.strings import EMPTY, Strings
 
@@ -84,7 +84,7 @@ def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> Re
     _require_ndim(np.fromiter(map(len, indices), np.int64, rows), grid)
     coords = np.array(indices, np.int64).reshape(rows, len(grid))
     codes, table = _encode_column([spec.location for spec in chunks], LOCATION)
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         codes,
         table,
         np.fromiter(map(attrgetter("offset"), chunks), np.uint64, rows),
@@ -125,7 +125,7 @@ def parse_box(
             f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not match "
             f"a box of {_format_shape(shape)} chunks"
         )
-    payloads = ChunkPayloads.virtual(codes, table, offset, length)
+    payloads = ChunkPayloads.make_virtual(codes, table, offset, length)
     payloads = _with_checksums(payloads, checksum)
     # Coordinates are allocated only after the number of chunks was checked: the shape can be huge.
     corner = np.array(start, np.int64)
@@ -135,7 +135,7 @@ def parse_box(
     is_absent = (codes == NO_CODE) | (np.append(table.lengths, 0)[codes] == 0)
     if is_absent.any():
         rows = np.flatnonzero(~is_absent)
-        return _validate(coords[rows], payloads.rows(rows), grid, rows)
+        return _validate(coords[rows], payloads.select_rows(rows), grid, rows)
     return _validate(coords, payloads, grid)
 
 
@@ -147,7 +147,7 @@ def parse_table(table: object, grid: tuple[int, ...]) -> References:
     coords = _parse_index(arrow_table, grid)
     codes, locations = encode_strings(_require_column(arrow_table, LOCATION), LOCATION)
     _require(codes != NO_CODE, LOCATION, lambda _: "the location is null")
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         codes,
         locations,
         _parse_unsigned(_require_column(arrow_table, OFFSET), OFFSET),
@@ -351,10 +351,10 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
     if checksum is None or isinstance(checksum, (str, datetime, int, np.integer)):
         match parse_checksum(checksum):
             case ETag(value):
-                codes = constant(0, len(payloads), np.int32)
+                codes = make_constant(0, len(payloads), np.int32)
                 return replace(payloads, etag=codes, etags=Strings.of([value]))
             case LastModified(time_seconds):
-                times = constant(time_seconds, len(payloads), np.uint32)
+                times = make_constant(time_seconds, len(payloads), np.uint32)
                 return replace(payloads, last_modified=times)
             case None:
                 return payloads

@@ -10,7 +10,7 @@ import numpy as np
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.model.chunk_index_columns import ChunkIndexColumns, is_ascending
-from icefloe.model.columns import distinct
+from icefloe.model.columns import sort_distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +81,7 @@ def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) ->
         buffer.fail(f"its {what} are not sorted by chunk index, or one comes twice")
 
 
-def find_repeated(indices: ChunkIndexColumns) -> NDArray[np.int64]:
+def find_repeated_rows(indices: ChunkIndexColumns) -> NDArray[np.int64]:
     """Return the rows with the same array and chunk index as the previous row."""
     starts, rows = indices.coord_starts, np.diff(indices.splits).tolist()
     found = [np.zeros(0, np.int64)]
@@ -107,7 +107,7 @@ def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> C
         return indices
     rows, coords = np.diff(indices.splits), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
-    for ndim in distinct(indices.ndims[indices.ndims > 0]):
+    for ndim in sort_distinct(indices.ndims[indices.ndims > 0]):
         # All arrays of one rank at once: there may be thousands of small ones.
         is_of_rank = indices.ndims == ndim
         here = np.repeat(is_of_rank, rows * indices.ndims)
@@ -126,7 +126,7 @@ def is_sorted(indices: ChunkIndexColumns) -> bool:
     # All arrays of one rank at once: there may be thousands of small ones.
     starts = indices.coord_starts
     rows = np.diff(indices.splits)
-    for ndim in distinct(indices.ndims[rows > 0]):
+    for ndim in sort_distinct(indices.ndims[rows > 0]):
         arrays = np.flatnonzero((indices.ndims == ndim) & (rows > 0))
         if int(rows[arrays].sum()) == len(indices):
             flat = indices.coords
@@ -150,7 +150,7 @@ def _is_ascending(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
     return True
 
 
-def index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
+def build_index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
     """Return the tail columns of a record that hold chunk indices."""
     max_ndim = int(indices.ndims.max(initial=0))
     if max_ndim > MAX_DIMENSIONS:

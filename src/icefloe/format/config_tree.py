@@ -24,10 +24,10 @@ from icefloe.model.config import CompressionAlgorithm, RepositoryConfig
 from icefloe.model.config_section import (
     ABSENT_IF_UNSET,
     Persisted,
-    field_types,
     find_problem,
+    get_field_types,
     is_optional,
-    without_none,
+    remove_none,
 )
 from icefloe.model.containers import (
     AnyObjectStoreConfig,
@@ -83,7 +83,7 @@ class _Case:
 
 def _case(name: str, of: type[Persisted], content: _Content | None = None) -> _Case:
     if content is None:
-        content = _Content.ITS_ONE_FIELD if field_types(of) else _Content.NOTHING
+        content = _Content.ITS_ONE_FIELD if get_field_types(of) else _Content.NOTHING
     return _Case(name, of, content)
 
 
@@ -156,7 +156,7 @@ def from_tree(tree: Tree, *, file: str) -> RepositoryConfig:
 
 
 def _get_persisted_names(section: type[Persisted]) -> Mapping[str, str]:
-    return {_PERSISTED_NAMES.get(name, name): name for name in field_types(section)}
+    return {_PERSISTED_NAMES.get(name, name): name for name in get_field_types(section)}
 
 
 def _find_absent_if_unset(section: type[Persisted]) -> frozenset[str]:
@@ -199,7 +199,7 @@ def _encode_case(case: _Case, value: Any, depth: int) -> Tree:
         case _Content.NOTHING:
             return case.name
         case _Content.ITS_ONE_FIELD:
-            (name,) = field_types(case.of)
+            (name,) = get_field_types(case.of)
             return Variant(case.name, _encode(getattr(value, name), depth + 1))
         case _Content.ALL_FIELDS:
             return Variant(case.name, _encode_fields(value, depth + 1))
@@ -231,7 +231,7 @@ class _Decoder:
     def decode(self, hint: Any, tree: Tree, path: str) -> Any:
         if tree is None and is_optional(hint):
             return None
-        hint = without_none(hint)
+        hint = remove_none(hint)
         if hint in _SUM_TYPES:
             return self.decode_case(hint, tree, path)
         match typing.get_origin(hint):
@@ -276,7 +276,7 @@ class _Decoder:
         raise self._bad(path, f"one of {names} is needed, not {_quote(tree)}")
 
     def decode_fields(self, section: type[P], tree: Tree, path: str) -> P:
-        names, hints = _get_persisted_names(section), field_types(section)
+        names, hints = _get_persisted_names(section), get_field_types(section)
         known: dict[str, Any] = {}
         unknown: dict[str, Tree] = {}
         for key, item in self.require_map(tree, path).items():
@@ -314,7 +314,7 @@ class _Decoder:
                     raise self._bad(path, f"nothing is needed, not {_describe(content)}")
                 return case.of()
             case _Content.ITS_ONE_FIELD:
-                ((field_name, field_hint),) = field_types(case.of).items()
+                ((field_name, field_hint),) = get_field_types(case.of).items()
                 return case.of(**{field_name: self.decode(field_hint, content, path)})
             case _Content.ALL_FIELDS:
                 return self.decode_fields(case.of, content, path)

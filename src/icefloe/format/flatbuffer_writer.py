@@ -19,7 +19,7 @@ import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE, pack
-from icefloe.model.columns import distinct, to_offsets
+from icefloe.model.columns import sort_distinct, to_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -372,7 +372,7 @@ def place_blobs(
     lengths = table.offsets[1:][codes] - table.offsets[:-1][codes]
     np.ndarray((len(out) - 3,), "<u4", out, 0, (1,))[starts] = lengths
     # All strings of one length are copied at once, as items of that size.
-    for length in distinct(lengths[lengths > 0]):
+    for length in sort_distinct(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
         source = np.ndarray((len(table.data) - length + 1,), f"V{length}", table.data, 0, (1,))
         target = np.ndarray((len(out) - length + 1,), f"V{length}", out, 0, (1,))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", bound=ObjectId)
 
 
-def ids_of(rows: NDArray[np.uint8], kind: type[Id]) -> list[Id]:
+def to_ids(rows: NDArray[np.uint8], kind: type[Id]) -> list[Id]:
     """Return the ids in rows of bytes."""
     raw, size = np.ascontiguousarray(rows).tobytes(), kind.SIZE
     return [kind(raw[start : start + size]) for start in range(0, len(raw), size)]
 
 
-def rows_of(ids: Sequence[ObjectId], kind: type[ObjectId]) -> NDArray[np.uint8]:
+def to_id_rows(ids: Sequence[ObjectId], kind: type[ObjectId]) -> NDArray[np.uint8]:
     """Return ids as rows of bytes."""
     return np.frombuffer(b"".join(item.raw for item in ids), np.uint8).reshape(-1, kind.SIZE)

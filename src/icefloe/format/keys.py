@@ -21,52 +21,52 @@ _BRANCH, _TAG = "branch.", "tag."
 _REF_FILE, _TOMBSTONE = "/ref.json", "/ref.json.deleted"
 
 
-def snapshot_key(snapshot_id: SnapshotId) -> str:
+def format_snapshot_key(snapshot_id: SnapshotId) -> str:
     """Return the key of a snapshot file."""
     return f"snapshots/{snapshot_id}"
 
 
-def transaction_log_key(snapshot_id: SnapshotId) -> str:
+def format_transaction_log_key(snapshot_id: SnapshotId) -> str:
     """Return the key of the transaction log of a snapshot."""
     return f"transactions/{snapshot_id}"
 
 
-def manifest_key(manifest_id: ManifestId) -> str:
+def format_manifest_key(manifest_id: ManifestId) -> str:
     """Return the key of a manifest file."""
     return f"manifests/{manifest_id}"
 
 
-def chunk_key(chunk_id: ChunkId) -> str:
+def format_chunk_key(chunk_id: ChunkId) -> str:
     """Return the key of a chunk file."""
     return f"chunks/{chunk_id}"
 
 
-def branch_key(name: str) -> str:
+def format_branch_key(name: str) -> str:
     """Return the key of the file of a branch, generation v1."""
     return f"{REFS}{_BRANCH}{name}{_REF_FILE}"
 
 
-def tag_key(name: str) -> str:
+def format_tag_key(name: str) -> str:
     """Return the key of the file of a tag, generation v1."""
     return f"{REFS}{_TAG}{name}{_REF_FILE}"
 
 
-def tombstone_key(name: str) -> str:
+def format_tombstone_key(name: str) -> str:
     """Return the key of the tombstone of a deleted tag, generation v1."""
     return f"{REFS}{_TAG}{name}{_TOMBSTONE}"
 
 
-def branch_of(key: str) -> str | None:
+def parse_branch_key(key: str) -> str | None:
     """Return the branch whose file has this key, else None."""
     return _between(key, REFS + _BRANCH, _REF_FILE)
 
 
-def tag_of(key: str) -> str | None:
+def parse_tag_key(key: str) -> str | None:
     """Return the tag whose file has this key, else None."""
     return _between(key, REFS + _TAG, _REF_FILE)
 
 
-def tombstone_of(key: str) -> str | None:
+def parse_tombstone_key(key: str) -> str | None:
     """Return the tag whose tombstone has this key, else None."""
     return _between(key, REFS + _TAG, _TOMBSTONE)
 

@@ -15,10 +15,10 @@ from icefloe.format import location_compression, schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
+    build_index_tail,
     drop_rows,
     fill_coords,
-    find_repeated,
-    index_tail,
+    find_repeated_rows,
     is_sorted,
     require_sorted,
 )
@@ -27,7 +27,7 @@ from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
 from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records, Runs, compute_blob_sizes
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.model.columns import constant
+from icefloe.model.columns import make_constant
 from icefloe.model.ids import ChunkId, ManifestId
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest
 from icefloe.model.strings import EMPTY, Strings, factorize
@@ -82,10 +82,10 @@ def read_manifest(root: Tables) -> Manifest:
     payloads = refs.build_payloads(root)
     if not is_sorted(columns):
         # Icechunk 1 writes a reference twice when the splitting rules changed between commits.
-        repeated = find_repeated(columns)
-        if payloads.rows(repeated) == payloads.rows(repeated - 1):
+        repeated = find_repeated_rows(columns)
+        if payloads.select_rows(repeated) == payloads.select_rows(repeated - 1):
             kept = np.delete(np.arange(len(payloads)), repeated)
-            columns, payloads = drop_rows(columns, repeated), payloads.rows(kept)
+            columns, payloads = drop_rows(columns, repeated), payloads.select_rows(kept)
         require_sorted(root.buffer, columns, "chunk references")
     return Manifest(manifest_id, columns, payloads)
 
@@ -153,7 +153,7 @@ class _RefReader:
         if chunk_id is None:
             chunk_id = np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE))
         if last_modified is None:
-            last_modified = constant(0, rows, np.uint32)
+            last_modified = make_constant(0, rows, np.uint32)
         inline = self._read_inline()  # sets offset and length
         ranges = self._offset, self._length
         names = location, locations, etag, etags
@@ -171,7 +171,7 @@ class _RefReader:
     ) -> tuple[NDArray[np.int32], Strings]:
         spans = self._spans.get(field)
         if spans is None:
-            return constant(NO_CODE, self._rows, np.int32), EMPTY
+            return make_constant(NO_CODE, self._rows, np.int32), EMPTY
         return self._buffer.factorize(spans, f"a chunk's {field.name}", utf8=utf8)
 
     def _read_locations(self, root: Tables) -> tuple[NDArray[np.int32], Strings]:
@@ -275,7 +275,7 @@ def write_refs(
     # Checked before anything is allocated, and again exactly.
     layout.require_room(len(manifest) * _MIN_RECORD_SIZE)
     present = _find_used_fields(payloads, compressed=frames is not None)
-    records = Records([ref.INDEX, *present], index_tail(indices))
+    records = Records([ref.INDEX, *present], build_index_tail(indices))
     layout.require_room(len(manifest) * (records.stride + 4))
     vectors, pointers = layout.pointers(np.diff(indices.splits))
     location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION

@@ -91,7 +91,7 @@ def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:
     if not np.array_equal(node_ids, changes.indices.node_ids):
         return None
     vector = arrays.vectors(schema.ArrayManifest.REFS, 4)
-    wanted, last = changes.indices.matrix(0), int(vector.count[0]) - 1
+    wanted, last = changes.indices.get_coords(0), int(vector.count[0]) - 1
 
     def coords(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         return _read_coords(root.buffer, vector, np.minimum(rows, last), wanted.shape[1])

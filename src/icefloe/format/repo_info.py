@@ -11,7 +11,7 @@ from icefloe.format import config_flexbuffers, schema
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
 from icefloe.format.flatbuffer_writer import Layout, assign
-from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
 from icefloe.format.schema import Field
 from icefloe.format.timestamps import from_microseconds, to_microseconds
@@ -118,10 +118,10 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
     root.buffer.require_ascending(rows, "snapshots")
     parents = infos.scalars(table.PARENT_OFFSET).astype(np.int64)
     _require_ancestry(root.buffer, parents)
-    ids = ids_of(rows, SnapshotId)
+    ids = to_ids(rows, SnapshotId)
     field = table.PRUNED_ANCESTOR_TX_LOGS
     splits, pruned_rows = infos.id_vectors(field, SnapshotId.SIZE, required=False)
-    pruned = ids_of(pruned_rows, SnapshotId)
+    pruned = to_ids(pruned_rows, SnapshotId)
     times = infos.scalars(table.FLUSHED_AT).tolist()
     messages = infos.texts(table.MESSAGE)
     metadata = read_metadata(infos, table.METADATA, spec_version, required=False)
@@ -201,7 +201,7 @@ def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateTyp
         if stored == _STRING:
             columns.append(tables.texts(field))
         elif stored == _ID:
-            columns.append(ids_of(tables.structs(field), SnapshotId))
+            columns.append(to_ids(tables.structs(field), SnapshotId))
         elif stored == _STATUS:
             columns.append(_read_statuses(tables.tables(field, "RepoStatus")))
         else:
@@ -332,7 +332,7 @@ def _write_snapshots(
     fields.append(table.PRUNED_ANCESTOR_TX_LOGS)
     place, records = layout.table_vectors([len(snapshots)], fields)
     root.aim(schema.Repo.SNAPSHOTS, place)
-    records.fill(table.ID, rows_of([info.id for info in snapshots], SnapshotId))
+    records.fill(table.ID, to_id_rows([info.id for info in snapshots], SnapshotId))
     parents = [info.parent_id for info in snapshots]
     offsets = [_NO_PARENT if parent is None else places[parent] for parent in parents]
     records.fill(table.PARENT_OFFSET, offsets)
@@ -342,7 +342,7 @@ def _write_snapshots(
     records.aim(table.METADATA, metadata)
     counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
     pruned = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
-    vectors = layout.id_vectors(counts, rows_of(pruned, SnapshotId))
+    vectors = layout.id_vectors(counts, to_id_rows(pruned, SnapshotId))
     # A snapshot without pruned ancestors lacks the field; the format has no empty list here.
     records.aim(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
 
@@ -373,7 +373,7 @@ def _write_update_kind(
         if stored == _STRING:
             _aim_texts(layout, records, field, items)
         elif stored == _ID:
-            records.fill(field, rows_of(items, SnapshotId))
+            records.fill(field, to_id_rows(items, SnapshotId))
         elif stored == _STATUS:
             records.aim(field, _write_statuses(layout, items))
         else:

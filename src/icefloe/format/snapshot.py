@@ -13,7 +13,7 @@ from icefloe.format import schema
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
 from icefloe.format.flatbuffer_writer import Layout, assign
-from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
 from icefloe.format.timestamps import from_microseconds, to_microseconds
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
@@ -89,7 +89,7 @@ def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
     for row, array in zip(rows, arrays, strict=True):
         node_data[row] = array
-    ids = ids_of(nodes.structs(table.ID), NodeId)
+    ids = to_ids(nodes.structs(table.ID), NodeId)
     if len(set(ids)) < len(ids):
         root.buffer.fail("has two nodes with the same id")
     user_data = nodes.blobs(table.USER_DATA)
@@ -181,7 +181,7 @@ def _read_manifest_refs(
     pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
     boxes = _make_shared(range_splits, pairs, ChunkIndexRange)
     extents = {box: ManifestExtents(box) for box in set(boxes)}
-    ids = ids_of(refs.structs(table.OBJECT_ID), ManifestId)
+    ids = to_ids(refs.structs(table.OBJECT_ID), ManifestId)
     return splits, [
         ManifestRef(manifest_id, extents[box]) for manifest_id, box in zip(ids, boxes, strict=True)
     ]
@@ -202,7 +202,7 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
         items = root.buffer.items(int(spans.start[0]), int(spans.count[0]), _MANIFEST_FILE_INFO)
         ids, sizes, counts = items["id"], items["size_bytes"], items["num_chunk_refs"]
     root.buffer.require_ascending(ids, "manifest files")
-    columns = ids_of(ids, ManifestId), sizes.tolist(), counts.tolist()
+    columns = to_ids(ids, ManifestId), sizes.tolist(), counts.tolist()
     return tuple(map(ManifestFileInfo, *columns))
 
 
@@ -249,7 +249,7 @@ def _write_manifest_files(
 ) -> None:
     table = schema.Snapshot
     files = sorted(snapshot.manifest_files, key=lambda info: info.id.raw)
-    ids = rows_of([info.id for info in files], ManifestId)
+    ids = to_id_rows([info.id for info in files], ManifestId)
     old_count = len(files) if spec_version == 1 else 0
     place, items = layout.vectors(np.array([old_count]), _MANIFEST_FILE_INFO, align=8)
     root.aim(table.MANIFEST_FILES, place)
@@ -275,7 +275,7 @@ def _write_nodes(
     fields = [table.ID, table.PATH, table.USER_DATA, table.NODE_DATA_TYPE, table.NODE_DATA]
     place, records = layout.table_vectors([len(nodes)], fields)
     root.aim(schema.Snapshot.NODES, place)
-    records.fill(table.ID, rows_of([node.id for node in nodes], NodeId))
+    records.fill(table.ID, to_id_rows([node.id for node in nodes], NodeId))
     records.aim(table.PATH, layout.blobs(Strings.of([str(node.path) for node in nodes])))
     # Equal metadata, which most groups have, is stored once.
     codes, distinct = Strings.of([node.user_data for node in nodes]).unique()
@@ -351,7 +351,7 @@ def _write_manifest_refs(layout: Layout, records: Records, arrays: Sequence[Arra
     places, tables = layout.table_vectors(counts, [table.OBJECT_ID, table.EXTENTS])
     records.aim(schema.ArrayNodeData.MANIFESTS, places)
     refs = [ref for array in arrays for ref in array.manifests]
-    tables.fill(table.OBJECT_ID, rows_of([ref.id for ref in refs], ManifestId))
+    tables.fill(table.OBJECT_ID, to_id_rows([ref.id for ref in refs], ManifestId))
     counts = np.array([len(ref.extents.ranges) for ref in refs], np.int64)
     places, items = layout.vectors(counts, _INDEX_RANGE)
     tables.aim(table.EXTENTS, places)

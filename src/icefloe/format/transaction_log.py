@@ -12,14 +12,14 @@ from icefloe.format import schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
+    build_index_tail,
     fill_coords,
-    index_tail,
     sort_indices,
 )
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records
-from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId, SnapshotId
 from icefloe.model.node import NodeKind
@@ -57,7 +57,7 @@ def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLo
 def _read_node_set(root: Tables, field: schema.Field) -> frozenset[NodeId]:
     _, rows = root.id_vectors(field, NodeId.SIZE)
     root.buffer.require_ascending(rows, field.name)
-    return frozenset(ids_of(rows, NodeId))
+    return frozenset(to_ids(rows, NodeId))
 
 
 def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
@@ -79,7 +79,7 @@ def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
 def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
     table = schema.MoveOperation
     _, moves = root.children(schema.TransactionLog.MOVED_NODES, "MoveOperation", required=False)
-    ids = ids_of(moves.structs(table.NODE_ID), NodeId)
+    ids = to_ids(moves.structs(table.NODE_ID), NodeId)
     try:
         result = tuple(
             MoveOperation(Path(source or ""), Path(target or ""), node_id, NodeKind(kind))
@@ -115,7 +115,7 @@ def encode_transaction_log(
     root.fill(table.ID, np.frombuffer(log.id.raw, np.uint8))
     for name, field in _NODE_SETS.items():
         nodes: frozenset[NodeId] = getattr(log, name)
-        rows = rows_of(sorted(nodes), NodeId)
+        rows = to_id_rows(sorted(nodes), NodeId)
         root.aim(field, layout.id_vectors(np.array([len(nodes)]), rows))
     _write_moves(layout, root, sorted(log.moved_nodes, key=lambda move: move.to_path.segments))
     _write_updated_chunks(layout, root, log.updated_chunks)
@@ -131,7 +131,7 @@ def _write_moves(layout: Layout, root: Records, moves: Sequence[MoveOperation]) 
     root.aim(schema.TransactionLog.MOVED_NODES, place)
     records.aim(table.FROM, layout.blobs(Strings.of([str(move.from_path) for move in moves])))
     records.aim(table.TO, layout.blobs(Strings.of([str(move.to_path) for move in moves])))
-    records.fill(table.NODE_ID, rows_of([move.node_id for move in moves], NodeId))
+    records.fill(table.NODE_ID, to_id_rows([move.node_id for move in moves], NodeId))
     records.fill(table.NODE_TYPE, [move.node_kind for move in moves])
 
 
@@ -140,7 +140,7 @@ def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColum
     place, arrays = layout.table_vectors([len(chunks.node_ids)], [table.NODE_ID, table.CHUNKS])
     root.aim(schema.TransactionLog.UPDATED_CHUNKS, place)
     arrays.fill(table.NODE_ID, chunks.node_ids)
-    records = Records([schema.ChunkIndices.COORDS], index_tail(chunks))
+    records = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
     layout.require_room(len(chunks) * (records.stride + 4))
     places, indices = layout.pointers(np.diff(chunks.splits))
     arrays.aim(table.CHUNKS, places)

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from icefloe.assets import fetch_file
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.envelope import FileType, Header, read_header, unpack
-from icefloe.format.keys import REPO, manifest_key, snapshot_key, transaction_log_key
+from icefloe.format.keys import (
+    REPO,
+    format_manifest_key,
+    format_snapshot_key,
+    format_transaction_log_key,
+)
 from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 
 def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a snapshot file."""
-    file = snapshot_key(SnapshotId.parse(snapshot_id))
+    file = format_snapshot_key(SnapshotId.parse(snapshot_id))
     data = fetch_file(storage, file).data
     snapshot = decode_snapshot(data, file)
     return {
@@ -55,11 +60,11 @@ def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
 
 def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
     """Describe a manifest file; ``size_bytes`` is its uncompressed size."""
-    file = manifest_key(ManifestId.parse(manifest_id))
+    file = format_manifest_key(ManifestId.parse(manifest_id))
     data = fetch_file(storage, file).data
     manifest = decode_manifest(data, file)
     header, content = unpack(data, FileType.MANIFEST, file)
-    arrays = ((node, manifest.array(node)) for node in manifest.indices.nodes())
+    arrays = ((node, manifest.get_array(node)) for node in manifest.indices.iter_node_ids())
     return {
         "id": str(manifest.id),
         "header": _describe_header(header),
@@ -81,7 +86,7 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
 
 def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a transaction log file."""
-    file = transaction_log_key(SnapshotId.parse(snapshot_id))
+    file = format_transaction_log_key(SnapshotId.parse(snapshot_id))
     data = fetch_file(storage, file).data
     log = decode_transaction_log(data, file)
     nodes = {
@@ -94,8 +99,8 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
         "header": _describe_header(read_header(data, file)),
         **nodes,
         "updated_chunks": [
-            {"node_id": str(node_id), "chunks": chunks.matrix(position).tolist()}
-            for position, node_id in enumerate(chunks.nodes())
+            {"node_id": str(node_id), "chunks": chunks.get_coords(position).tolist()}
+            for position, node_id in enumerate(chunks.iter_node_ids())
         ],
         "moved_nodes": [
             {"from": str(move.from_path), "to": str(move.to_path)} for move in log.moved_nodes

@@ -170,8 +170,8 @@ def _describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
         "total_chunk_refs": len(manifest),
         **count_kinds("total", manifest.payloads.kind),
         "arrays": (
-            _describe_array(str(node_id), manifest.array(node_id), refs=refs)
-            for node_id in manifest.indices.nodes()
+            _describe_array(str(node_id), manifest.get_array(node_id), refs=refs)
+            for node_id in manifest.indices.iter_node_ids()
         ),
     }
 
@@ -198,7 +198,7 @@ def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
     # Python lists are faster to iterate than numpy columns; blocks of them bound the memory.
     for begin in range(0, len(array), _BLOCK_ROWS):
         rows = slice(begin, begin + _BLOCK_ROWS)
-        block = array.payloads.rows(rows)
+        block = array.payloads.select_rows(rows)
         codes = block.location.tolist()
         names = {code: block.locations[code] for code in set(codes) - {NO_CODE}}
         is_plain = (
@@ -238,9 +238,9 @@ def _describe_log(log: TransactionLog, *, refs: bool) -> dict[str, Any]:
             description[field.name] = [str(node_id) for node_id in sorted(nodes)]
     description["total_updated_chunks"] = len(log.updated_chunks)
     description["updated_chunks"] = (
-        {"node_id": str(node_id), "num_chunks": len(log.updated_chunks.matrix(position))}
-        | ({"chunks": iter(log.updated_chunks.matrix(position).tolist())} if refs else {})
-        for position, node_id in enumerate(log.updated_chunks.nodes())
+        {"node_id": str(node_id), "num_chunks": len(log.updated_chunks.get_coords(position))}
+        | ({"chunks": iter(log.updated_chunks.get_coords(position).tolist())} if refs else {})
+        for position, node_id in enumerate(log.updated_chunks.iter_node_ids())
     )
     description["moved_nodes"] = (
         {

@@ -66,7 +66,7 @@ def count_dependencies(
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
     for manifest in reader.read_manifests(infos, lambda manifest: manifest):
         for node_id in sorted(arrays_by_manifest[manifest.id]):
-            array = manifest.array(node_id)
+            array = manifest.get_array(node_id)
             if array is not None:
                 count.add(node_id, array.payloads)
     return count.finish(virtual)
@@ -146,7 +146,7 @@ class _Target:
             return []
         rows = (payloads.kind == ChunkKind.VIRTUAL) & np.append(matches, False)[payloads.location]
         owners = np.searchsorted(manifest.indices.splits, np.flatnonzero(rows), side="right") - 1
-        nodes = list(manifest.indices.nodes())
+        nodes = list(manifest.indices.iter_node_ids())
         return [nodes[number] for number in np.unique(owners).tolist()]
 
     def _match(self, locations: Strings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
-from icefloe.format.ids import ids_of, rows_of
+from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.maintenance.id_columns import IdSet, parse_names
 from icefloe.maintenance.live_files import LiveFiles
 from icefloe.maintenance.progress import Phase, ignore_progress
@@ -198,7 +198,7 @@ class _Marker(ABC):
         self._storage = storage
         self._dry_run = dry_run
         self._snapshot_listing = snapshots
-        self._recent = set(ids_of(snapshots.recent, SnapshotId))
+        self._recent = set(to_ids(snapshots.recent, SnapshotId))
         self._live = LiveFiles(reader)
 
     @abstractmethod
@@ -258,7 +258,7 @@ class _RepoFileMarker(_Marker):
             changes.require_online(self._info)
         all_ids = {snapshot.id for snapshot in self._info.snapshots}
         reachable = retention.find_reachable(self._info)
-        old = set(ids_of(self._snapshot_listing.old.rows, SnapshotId))
+        old = set(to_ids(self._snapshot_listing.old.rows, SnapshotId))
         garbage = (all_ids - reachable) & old
         self._live.add(reachable)
         self._live.add((all_ids - garbage) | self._recent, required=False)
@@ -285,5 +285,5 @@ class _RepoFileMarker(_Marker):
 
 def _build_id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:
     id_set = IdSet()
-    id_set.add(rows_of(sorted(ids), kind))
+    id_set.add(to_id_rows(sorted(ids), kind))
     return id_set

@@ -98,7 +98,7 @@ def _summarize_manifest(manifest: Manifest) -> tuple[ChunkPayloads, int]:
     payloads = manifest.payloads
     is_inline = payloads.kind == ChunkKind.INLINE
     inline_bytes = int(payloads.length[is_inline].sum())
-    rows = payloads.rows(np.flatnonzero(~is_inline))
+    rows = payloads.select_rows(np.flatnonzero(~is_inline))
     # Only the byte ranges are needed; other columns would take memory.
     ranges = replace(
         rows,
@@ -128,4 +128,4 @@ def _find_distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
     for column in columns:
         ordered = column[order]
         is_first[1:] |= ordered[1:] != ordered[:-1]
-    return payloads.rows(order[is_first])
+    return payloads.select_rows(order[is_first])

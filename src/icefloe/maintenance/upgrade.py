@@ -22,7 +22,7 @@ from icefloe.errors import (
     ReadOnlyError,
     SessionStateError,
 )
-from icefloe.format.keys import CONFIG, REFS, REPO, branch_key
+from icefloe.format.keys import CONFIG, REFS, REPO, format_branch_key
 from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
 from icefloe.maintenance.limits import map_bounded, require_positive
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
@@ -138,7 +138,7 @@ def upgrade_storage(
         _delete_created_repo(storage, version)
         raise _concurrent_change_error(storage)
     if delete_unused_v1_files:
-        storage.delete_many([branch_key(MAIN)])
+        storage.delete_many([format_branch_key(MAIN)])
         storage.delete_many([info.key for info in storage.list(REFS)])
         storage.delete_many([CONFIG])
     return info

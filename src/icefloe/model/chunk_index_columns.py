@@ -75,11 +75,11 @@ class ChunkIndexColumns:
         """The start of each array in ``coords``, and the length of ``coords`` as last entry."""
         return to_offsets(np.diff(self.splits) * self.ndims)
 
-    def nodes(self) -> Iterator[NodeId]:
+    def iter_node_ids(self) -> Iterator[NodeId]:
         """Yield the node ids, in order."""
         return (NodeId(row.tobytes()) for row in self.node_ids)
 
-    def position(self, node_id: NodeId) -> int | None:
+    def find_array(self, node_id: NodeId) -> int | None:
         """Return the position of an array, or None."""
         place = bisect_left(
             range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
@@ -88,7 +88,7 @@ class ChunkIndexColumns:
             return place
         return None
 
-    def matrix(self, position: int) -> NDArray[np.uint32]:
+    def get_coords(self, position: int) -> NDArray[np.uint32]:
         """Return the coordinates of the array at a position as a ``u4[n, ndim]`` view."""
         starts = self.coord_starts
         flat = self.coords[starts[position] : starts[position + 1]]
@@ -124,7 +124,7 @@ def is_ascending(
     return result
 
 
-def sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
+def find_sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
     """Return the row numbers in lexicographic order, or None if already sorted."""
     if is_sorted(matrix):
         return None
@@ -135,5 +135,5 @@ def sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
 
 def sort_rows(matrix: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the matrix with its rows in lexicographic order."""
-    order = sort_order(matrix)
+    order = find_sort_order(matrix)
     return matrix if order is None else matrix[order]

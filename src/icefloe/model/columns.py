@@ -23,7 +23,7 @@ def freeze_columns(owner: Any) -> None:
             object.__setattr__(owner, field.name, view)
 
 
-def constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
+def make_constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
     """Make a column that repeats one value without using memory."""
     return np.broadcast_to(np.array(value, dtype), (rows,))
 
@@ -34,7 +34,7 @@ def to_offsets(lengths: ArrayLike) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), ends])
 
 
-def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
+def sort_distinct(numbers: NDArray[Number]) -> NDArray[Number]:
     """Return the distinct numbers, sorted.
 
     `numpy.unique` would import masked arrays, which takes about ten milliseconds.

@@ -104,7 +104,7 @@ class PersistedValue(Persisted):
     )
 
     def __post_init__(self) -> None:
-        for name in field_types(type(self)):
+        for name in get_field_types(type(self)):
             _check(type(self), name, getattr(self, name))
 
 
@@ -124,16 +124,18 @@ class ConfigSection(Persisted):
         section = type(self)
         item = self.__dataclass_fields__.get(name)
         if item is None:
-            close = difflib.get_close_matches(name.removeprefix("effective_"), field_types(section))
+            close = difflib.get_close_matches(
+                name.removeprefix("effective_"), get_field_types(section)
+            )
             names = (
                 f"did you mean {' or '.join(close)}?"
                 if close
-                else f"it has {', '.join(field_types(section))}"
+                else f"it has {', '.join(get_field_types(section))}"
             )
             raise AttributeError(f"{section.__name__} has no field {name!r} to set: {names}")
         if "convert" in item.metadata:
             value = item.metadata["convert"](value)
-        if value is not None and name in field_types(section):  # None is always allowed
+        if value is not None and name in get_field_types(section):  # None is always allowed
             _check(section, name, value)
         object.__setattr__(self, name, value)
 
@@ -163,20 +165,20 @@ class ConfigSection(Persisted):
 
 
 def _check(section: type, name: str, value: object) -> None:
-    problem = find_problem(field_types(section)[name], value)
+    problem = find_problem(get_field_types(section)[name], value)
     if problem is not None:
         raise InvalidInputError(
             f"{section.__name__}.{name}: {problem}", kind=ErrorKind.STORAGE_CONFIG
         )
 
 
-def field_types(section: type) -> Mapping[str, Any]:
+def get_field_types(section: type) -> Mapping[str, Any]:
     """Return the type of every persisted field of a section, in order."""
-    return _field_types(section)
+    return _get_field_types(section)
 
 
 @cache
-def _field_types(section: Any) -> Mapping[str, Any]:
+def _get_field_types(section: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(section, include_extras=True)
     return {
         item.name: hints[item.name]
@@ -185,7 +187,7 @@ def _field_types(section: Any) -> Mapping[str, Any]:
     }
 
 
-def without_none(hint: Any) -> Any:
+def remove_none(hint: Any) -> Any:
     """Return the other type of a union with None."""
     alternatives = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
     return alternatives[0] if is_optional(hint) and len(alternatives) == 1 else hint
@@ -200,7 +202,7 @@ def find_problem(hint: Any, value: object) -> str | None:
     """Return why a value is not of the annotated type, or None if it is."""
     if value is None and is_optional(hint):
         return None
-    hint = without_none(hint)
+    hint = remove_none(hint)
     args = typing.get_args(hint)
     match typing.get_origin(hint):
         case origin if origin is Annotated:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_row, sort_order
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_row, find_sort_order
 from icefloe.model.chunk_payload import (
     ChunkKind,
     ChunkPayload,
@@ -21,7 +21,7 @@ from icefloe.model.chunk_payload import (
     LastModified,
     VirtualChunkRef,
 )
-from icefloe.model.columns import constant, freeze_columns, to_offsets
+from icefloe.model.columns import freeze_columns, make_constant, to_offsets
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.strings import EMPTY, Strings
 
@@ -62,7 +62,7 @@ class ChunkPayloads:
         freeze_columns(self)
 
     @classmethod
-    def virtual(
+    def make_virtual(
         cls,
         location: NDArray[np.int32],
         locations: Strings,
@@ -74,15 +74,17 @@ class ChunkPayloads:
         """Make virtual references from columns."""
         rows = len(location)
         return cls(
-            kind=constant(ChunkKind.VIRTUAL, rows, np.uint8),
+            kind=make_constant(ChunkKind.VIRTUAL, rows, np.uint8),
             offset=offset,
             length=length,
             chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE)),
             location=location,
             locations=locations,
-            etag=constant(NO_CODE, rows, np.int32),
+            etag=make_constant(NO_CODE, rows, np.int32),
             etags=EMPTY,
-            last_modified=constant(0, rows, np.uint32) if last_modified is None else last_modified,
+            last_modified=make_constant(0, rows, np.uint32)
+            if last_modified is None
+            else last_modified,
             inline=np.zeros(0, np.uint8),
         )
 
@@ -183,7 +185,7 @@ class ChunkPayloads:
         counts = [f"{int((self.kind == kind).sum())} {kind.name.lower()}" for kind in ChunkKind]
         return f"<{len(self)} chunk payloads: {', '.join(counts)}>"
 
-    def rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
+    def select_rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
         """Select rows; string tables and inline bytes are shared."""
         return replace(self, **{name: getattr(self, name)[selection] for name in ROW_COLUMNS})
 
@@ -227,10 +229,10 @@ class ArrayManifest:
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
         """Make it from rows in any order."""
-        order = sort_order(coords)
+        order = find_sort_order(coords)
         if order is None:
             return cls(coords, payloads)
-        return cls(coords[order], payloads.rows(order))
+        return cls(coords[order], payloads.select_rows(order))
 
     def __len__(self) -> int:
         return len(self.coords)
@@ -263,7 +265,7 @@ class Manifest:
         )
 
     @classmethod
-    def of_one(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
+    def of_array(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
         """Make a manifest of one array whose rows are sorted."""
         indices = ChunkIndexColumns.of_sorted([(node_id, array.coords)])
         return cls(manifest_id, indices, array.payloads)
@@ -272,13 +274,13 @@ class Manifest:
         """Return the number of chunk references."""
         return len(self.indices)
 
-    def array(self, node_id: NodeId) -> ArrayManifest | None:
+    def get_array(self, node_id: NodeId) -> ArrayManifest | None:
         """Return the references of one array without copying, or None."""
-        position = self.indices.position(node_id)
+        position = self.indices.find_array(node_id)
         if position is None:
             return None
         rows = slice(*(int(end) for end in self.indices.splits[position : position + 2]))
-        return ArrayManifest(self.indices.matrix(position), self.payloads.rows(rows))
+        return ArrayManifest(self.indices.get_coords(position), self.payloads.select_rows(rows))
 
     @property
     def nbytes(self) -> int:

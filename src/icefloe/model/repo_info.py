@@ -245,8 +245,8 @@ class RepoInfo:
     enabled_feature_flags: frozenset[int] = frozenset()
     disabled_feature_flags: frozenset[int] = frozenset()
 
-    def feature_flag(self, known: FeatureFlag) -> FeatureFlag:
+    def get_feature_flag(self, flag: FeatureFlag) -> FeatureFlag:
         """Return one of `FEATURE_FLAGS` with its setting in this repository."""
-        if known.id in self.disabled_feature_flags:
-            return replace(known, setting=False)
-        return replace(known, setting=True if known.id in self.enabled_feature_flags else None)
+        if flag.id in self.disabled_feature_flags:
+            return replace(flag, setting=False)
+        return replace(flag, setting=True if flag.id in self.enabled_feature_flags else None)

@@ -62,6 +62,6 @@ class Snapshot:
             return self.nodes[place]
         return None
 
-    def info(self) -> SnapshotInfo:
+    def get_info(self) -> SnapshotInfo:
         """Return the history entry of this snapshot."""
         return SnapshotInfo(self.id, self.parent_id, self.flushed_at, self.message, self.metadata)

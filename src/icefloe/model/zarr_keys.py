@@ -71,12 +71,12 @@ def parse_node_prefix(prefix: str) -> Path | None:
         return None
 
 
-def metadata_key(path: Path) -> str:
+def format_metadata_key(path: Path) -> str:
     """Return the key of a node's metadata."""
     return "zarr.json" if path.is_root else f"{path.value[1:]}/zarr.json"
 
 
-def chunk_prefix(path: Path) -> str:
+def format_chunk_prefix(path: Path) -> str:
     """Return the prefix of the chunk keys of an array: ``c``, or ``path/to/array/c``."""
     return "c" if path.is_root else f"{path.value[1:]}/c"
 

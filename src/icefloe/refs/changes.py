@@ -231,7 +231,7 @@ def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
 
 
 def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
-    if not info.feature_flag(flag).enabled:
+    if not info.get_feature_flag(flag).enabled:
         raise SessionStateError(
             f"the feature flag {flag.name} of the repository is disabled: enable it with "
             f"set_feature_flag({flag.name!r}, True)",

@@ -16,7 +16,13 @@ from icefloe.errors import (
 )
 from icefloe.format import config_yaml
 from icefloe.format.envelope import SPEC_VERSIONS
-from icefloe.format.keys import CONFIG, REPO, branch_key, snapshot_key, transaction_log_key
+from icefloe.format.keys import (
+    CONFIG,
+    REPO,
+    format_branch_key,
+    format_snapshot_key,
+    format_transaction_log_key,
+)
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.repo_info import encode_repo_info
 from icefloe.format.snapshot import encode_snapshot
@@ -64,7 +70,7 @@ def create_refs(
             storage.put(CONFIG, config_yaml.dumps(config), Create())
     try:
         if spec_version == 1:
-            storage.put(branch_key(MAIN), encode_ref(initial.id), Create())
+            storage.put(format_branch_key(MAIN), encode_ref(initial.id), Create())
         else:
             storage.put(REPO, encode_repo_info(_build_initial_info(initial, config)), Create())
     except PreconditionFailedError as error:
@@ -84,8 +90,8 @@ def require_clean_root(storage: Storage) -> None:
     """Raise if a storage contains files other than those of an interrupted creation."""
     leftovers = {
         CONFIG,
-        snapshot_key(INITIAL_SNAPSHOT_ID),
-        transaction_log_key(INITIAL_SNAPSHOT_ID),
+        format_snapshot_key(INITIAL_SNAPSHOT_ID),
+        format_transaction_log_key(INITIAL_SNAPSHOT_ID),
     }
     try:
         other = next((info.key for info in storage.list() if info.key not in leftovers), None)
@@ -117,10 +123,10 @@ def _write_initial_snapshot(storage: Storage, spec_version: int) -> Snapshot:
         )
         with contextlib.suppress(PreconditionFailedError):
             data = encode_transaction_log(log, spec_version=spec_version)
-            storage.put(transaction_log_key(log.id), data, Create())
+            storage.put(format_transaction_log_key(log.id), data, Create())
     with contextlib.suppress(PreconditionFailedError):
         data = encode_snapshot(snapshot, spec_version=spec_version)
-        storage.put(snapshot_key(snapshot.id), data, Create())
+        storage.put(format_snapshot_key(snapshot.id), data, Create())
         return snapshot
     return Assets(storage, spec_version).fetch_snapshot(snapshot.id)
 
@@ -131,7 +137,7 @@ def _build_initial_info(snapshot: Snapshot, config: RepositoryConfig | None) -> 
         branches={MAIN: snapshot.id},
         tags={},
         deleted_tags=frozenset(),
-        snapshots=(snapshot.info(),),
+        snapshots=(snapshot.get_info(),),
         status=RepoStatus(RepoAvailability.online, snapshot.flushed_at),
         latest_updates=(OpsLogEntry(RepoInitialized(), snapshot.flushed_at),),
         config=config,

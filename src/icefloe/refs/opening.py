@@ -17,7 +17,7 @@ from icefloe.errors import (
     RefNotFoundError,
     RepositoryNotFoundError,
 )
-from icefloe.format.keys import REPO, branch_key
+from icefloe.format.keys import REPO, format_branch_key
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
@@ -107,7 +107,7 @@ def is_repository(storage: Storage) -> bool:
 
 def fetch_spec_version(storage: Storage) -> int | None:
     """Fetch the spec version of a repository, or None if none exists; at most two requests."""
-    for key, spec_version in ((REPO, 2), (branch_key(MAIN), 1)):
+    for key, spec_version in ((REPO, 2), (format_branch_key(MAIN), 1)):
         try:
             storage.head(key)
         except (ObjectNotFoundError, PermissionDeniedError):

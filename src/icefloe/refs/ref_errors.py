@@ -18,7 +18,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.format.keys import REPO, branch_key
+from icefloe.format.keys import REPO, format_branch_key
 from icefloe.refs.names import MAIN
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ _MAX_NAMES = 10
 
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url}: neither '{REPO}' nor '{branch_key(MAIN)}' exists; "
-        "check that the URL is the root of the repository"
+        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' "
+        "exists; check that the URL is the root of the repository"
     )
 
 

@@ -26,13 +26,13 @@ from icefloe.format import config_yaml
 from icefloe.format.keys import (
     CONFIG,
     REFS,
-    branch_key,
-    branch_of,
-    snapshot_key,
-    tag_key,
-    tag_of,
-    tombstone_key,
-    tombstone_of,
+    format_branch_key,
+    format_snapshot_key,
+    format_tag_key,
+    format_tombstone_key,
+    parse_branch_key,
+    parse_tag_key,
+    parse_tombstone_key,
 )
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -105,10 +105,10 @@ class RefFiles(Refs):
 
     def fetch_branches(self) -> dict[str, SnapshotId]:
         """Fetch all branches; one listing, and one request per branch."""
-        names = {branch_of(key) for key in self._list_keys()}
+        names = {parse_branch_key(key) for key in self._list_keys()}
         if self._at_opening is None:
-            return self._fetch_all(branch_key, names)
-        return {MAIN: self._at_opening.main} | self._fetch_all(branch_key, names - {MAIN})
+            return self._fetch_all(format_branch_key, names)
+        return {MAIN: self._at_opening.main} | self._fetch_all(format_branch_key, names - {MAIN})
 
     def fetch_branch(self, branch: str) -> SnapshotId:
         if self._at_opening is not None and branch == MAIN:
@@ -118,23 +118,23 @@ class RefFiles(Refs):
     def fetch_tags(self) -> dict[str, SnapshotId]:
         """Fetch all tags; one listing, and one request per tag."""
         keys = self._list_keys()
-        deleted = {tombstone_of(key) for key in keys}
-        return self._fetch_all(tag_key, {tag_of(key) for key in keys} - deleted)
+        deleted = {parse_tombstone_key(key) for key in keys}
+        return self._fetch_all(format_tag_key, {parse_tag_key(key) for key in keys} - deleted)
 
     def fetch_tag(self, tag: str) -> SnapshotId:
         """Fetch the target of a tag; two requests, one of them for its tombstone."""
         require_ref_name(tag, self.spec_version)
-        stored = self._find_stored_name(tag, tag_key)
-        if self._exists(tombstone_key(stored)):
+        stored = self._find_stored_name(tag, format_tag_key)
+        if self._exists(format_tombstone_key(stored)):
             raise ref_errors.deleted_tag_error(tag)
         try:
-            return self._fetch(tag_key(stored))
+            return self._fetch(format_tag_key(stored))
         except ObjectNotFoundError as error:
             raise ref_errors.missing_tag_error(tag, where=self._storage.url) from error
 
     def fetch_deleted_tags(self) -> frozenset[str]:
         """Fetch the names of deleted tags; one listing, of the tombstones."""
-        names = (tombstone_of(key) for key in self._list_keys())
+        names = (parse_tombstone_key(key) for key in self._list_keys())
         return frozenset(decode_ref_name(name) for name in names if name is not None)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
@@ -143,7 +143,7 @@ class RefFiles(Refs):
             # Not an attribute: refs must pickle, and the locks of caches do not.
             assets = Assets(self._storage, self.spec_version, _NO_CACHE)
         try:
-            return assets.fetch_snapshot(snapshot_id).info()
+            return assets.fetch_snapshot(snapshot_id).get_info()
         except ObjectNotFoundError as error:
             raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url) from error
 
@@ -190,7 +190,7 @@ class RefFiles(Refs):
         self._require_snapshot(snapshot_id)
         try:
             change_counter.increment()
-            self._storage.put(branch_key(branch), encode_ref(snapshot_id), Create())
+            self._storage.put(format_branch_key(branch), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
             raise ref_errors.existing_branch_error(branch) from error
 
@@ -214,26 +214,26 @@ class RefFiles(Refs):
         require_ref_name(tag, self.spec_version, new=True)
         # The file of a deleted tag stays, and its tombstone is written after it. So without a
         # tombstone the tag is new, or the create below conflicts with its file.
-        if self._exists(tombstone_key(tag)):
+        if self._exists(format_tombstone_key(tag)):
             raise ref_errors.reused_tag_error(tag)
         self._require_snapshot(snapshot_id)
         try:
-            self._storage.put(tag_key(tag), encode_ref(snapshot_id), Create())
+            self._storage.put(format_tag_key(tag), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
             raise ref_errors.existing_tag_error(tag) from error
 
     def delete_tag(self, tag: str) -> None:
         self.fetch_tag(tag)
         try:
-            stored = self._find_stored_name(tag, tag_key)
-            self._storage.put(tombstone_key(stored), b"", Create())
+            stored = self._find_stored_name(tag, format_tag_key)
+            self._storage.put(format_tombstone_key(stored), b"", Create())
         except PreconditionFailedError as error:
             raise ref_errors.deleted_tag_error(tag) from error
 
     def fetch_deleted_tag_targets(self) -> dict[str, SnapshotId]:
         """Fetch the targets of deleted tags whose files still exist."""
-        names = {tombstone_of(key) for key in self._list_keys()}
-        return self._fetch_all(tag_key, names)
+        names = {parse_tombstone_key(key) for key in self._list_keys()}
+        return self._fetch_all(format_tag_key, names)
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         """Make the oldest remaining snapshot of each history a child of the first snapshot.
@@ -273,7 +273,7 @@ class RefFiles(Refs):
         self, child: SnapshotId, parent: SnapshotId | None, root: SnapshotId
     ) -> bool:
         """Replace the parent in a snapshot file; return False if another process changed it."""
-        key = snapshot_key(child)
+        key = format_snapshot_key(child)
         fetched = fetch_file(self._storage, key)
         snapshot = decode_snapshot(fetched.data, key)
         if snapshot.parent_id == root:
@@ -331,7 +331,7 @@ class RefFiles(Refs):
 
     def _fetch_branch(self, branch: str) -> _Branch:
         require_ref_name(branch, self.spec_version)
-        key = branch_key(self._find_stored_name(branch, branch_key))
+        key = format_branch_key(self._find_stored_name(branch, format_branch_key))
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
         except ObjectNotFoundError as error:
@@ -345,7 +345,7 @@ class RefFiles(Refs):
         return encode_ref_name(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
-        if not self._exists(snapshot_key(snapshot_id)):
+        if not self._exists(format_snapshot_key(snapshot_id)):
             raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
 
     def _exists(self, key: str) -> bool:

@@ -137,7 +137,7 @@ class RepoFile(Refs):
 
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         info = self.fetch()
-        return [info.feature_flag(flag) for flag in FEATURE_FLAGS]
+        return [info.get_feature_flag(flag) for flag in FEATURE_FLAGS]
 
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
         self._commit(branch, parent, snapshot)

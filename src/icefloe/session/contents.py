@@ -147,7 +147,7 @@ def fetch_manifest_refs(
     for manifest_id in manifest_ids:
         manifest = session.connection.assets.fetch_manifest(manifest_id)
         for node in users.get(manifest_id, ()):
-            refs, data = manifest.array(node.id), node.node_data
+            refs, data = manifest.get_array(node.id), node.node_data
             if refs is None or not len(refs) or not isinstance(data, ArrayNodeData):
                 continue
             index = ManifestIndex(data.manifests, len(data.shape))

@@ -119,8 +119,8 @@ class MergeManifests:
         small = [id_ for id_, count in users.items() if count > 1 or num_refs[id_] < _SHARED_REFS]
         sizes = {}
         for manifest in fetch(small):
-            for node_id in manifest.indices.nodes():
-                refs = manifest.array(node_id)
+            for node_id in manifest.indices.iter_node_ids():
+                refs = manifest.get_array(node_id)
                 if refs is not None:
                     sizes[manifest.id, node_id] = len(refs), _estimate_size(refs)
         merged = []
@@ -219,7 +219,7 @@ def _merge_refs(part: MergedManifest, manifests: Mapping[ManifestId, Manifest]) 
     """Join the references of manifests; if several have a chunk, the first one wins."""
     matching = []
     for ref in part.refs:
-        refs = manifests[ref.id].array(part.node.id)
+        refs = manifests[ref.id].get_array(part.node.id)
         if refs is None:
             continue
         if ref.extents.ranges:

@@ -879,7 +879,7 @@ def _add_rebase_attempts(metadata: Mapping[str, Any], attempts: int) -> dict[str
 
 
 def _make_info(flushed: FlushResult, parent_id: SnapshotId | None) -> SnapshotInfo:
-    return replace(flushed.tree.snapshot.info(), parent_id=parent_id)
+    return replace(flushed.tree.snapshot.get_info(), parent_id=parent_id)
 
 
 def _rebase_error(info: SnapshotInfo, conflicts: list[Any]) -> RebaseFailedError:

@@ -36,8 +36,8 @@ from icefloe.model.zarr_keys import (
     ChunkKey,
     MetadataKey,
     V2Key,
-    chunk_prefix,
-    metadata_key,
+    format_chunk_prefix,
+    format_metadata_key,
     parse_chunk_prefix,
     parse_key,
     parse_node_prefix,
@@ -93,7 +93,7 @@ class _ChunkKeys(NamedTuple):
     refs: ArrayManifest
 
     def keys(self) -> Iterator[str]:
-        prefix = chunk_prefix(self.path)
+        prefix = format_chunk_prefix(self.path)
         return ("/".join([prefix, *map(str, row)]) for row in self.refs.coords.tolist())
 
 
@@ -601,7 +601,7 @@ class IcechunkStore(Store):
         if path is None:
             return
         nodes = self._list_nodes_from(path)
-        yield from (metadata_key(node.path) for node in nodes)
+        yield from (format_metadata_key(node.path) for node in nodes)
         for part in self._iter_chunks_of(nodes) if nodes else self._iter_chunks_below(path):
             yield from part.keys()
 
@@ -713,7 +713,7 @@ class IcechunkStore(Store):
             if not is_valid.all():
                 skipped = [tuple(row) for row in coords[~is_valid].tolist()]
                 rows = np.flatnonzero(is_valid)
-                coords, payloads = coords[rows], payloads.rows(rows)
+                coords, payloads = coords[rows], payloads.select_rows(rows)
         self._transaction.set_payloads(path, coords, payloads)
         return skipped or None
 

@@ -42,7 +42,10 @@ LogWriter: TypeAlias = "Callable[[TransactionLog, AdoptedManifests], None]"
 def complete_log(log: TransactionLog, adopted: AdoptedManifests, assets: Assets) -> TransactionLog:
     """Fetch adopted manifests and add their chunks to a transaction log."""
     updated = log.updated_chunks
-    chunks = {node_id: updated.matrix(position) for position, node_id in enumerate(updated.nodes())}
+    chunks = {
+        node_id: updated.get_coords(position)
+        for position, node_id in enumerate(updated.iter_node_ids())
+    }
     for node_id, manifests in adopted.items():
         parts = [chunks[node_id]] if node_id in chunks else []
         parts += [_fetch_coords(assets, manifest.ref, node_id) for manifest in manifests]
@@ -55,5 +58,5 @@ def complete_log(log: TransactionLog, adopted: AdoptedManifests, assets: Assets)
 
 
 def _fetch_coords(assets: Assets, ref: ManifestRef, node_id: NodeId) -> NDArray[np.uint32]:
-    refs = assets.fetch_manifest(ref.id).array(node_id)
+    refs = assets.fetch_manifest(ref.id).get_array(node_id)
     return np.zeros((0, len(ref.extents.ranges)), np.uint32) if refs is None else refs.coords

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from icefloe.format.ids import rows_of
+from icefloe.format.ids import to_id_rows
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ManifestId, NodeId
@@ -119,18 +119,18 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     # Two refs may have the same file and different extents.
     replaced = dict.fromkeys(ref.id for ref, stale in zip(old, is_stale, strict=True) if stale)
     for manifest in fetch(replaced):
-        refs = manifest.array(array.node_id)
+        refs = manifest.get_array(array.node_id)
         if refs is not None:
             fits = overlay.is_inside(refs.coords, num_chunks)
             parts.append(refs if fits.all() else overlay.select(refs, np.flatnonzero(fits)))
     # Icechunk 1 leaves overlapping references behind: the first manifest wins.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
     manifests = [
-        Manifest.of_one(ManifestId.random(), array.node_id, part)
+        Manifest.of_array(ManifestId.random(), array.node_id, part)
         for part in _split_by_cell(overlay.apply(before, changes), array)
     ]
     new = [
-        ManifestRef(manifest.id, compute_extents(manifest.indices.matrix(0)))
+        ManifestRef(manifest.id, compute_extents(manifest.indices.get_coords(0)))
         for manifest in manifests
     ]
     return NewManifests({array.node_id: (*kept, *new)}, manifests)
@@ -159,12 +159,12 @@ def replace_small_manifests(
         coords = refs.coords[rows, 1:]
         bounds = splits[first : last + 1] - splits[first]
         indices = ChunkIndexColumns(
-            rows_of(ids, NodeId),
+            to_id_rows(ids, NodeId),
             bounds,
             np.full(len(ids), coords.shape[1], np.int64),
             np.ascontiguousarray(coords).reshape(-1),
         )
-        payloads = overlay.compact(refs.payloads.rows(rows))
+        payloads = overlay.compact(refs.payloads.select_rows(rows))
         manifest = Manifest(ManifestId.random(), indices, payloads)
         manifests.append(manifest)
         for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
@@ -244,7 +244,7 @@ def _fetch_refs(
         node_ids = _read_node_ids(indices.node_ids.tobytes())
         positions = np.minimum(np.searchsorted(array_ids, node_ids), len(array_ids) - 1)
         # A shared manifest may still hold old references of an array that has a new manifest.
-        currents = (current_ids.get(node_id) == manifest.id for node_id in indices.nodes())
+        currents = (current_ids.get(node_id) == manifest.id for node_id in indices.iter_node_ids())
         is_current = np.fromiter(currents, bool, len(indices.node_ids))
         is_current &= (array_ids[positions] == node_ids) & (indices.ndims == grids.shape[1])
         counts = np.diff(indices.splits)
@@ -254,7 +254,7 @@ def _fetch_refs(
         is_coord = np.repeat(is_current, counts * indices.ndims)
         coords = indices.coords[is_coord].reshape(int(is_row.sum()), grids.shape[1])
         owners = np.repeat(positions.astype(np.uint32), counts)[is_row]
-        rows = manifest.payloads.rows(np.flatnonzero(is_row))
+        rows = manifest.payloads.select_rows(np.flatnonzero(is_row))
         parts.append(ArrayManifest(np.hstack([owners[:, None], coords]), rows))
     return _drop_outside(overlay.stack(parts), grids) if parts else None
 

@@ -123,8 +123,8 @@ def merge_logs(older: TransactionLog, newer: TransactionLog) -> TransactionLog:
     """Merge the logs of two consecutive commits, with the id of the newer one."""
     chunks: dict[NodeId, NDArray[np.uint32]] = {}
     for log in (older, newer):
-        for position, node_id in enumerate(log.updated_chunks.nodes()):
-            rows = log.updated_chunks.matrix(position)
+        for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
+            rows = log.updated_chunks.get_coords(position)
             old = chunks.get(node_id)
             # An array whose number of dimensions changed has lost its older chunks.
             if old is not None and len(old) and len(rows) and old.shape[1] == rows.shape[1]:

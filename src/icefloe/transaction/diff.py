@@ -38,8 +38,8 @@ def diff_along_history(
         for name in NODE_SETS:
             paths: set[str] = getattr(diff, name)
             paths |= {str(nodes[node_id].path) for node_id in getattr(log, name) & nodes.keys()}
-        for position, node_id in enumerate(log.updated_chunks.nodes()):
-            chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))
+        for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
+            chunks.setdefault(node_id, []).append(log.updated_chunks.get_coords(position))
         moves = [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
         diff.moved_nodes[:0] = moves  # newest commit first
     _add_chunks(diff, chunks, nodes)
@@ -57,8 +57,8 @@ def diff_across_history(
     for log in logs:
         touched = touched.union(*(getattr(log, name) for name in NODE_SETS))
         touched |= {move.node_id for move in log.moved_nodes}
-        for position, node_id in enumerate(log.updated_chunks.nodes()):
-            chunks.setdefault(node_id, []).append(log.updated_chunks.matrix(position))
+        for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
+            chunks.setdefault(node_id, []).append(log.updated_chunks.get_coords(position))
     diff = Diff()
     for node_id in touched:
         old, new = before.get(node_id), after.get(node_id)

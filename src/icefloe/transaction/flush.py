@@ -234,7 +234,7 @@ class Flusher:
         ):
             return replace_manifests(array, changes, self._fetch_manifests)
         compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
-        new = Manifest.of_one(ManifestId.random(), array.node_id, compact)
+        new = Manifest.of_array(ManifestId.random(), array.node_id, compact)
         edited = self.assets.edit_manifest(infos[ref.id], new)
         if isinstance(edited, Manifest):
             return replace_manifests(array, changes, lambda _: [edited])

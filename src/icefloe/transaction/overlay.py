@@ -54,7 +54,7 @@ def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayMan
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     winners = order[np.append(ordered[1:] != ordered[:-1], [True])]
-    return ArrayManifest(coords[winners], payloads.rows(winners))
+    return ArrayManifest(coords[winners], payloads.select_rows(winners))
 
 
 def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
@@ -77,7 +77,7 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
 
     replaced = np.flatnonzero(is_present & ~is_deletion)
     if len(replaced):
-        payloads = _replace_rows(payloads, positions[replaced], added.rows(replaced))
+        payloads = _replace_rows(payloads, positions[replaced], added.select_rows(replaced))
     inserted = np.flatnonzero(~is_present & ~is_deletion)
     deleted = positions[is_present & is_deletion]
     if len(deleted) or len(inserted):
@@ -85,7 +85,7 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
         is_kept[deleted] = False
         targets = np.cumsum(np.append(0, is_kept))[positions[inserted]]
         coords = np.insert(coords[is_kept], targets, changes.coords[inserted], axis=0)
-        new = added.rows(inserted)
+        new = added.select_rows(inserted)
         columns = {
             name: np.insert(getattr(payloads, name)[is_kept], targets, getattr(new, name), axis=0)
             for name in ROW_COLUMNS
@@ -96,7 +96,7 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
 
 def select(refs: ArrayManifest, rows: NDArray[np.int64] | slice) -> ArrayManifest:
     """Select rows."""
-    return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
+    return ArrayManifest(refs.coords[rows], refs.payloads.select_rows(rows))
 
 
 def is_inside(coords: NDArray[np.uint32], num_chunks: Sequence[int]) -> NDArray[np.bool_]:
@@ -169,7 +169,7 @@ def _share_tables(
         shared = {"locations": base.locations, "etags": base.etags, "inline": inline}
         return replace(base, inline=inline), replace(changes, offset=offset, **shared)
     both = ChunkPayloads.concatenate([base, changes])
-    return both.rows(slice(0, len(base))), both.rows(slice(len(base), None))
+    return both.select_rows(slice(0, len(base))), both.select_rows(slice(len(base), None))
 
 
 def _replace_rows(

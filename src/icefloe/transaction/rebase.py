@@ -172,10 +172,10 @@ def _find_chunk_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -
         if array_id not in updated:  # reported above
             yield array_id, conflict
     for node_id in ordered:
-        position = log.updated_chunks.position(node_id)
+        position = log.updated_chunks.find_array(node_id)
         if position is None:
             continue
-        written = log.updated_chunks.matrix(position)
+        written = log.updated_chunks.get_coords(position)
         chunks: list[list[int]] = []
         if node_id in changed:
             coords = changes.chunks[node_id].to_columns().coords
@@ -195,11 +195,11 @@ def _find_grid_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) ->
         before = None if node is None else base.by_id.get(node.id)
         if node is None or before is None or not isinstance(node.node_data, ArrayNodeData):
             continue
-        position = theirs.log.updated_chunks.position(node.id)
+        position = theirs.log.updated_chunks.find_array(node.id)
         if position is None or not isinstance(before.node_data, ArrayNodeData):
             continue
         grid = [dimension.num_chunks for dimension in node.node_data.shape]
-        written = theirs.log.updated_chunks.matrix(position)
+        written = theirs.log.updated_chunks.get_coords(position)
         outside = written[~overlay.is_inside(written, grid)].tolist()
         # Chunks that the other commit deleted do not conflict.
         if has_different_chunk_grid(before, node) or any(
@@ -212,7 +212,7 @@ def _find_deletion_conflicts(deleted: dict[NodeId, NodeSnapshot], log: Transacti
     ordered = sorted(deleted.values(), key=lambda node: node.path)
     for node in ordered:
         if node.kind is NodeKind.ARRAY and (
-            node.id in log.updated_arrays or log.updated_chunks.position(node.id) is not None
+            node.id in log.updated_arrays or log.updated_chunks.find_array(node.id) is not None
         ):
             yield node.id, Conflict(ConflictType.DeleteOfUpdatedArray, str(node.path))
     for node in ordered:

@@ -33,7 +33,7 @@ def shift_refs(
     moved = refs.coords.astype(np.int64) + offset.reshape(1, -1)
     fits = np.all((moved >= 0) & (moved < np.array(grid, np.int64)), axis=1)
     rows = np.flatnonzero(fits)
-    shifted = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.rows(rows))
+    shifted = ArrayManifest.of(moved[rows].astype(np.uint32), refs.payloads.select_rows(rows))
     vacated = refs.coords[~overlay.is_among(refs.coords, shifted.coords)]
     return overlay.stack([overlay.mark_deleted(vacated), shifted])
 
@@ -56,7 +56,7 @@ def reindex_refs(
             if source is None or parse_coordinates(source, "the result of backward") not in present:
                 deleted.append(indices)
     rows = np.array(list(targets.values()), np.int64)
-    moved = ArrayManifest.of(to_matrix(list(targets), len(grid)), refs.payloads.rows(rows))
+    moved = ArrayManifest.of(to_matrix(list(targets), len(grid)), refs.payloads.select_rows(rows))
     return overlay.stack([overlay.mark_deleted(to_matrix(deleted, len(grid))), moved])
 
 

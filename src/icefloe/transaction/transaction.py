@@ -412,7 +412,7 @@ class Transaction:
             ref.id for ref in array.manifests if within is None or ref.extents.overlaps(within)
         )
         for manifest_id in dict.fromkeys(manifest_ids):
-            refs = self.assets.fetch_manifest(manifest_id).array(node.id)
+            refs = self.assets.fetch_manifest(manifest_id).get_array(node.id)
             if refs is None:
                 continue
             is_visible = overlay.is_inside(refs.coords, array.num_chunks)

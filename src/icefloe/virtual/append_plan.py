@@ -215,7 +215,7 @@ def select_refs(refs: ArrayManifest, axis: int, low: int, high: int) -> ArrayMan
     """Return the references whose chunk index along an axis is in ``[low, high)``."""
     indices = refs.coords[:, axis]
     rows = np.flatnonzero((indices >= low) & (indices < high))
-    return ArrayManifest(refs.coords[rows], refs.payloads.rows(rows))
+    return ArrayManifest(refs.coords[rows], refs.payloads.select_rows(rows))
 
 
 def count_stored_chunks(array: VirtualArray, placement: Placement) -> int:

@@ -75,7 +75,7 @@ def _split(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     coords = refs.coords[rows]
     coords[:, axis] = coords[:, axis] * pieces + piece.astype(np.uint32)
     payloads = replace(
-        refs.payloads.rows(rows),
+        refs.payloads.select_rows(rows),
         offset=refs.payloads.offset[rows] + piece * size[rows],
         length=size[rows],
     )
@@ -83,5 +83,5 @@ def _split(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     inside = np.flatnonzero(coords[:, axis].astype(np.int64) * length < part.shape[axis])
     shape = [*chunk[:axis], length, *chunk[axis + 1 :]]
     grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
-    manifest = ArrayManifest.of(coords[inside], payloads.rows(inside))
+    manifest = ArrayManifest.of(coords[inside], payloads.select_rows(inside))
     return VirtualArray({**part.metadata, "chunk_grid": grid}, manifest)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icefloe.model.chunk_payload import ETag, LastModified
-from icefloe.model.columns import constant
+from icefloe.model.columns import make_constant
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.model.strings import Strings
 from icefloe.virtual.parse_errors import file_format_error
@@ -49,8 +49,8 @@ class FileRefBuilder:
             end = int((offset + length).max())
             reason = f"is truncated: it has {size} bytes, but a chunk ends at byte {end}"
             raise file_format_error(self._source.url, reason)
-        codes = constant(0, len(offset), np.int32)
-        payloads = ChunkPayloads.virtual(codes, self._locations, offset, length)
+        codes = make_constant(0, len(offset), np.int32)
+        payloads = ChunkPayloads.make_virtual(codes, self._locations, offset, length)
         return ArrayManifest.of(coords, with_checksum(payloads, self._checksum))
 
     def build_empty(self, ndim: int) -> ArrayManifest:
@@ -63,9 +63,11 @@ def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPa
     rows = len(payloads)
     match checksum:
         case LastModified(seconds):
-            return replace(payloads, last_modified=constant(seconds, rows, np.uint32))
+            return replace(payloads, last_modified=make_constant(seconds, rows, np.uint32))
         case ETag(value):
-            return replace(payloads, etag=constant(0, rows, np.int32), etags=Strings.of([value]))
+            return replace(
+                payloads, etag=make_constant(0, rows, np.int32), etags=Strings.of([value])
+            )
         case _:
             return payloads
 

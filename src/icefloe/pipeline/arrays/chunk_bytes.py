@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from icefloe.errors import ErrorKind, NodeNotFoundError
-from icefloe.model.zarr_keys import chunk_prefix
+from icefloe.model.zarr_keys import format_chunk_prefix
 from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.report import format_bytes
@@ -75,7 +75,7 @@ def try_fetch_chunks(
 
 def format_chunk_key(path: str, indices: Sequence[int]) -> str:
     """Format the Zarr key of a chunk."""
-    return "/".join([chunk_prefix(parse_path(path)), *map(str, indices)])
+    return "/".join([format_chunk_prefix(parse_path(path)), *map(str, indices)])
 
 
 def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list[WorkUnit]:

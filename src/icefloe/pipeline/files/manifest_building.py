@@ -296,7 +296,7 @@ def _split(refs: ArrayManifest, max_refs: int, axis: int = 0) -> Iterator[ArrayM
 
 
 def _slice_rows(refs: ArrayManifest, start: int, stop: int) -> ArrayManifest:
-    return ArrayManifest(refs.coords[start:stop], refs.payloads.rows(np.arange(start, stop)))
+    return ArrayManifest(refs.coords[start:stop], refs.payloads.select_rows(np.arange(start, stop)))
 
 
 def _group_small(arrays: dict[str, list[ArrayManifest]]) -> Iterator[dict[str, ArrayManifest]]:

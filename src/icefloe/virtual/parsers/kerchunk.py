@@ -115,7 +115,7 @@ def parse_parquet(
         present = np.flatnonzero((rows.kind != 0) & (numbers < count))
         axes = np.unravel_index(numbers[present], array.grid) if array.grid else []
         coords = np.stack(axes, 1) if array.grid else np.zeros((len(present), 0), np.int64)
-        refs = _set_checksum(rows.rows(present), request)
+        refs = _set_checksum(rows.select_rows(present), request)
         manifest = ArrayManifest.of(coords.astype(np.uint32), refs)
         arrays[path] = VirtualArray(array.metadata, manifest)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
@@ -192,7 +192,7 @@ def _parse_refs(values: list[Any], resolver: _LocationResolver) -> ChunkPayloads
                 raise _reference_error(f"{value!r} is not a Kerchunk reference")
     codes, urls = Strings.of([resolver.resolve(url) for url in url_codes]).unique()
     location = np.append(codes, np.int32(NO_CODE))[location]
-    payloads = ChunkPayloads.virtual(location, urls, offset, length)
+    payloads = ChunkPayloads.make_virtual(location, urls, offset, length)
     return replace(payloads, kind=kind, inline=np.frombuffer(bytes(inline), np.uint8))
 
 
@@ -208,7 +208,7 @@ def _parse_ranges(values: list[Any], resolver: _LocationResolver) -> ChunkPayloa
     codes, resolved = Strings.of([resolver.resolve(url) for url in url_codes]).unique()
     location = codes[np.fromiter(map(url_codes.__getitem__, urls), np.int64, len(urls))]
     offset, length = numbers.astype(np.uint64)
-    payloads = ChunkPayloads.virtual(location, resolved, offset, length)
+    payloads = ChunkPayloads.make_virtual(location, resolved, offset, length)
     return replace(payloads, kind=np.where(length > 0, ChunkKind.VIRTUAL, 0).astype(np.uint8))
 
 
@@ -254,7 +254,7 @@ def _read_parquet(source: OpenSource, resolver: _LocationResolver) -> ChunkPaylo
         for row in whole_files.tolist():  # one request each: references to whole files are rare
             length[row] = resolver.fetch_size(urls[int(location[row])])
     kind[length == 0] = 0
-    payloads = ChunkPayloads.virtual(location, urls, offset, length)
+    payloads = ChunkPayloads.make_virtual(location, urls, offset, length)
     return replace(payloads, kind=kind, inline=inline)
 
 
@@ -270,7 +270,7 @@ def _build_manifest(
         bad_key = keys[int(outside[0])]
         raise damaged_error(request.url, f"{path}/{bad_key} is outside the chunk grid")
     present = np.flatnonzero(rows.kind != 0)
-    return ArrayManifest.of(coords[present], _set_checksum(rows.rows(present), request))
+    return ArrayManifest.of(coords[present], _set_checksum(rows.select_rows(present), request))
 
 
 def _set_checksum(rows: ChunkPayloads, request: ParseRequest) -> ChunkPayloads:

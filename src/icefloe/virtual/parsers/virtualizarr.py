@@ -68,7 +68,7 @@ def _convert_manifest(manifest: Any, request: ParseRequest) -> ArrayManifest:
     coords = np.stack(axes, 1) if axes else np.zeros((len(present), 0), np.int64)
     names = paths.reshape(-1)[present].tolist()
     codes, locations = Strings.of(names).unique()
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         codes, locations, offsets.reshape(-1)[present], lengths.reshape(-1)[present]
     )
     if list(locations) == [request.url]:
@@ -78,7 +78,7 @@ def _convert_manifest(manifest: Any, request: ParseRequest) -> ArrayManifest:
         is_virtual = np.array([tuple(row) not in inlined for row in coords.tolist()], bool)
         rows = np.flatnonzero(is_virtual)
         copied = ChunkPayloads.of([InlineChunk(inlined[index]) for index in indices])
-        payloads = ChunkPayloads.concatenate([payloads.rows(rows), copied])
+        payloads = ChunkPayloads.concatenate([payloads.select_rows(rows), copied])
         added = np.array(indices, np.int64).reshape(len(indices), coords.shape[1])
         coords = np.concatenate([coords[rows], added])
     return ArrayManifest.of(coords.astype(np.uint32), payloads)

@@ -76,7 +76,7 @@ def _build_refs(
     ]
     seconds = [value.seconds if isinstance(value, LastModified) else 0 for value in checksums]
     etags = [value.value if isinstance(value, ETag) else "" for value in checksums]
-    payloads = ChunkPayloads.virtual(
+    payloads = ChunkPayloads.make_virtual(
         np.arange(len(chunks), dtype=np.int32),
         Strings.of([f"{url}/{key}" for key, _ in chunks]),
         np.zeros(len(chunks), np.uint64),
@@ -88,7 +88,7 @@ def _build_refs(
         etag = np.where(table.lengths[codes] > 0, codes, NO_CODE).astype(np.int32)
         payloads = replace(payloads, etag=etag, etags=table)
     present = np.flatnonzero(payloads.length > 0)
-    return ArrayManifest.of(coords[present], payloads.rows(present))
+    return ArrayManifest.of(coords[present], payloads.select_rows(present))
 
 
 def _fetch_json(source: OpenSource, key: str) -> Any:

@@ -99,7 +99,10 @@ class _ChunksTable(MetadataTable[_Refs]):
             for first in range(0, len(refs), BATCH_ROWS):
                 rows = slice(first, first + BATCH_ROWS)
                 batch = _Refs(
-                    node.path.value, str(manifest_id), refs.coords[rows], refs.payloads.rows(rows)
+                    node.path.value,
+                    str(manifest_id),
+                    refs.coords[rows],
+                    refs.payloads.select_rows(rows),
                 )
                 arrays = [column.value(batch) for column in self.columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -164,7 +167,7 @@ class _FilesTable(MetadataTable[_VirtualRefs]):
         for _manifest_id, _node, refs in contents.fetch_manifest_refs(session, manifest_ids):
             virtual_rows = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
             if len(virtual_rows):
-                grouped = _VirtualRefs.group(refs.payloads.rows(virtual_rows))
+                grouped = _VirtualRefs.group(refs.payloads.select_rows(virtual_rows))
                 arrays = [column.value(grouped) for column in self.columns]
                 parts.append(pa.table(arrays, schema=self.schema))
                 num_pending += len(parts[-1])
