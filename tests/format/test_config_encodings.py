@@ -35,7 +35,7 @@ from icefloe.model.config import (
     RepoUpdateRetryConfig,
 )
 from icefloe.model.config_section import (
-    Between,
+    Bounds,
     Persisted,
     get_field_types,
     is_optional,
@@ -452,11 +452,11 @@ class Configs:
         if hint in (ManifestPreloadCondition, ManifestSplitCondition):
             return self.conditions(hint)
         if hint in config_tree._SUM_TYPES:
-            return st.one_of(*(self.section(case.of) for case in config_tree._SUM_TYPES[hint]))
+            return st.one_of(*(self.section(case.type) for case in config_tree._SUM_TYPES[hint]))
         args = typing.get_args(hint)
         match typing.get_origin(hint):
             case typing.Annotated:
-                bounds: Between = args[1]
+                bounds: Bounds = args[1]
                 return st.integers(bounds.minimum, bounds.maximum)
             case origin if origin is tuple and args[-1] is Ellipsis:
                 return st.lists(self.of(args[0]), max_size=3).map(tuple)
@@ -474,7 +474,7 @@ class Configs:
         return {bool: st.booleans(), str: TEXTS}[hint]
 
     def section(self, section: type[Persisted]) -> st.SearchStrategy[Any]:
-        case = config_tree._CASE_OF.get(section)
+        case = config_tree._VARIANTS_BY_TYPE.get(section)
         keeps_unknown = case is None or case.content is config_tree._Content.ALL_FIELDS
         values = {name: self.of(hint) for name, hint in get_field_types(section).items()}
         if section is ObjectStoreConfig.Http and not self.headers:
@@ -482,7 +482,7 @@ class Configs:
         return st.builds(section, **values, unknown=self.unknown if keeps_unknown else st.just({}))
 
     def conditions(self, hint: Any) -> st.SearchStrategy[Any]:
-        either, both, *simple = [case.of for case in config_tree._SUM_TYPES[hint]]
+        either, both, *simple = [case.type for case in config_tree._SUM_TYPES[hint]]
         leaves = st.one_of(*(self.section(leaf) for leaf in simple))
         return st.recursive(
             leaves,
@@ -875,37 +875,37 @@ virtual_chunk_containers:
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("", "0 documents"),
-        ("a: 1\n---\nb: 2\n", "2 documents"),
-        ("- 1", "a map is needed, not a list"),
-        ("!x {}", "a map is needed, not the case 'x'"),
+        ("", "expected one document, got 0"),
+        ("a: 1\n---\nb: 2\n", "expected one document, got 2"),
+        ("- 1", "expected a map, got a list"),
+        ("!x {}", "expected a map, got the variant 'x'"),
         ("a: [", "not YAML at line"),
         ("a: &x 1", "line 1, column 4: anchors and aliases"),
         ("a: *x", "line 1, column 4: anchors and aliases"),
         ("? [a]\n: 1", "a key must be a string"),
-        ("a: 1\na: 2", "occur once"),
+        ("a: 1\na: 2", "a key must be a unique"),
         ("a: !!python/object:os.system {}", "unknown tag"),
         ("inline_chunk_threshold_bytes: 65536", "not between 0 and 65535"),
-        ("inline_chunk_threshold_bytes: true", "an integer is needed"),
-        ("inline_chunk_threshold_bytes: '1'", "an integer is needed, not a str"),
+        ("inline_chunk_threshold_bytes: true", "expected an integer"),
+        ("inline_chunk_threshold_bytes: '1'", "expected an integer, got a str"),
         ("storage: {retries: {max_tries: 0}}", "storage.retries.max_tries: 0 is not between 1"),
-        ("storage: {storage_class: []}", "storage.storage_class: str is needed, not a list"),
-        ("compression: {algorithm: lz4}", "compression.algorithm: one of zstd is needed"),
-        ("manifest: {preload: {preload_if: !no x}}", "preload_if: one of or, and,"),
-        ("manifest: {preload: {preload_if: !or x}}", "preload_if.or: a list is needed"),
-        ("manifest: {preload: {preload_if: !or {}}}", "preload_if.or: a list is needed"),
-        ("manifest: {preload: {preload_if: [1]}}", "preload_if: a case is needed"),
-        ("manifest: {preload: {preload_if: !true 5}}", "true: nothing is needed, not 5"),
+        ("storage: {storage_class: []}", "storage.storage_class: expected str, got a list"),
+        ("compression: {algorithm: lz4}", "compression.algorithm: expected one of: zstd; got"),
+        ("manifest: {preload: {preload_if: !no x}}", "preload_if: expected one of: or, and,"),
+        ("manifest: {preload: {preload_if: !or x}}", "preload_if.or: expected a list"),
+        ("manifest: {preload: {preload_if: !or {}}}", "preload_if.or: expected a list"),
+        ("manifest: {preload: {preload_if: [1]}}", "preload_if: expected a variant"),
+        ("manifest: {preload: {preload_if: !true 5}}", "true: expected no value, got 5"),
         ("manifest: {preload: {preload_if: !name_matches {}}}", "name_matches: regex is missing"),
         ("manifest: {preload: {preload_if: !num_refs {to: Unbounded}}}", "from is missing"),
-        ("manifest: {splitting: {split_sizes: [[any_array]]}}", r"split_sizes\[0\]: 2 items"),
+        ("manifest: {splitting: {split_sizes: [[any_array]]}}", r"\[0\]: expected 2 items"),
         (
             "manifest: {splitting: {split_sizes: [[any_array, [{condition: Any, num_chunks: -1}]]]}}",  # noqa: E501
             r"config.yaml: manifest.splitting.split_sizes\[0\]\[1\]\[0\].num_chunks: -1 is not",
         ),
         (
             "virtual_chunk_containers: {a/: {url_prefix: a/, store: !http {k: 5}}}",
-            r"virtual_chunk_containers\['a/'\].store.http\['k'\]: str is needed, not 5",
+            r"virtual_chunk_containers\['a/'\].store.http\['k'\]: expected str, got 5",
         ),
         ("virtual_chunk_containers: {a/: {store: in_memory}}", "url_prefix is missing"),
     ],
@@ -920,9 +920,12 @@ def test_bad_yaml_names_the_file_and_the_field(text: str, reason: str) -> None:
 def test_bad_flexbuffers_name_the_file_and_the_field() -> None:
     for data, reason in (
         (b"", "three bytes"),
-        (flexbuffers.dumps([]), "a map is needed, not a list"),
+        (flexbuffers.dumps([]), "expected a map, got a list"),
         (flexbuffers.dumps({"caching": {"num_chunk_refs": -1}}), "caching.num_chunk_refs: -1"),
-        (flexbuffers.dumps({"storage": {"storage_class": 1}}), "storage.storage_class: str"),
+        (
+            flexbuffers.dumps({"storage": {"storage_class": 1}}),
+            "storage.storage_class: expected str",
+        ),
     ):
         with pytest.raises(FormatError, match=f"repo: .*{reason}") as error:
             config_flexbuffers.loads(data)

@@ -110,7 +110,7 @@ def test_every_type_is_read(data: bytes, value: Any) -> None:
 def test_a_blob_is_read_only_where_asked_for() -> None:
     data = built(lambda b: b.Blob(b"\xff\x00"))
     assert flexbuffers.loads(data, file="f", blobs=True) == b"\xff\x00"
-    with pytest.raises(FormatError, match="f: bad FlexBuffer: a blob"):
+    with pytest.raises(FormatError, match="f: invalid FlexBuffer: expected JSON"):
         flexbuffers.loads(data, file="f")
 
 
@@ -147,7 +147,7 @@ def test_the_depth_limit_is_the_same_for_reading_and_writing() -> None:
     with pytest.raises(InvalidInputError):
         flexbuffers.dumps(nest(flexbuffers.MAX_DEPTH + 1))
     data = bytes(library.Dumps(nest(flexbuffers.MAX_DEPTH + 1)))
-    with pytest.raises(FormatError, match="more than 100 deep"):
+    with pytest.raises(FormatError, match="more than 100 levels deep"):
         flexbuffers.loads(data, file="f")
 
 
@@ -200,7 +200,7 @@ def test_vectors_that_share_their_elements_do_not_explode() -> None:
         place = start
     data += bytes((len(data) - place, 10 << 2, 1))
     begun = time.perf_counter()
-    with pytest.raises(FormatError, match="repeat"):
+    with pytest.raises(FormatError, match="too many shared"):
         flexbuffers.loads(bytes(data), file="f")
     assert time.perf_counter() - begun < 5
 
@@ -239,7 +239,7 @@ def test_a_vector_that_contains_itself_is_refused() -> None:
     ],
 )
 def test_broken_flexbuffers_are_refused(data: bytes) -> None:
-    with pytest.raises(FormatError, match=r"^f: bad FlexBuffer: "):
+    with pytest.raises(FormatError, match=r"^f: invalid FlexBuffer: "):
         flexbuffers.loads(data, file="f")
 
 

@@ -109,7 +109,7 @@ def test_locations_are_compressed_unless_a_manifest_says_otherwise() -> None:
     del tree["compression_algorithm"]
     assert decode(MANIFEST, tree, Style()) == manifest
     tree["compression_algorithm"] = 0
-    with pytest.raises(FormatError, match="unknown compression of locations"):
+    with pytest.raises(FormatError, match="unknown compression algorithm of locations"):
         decode(MANIFEST, tree, Style())
 
 

@@ -126,5 +126,5 @@ def test_values_that_json_cannot_represent() -> None:
 @pytest.mark.parametrize("name", ["chunks/X", "README.md", "refs/branch.main/other.json"])
 def test_other_files_are_rejected(name: str) -> None:
     """Files that are not metadata raise an error that describes metadata files."""
-    with pytest.raises(FormatError, match="not a metadata file of a repository"):
+    with pytest.raises(FormatError, match="not a metadata file"):
         describe_file(b"some bytes", name)

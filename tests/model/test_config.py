@@ -206,7 +206,7 @@ def test_what_no_reader_could_take_is_refused(make: Callable[[], Any]) -> None:
 def test_an_error_does_not_show_a_string() -> None:
     with pytest.raises(InvalidInputError) as error:
         StorageRetriesSettings(max_tries="secret")  # type: ignore[arg-type]
-    assert str(error.value) == ("StorageRetriesSettings.max_tries: an integer is needed, not a str")
+    assert str(error.value) == ("StorageRetriesSettings.max_tries: expected an integer, got a str")
 
 
 def test_a_repr_does_not_show_options_or_headers() -> None:
@@ -292,13 +292,13 @@ def test_a_refused_assignment_leaves_the_value() -> None:
     [
         ("inline_chunk_treshold_bytes", "did you mean inline_chunk_threshold_bytes"),
         ("effective_caching", "did you mean caching"),
-        ("x", "it has inline_chunk_threshold_bytes, get_partial_values_concurrency, "),
+        ("x", "available: inline_chunk_threshold_bytes, get_partial_values_concurrency, "),
     ],
 )
 def test_a_field_that_does_not_exist_cannot_be_assigned(name: str, nearest: str) -> None:
     """A misspelled field raises, with similar fields in the error."""
     config = RepositoryConfig()
-    with pytest.raises(AttributeError, match=f"no field '{name}' to set: {nearest}"):
+    with pytest.raises(AttributeError, match=f"no field '{name}': {nearest}"):
         setattr(config, name, CachingConfig())
     assert config == RepositoryConfig()
 
@@ -506,7 +506,7 @@ def test_a_virtual_chunk_is_described_by_position() -> None:
         (([-1], "x", 0, 0), "index: -1 is not between"),
         (([2**32], "x", 0, 0), "index: 4294967296 is not between"),
         (([0], "x", -1, 0), "offset: -1"),
-        (([0], "x", 0, 1.5), "length: an integer is needed, not a float"),
+        (([0], "x", 0, 1.5), "length: expected an integer, got a float"),
         (([0], "x", 0, 0, None, datetime(2026, 1, 1)), "no time zone"),  # noqa: DTZ001
     ],
 )
@@ -569,8 +569,8 @@ def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) ->
     "url_prefix, store, name, reason",
     [
         ("vcc://b/", S3, None, "is reserved"),
-        ("/a/", S3, None, "must be like"),
-        ("s3:b/", S3, None, "must be like"),
+        ("/a/", S3, None, "expected a URL prefix like"),
+        ("s3:b/", S3, None, "expected a URL prefix like"),
         ("s3:///a/", S3, None, "must include a host"),
         ("s3://b/", ObjectStoreConfig.InMemory(), None, "does not match a store of kind InMemory"),
         ("s3://b/", ObjectStoreConfig.Gcs(), None, "does not match"),
@@ -580,10 +580,15 @@ def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) ->
         ("https://", ObjectStoreConfig.Http(), None, "must include a host"),
         ("file://", ObjectStoreConfig.LocalFileSystem("/"), None, "must include a path"),
         ("file:///", ObjectStoreConfig.LocalFileSystem("/"), None, "must include a path"),
-        ("file:///a/../b/", ObjectStoreConfig.LocalFileSystem("/b"), None, "must not have '.'"),
-        ("file:///a/%2E%2e/", ObjectStoreConfig.LocalFileSystem("/b"), None, "must not have '.'"),
+        ("file:///a/../b/", ObjectStoreConfig.LocalFileSystem("/b"), None, "must not contain '.'"),
+        (
+            "file:///a/%2E%2e/",
+            ObjectStoreConfig.LocalFileSystem("/b"),
+            None,
+            "must not contain '.'",
+        ),
         ("s3://b/", S3, "", "must not be empty"),
-        ("s3://b/", S3, "a/b", "must not be empty or have"),
+        ("s3://b/", S3, "a/b", "must not be empty or contain"),
     ],
 )
 def test_a_container_that_breaks_a_rule_is_refused(
@@ -627,7 +632,7 @@ def test_a_prefix_has_one_spelling(written: str, url_prefix: str) -> None:
         ("gs://real/", "does not match"),
         ("s3://", "must include a host"),
         ("s3:///x", "must include a host"),
-        ("no url", "must be like"),
+        ("no url", "expected a URL prefix like"),
         ("vcc://x/", "is reserved"),
     ],
 )
@@ -656,7 +661,7 @@ def test_a_container_replaces_the_ones_with_its_prefix_or_its_name() -> None:
     assert found.name == "y"
     assert config.get_virtual_chunk_container("y") is found
     assert config.get_virtual_chunk_container("z") is None
-    with pytest.raises(InvalidInputError, match="a VirtualChunkContainer is needed, not a str"):
+    with pytest.raises(InvalidInputError, match="expected a VirtualChunkContainer, got a str"):
         config.set_virtual_chunk_container("s3://d/")  # type: ignore[arg-type]
     config.clear_virtual_chunk_containers()
     assert config.virtual_chunk_containers == {}

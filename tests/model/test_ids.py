@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from icefloe.errors import InvalidInputError
 from icefloe.model.ids import (
     INITIAL_SNAPSHOT_ID,
-    AttributesId,
     ChunkId,
     ManifestId,
     NodeId,
@@ -19,7 +18,7 @@ from icefloe.model.ids import (
     SnapshotId,
 )
 
-KINDS = (SnapshotId, ManifestId, ChunkId, AttributesId, NodeId)
+KINDS = (SnapshotId, ManifestId, ChunkId, NodeId)
 
 
 def test_initial_snapshot_id() -> None:

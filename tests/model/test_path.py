@@ -26,7 +26,7 @@ def test_paths_keep_their_spelling(value: str) -> None:
 )
 def test_other_spellings_are_refused(value: str) -> None:
     """A path that is relative, not normalised or no Unicode raises, and the message helps."""
-    with pytest.raises(InvalidInputError, match="write it like '/group/array'"):
+    with pytest.raises(InvalidInputError, match="is not a valid path, such as '/group/array'"):
         Path(value)
 
 

@@ -78,8 +78,8 @@ _WRONG_METADATA: list[tuple[Any, str]] = [
     ({"a": "\ud800"}, "'a' cannot be stored"),
     ({"a": {"b": {1: 2}}}, "'a' cannot be stored"),
     ({"\ud800": 1}, "surrogate"),
-    ({1: 2}, "must be a str, not 1"),
-    ({1: 2, "a": 3}, "must be a str, not 1"),
+    ({1: 2}, "expected a str as name of a metadata entry, got 1"),
+    ({1: 2, "a": 3}, "expected a str as name of a metadata entry, got 1"),
     ([1], "a mapping"),
     ([("a", 1)], "a mapping"),
     ("text", "a mapping"),
@@ -196,7 +196,7 @@ def test_times(storage: CountingStorage, repository: Repository, wrong: Any) -> 
         lambda: repository.expire_snapshots(wrong),
         lambda: repository.garbage_collect(wrong),
     ):
-        _assert_refused(storage, act, ErrorKind.INVALID_REF_TYPE, "must be a datetime, not")
+        _assert_refused(storage, act, ErrorKind.INVALID_REF_TYPE, "expected a datetime, got")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"/a"])

@@ -1,4 +1,4 @@
-"""Codecs: bytes of files to model values and back, no I/O.
+"""Codecs between the bytes of files and the values of `icefloe.model`, without I/O.
 
-A codec is named after the model module that it encodes: `format.snapshot` encodes `model.snapshot`.
+A codec has the name of the module that it encodes: `format.snapshot` encodes `model.snapshot`.
 """

@@ -1,4 +1,4 @@
-"""Columnar codec of chunk indices, which manifests and transaction logs share."""
+"""Columnar codec of the chunk indices in manifests and transaction logs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from icefloe.format.schema import Field
 
 BLOCK_ROWS = 1 << 15
-"""Rows per block, such that temporaries stay in the processor's cache."""
+"""Rows per block, so that temporary arrays fit in the CPU cache."""
 
 MAX_DIMENSIONS = 255
-"""Bounds the work on untrusted files; no array library supports more than 64 dimensions."""
+"""Limits the work on untrusted files; array libraries support at most 64 dimensions."""
 
 TAIL_COUNT, TAIL_COORDS = "(index count)", "(index coords)"
 
 
 class IndexReader:
-    """Reads chunk coordinates block by block."""
+    """Reads the chunk indices of arrays, block by block."""
 
     def __init__(
         self,
@@ -40,90 +40,90 @@ class IndexReader:
     ) -> None:
         self._field = field
         rows = np.diff(splits)
-        # The first row of each array gives its number of dimensions, and bounds the allocation;
-        # the other rows are checked against it.
+        # The first row of each array gives its number of dimensions, which limits the allocation;
+        # the other rows must have the same number.
         self.ndims = np.zeros(len(rows), np.int64)
         heads = Tables(buffer, positions[splits[:-1][rows > 0]], name)
-        self.ndims[rows > 0] = heads.vectors(field, 4).count
+        self.ndims[rows > 0] = heads.find_vectors(field, 4).count
         max_ndim = int(self.ndims.max(initial=0))
         if max_ndim > MAX_DIMENSIONS:
-            buffer.fail(f"{name}: an array of {max_ndim} dimensions; the limit is {MAX_DIMENSIONS}")
+            buffer.fail(f"{name}: {max_ndim} dimensions exceed the limit of {MAX_DIMENSIONS}")
         total = int((rows * self.ndims).sum())
         if total * 4 > buffer.size:
             buffer.fail(f"{name}: {field.name} vectors overlap each other")
         self.coords = np.empty(total, np.uint32)
-        self._filled = 0
-        used = self.ndims[rows > 0]
-        self._ndim = int(used[0]) if len(used) and (used == used[0]).all() else None
+        self._num_read = 0
+        ndims = self.ndims[rows > 0]
+        self._ndim = int(ndims[0]) if len(ndims) and (ndims == ndims[0]).all() else None
         self._row_ndims = np.repeat(self.ndims, rows) if self._ndim is None else None
 
     def read_block(self, block: Tables) -> None:
         """Read the coordinates of the next block."""
-        spans = block.vectors(self._field, 4)
+        spans = block.find_vectors(self._field, 4)
         rows, begin = len(block), block.first_row
         expected = self._ndim if self._row_ndims is None else self._row_ndims[begin : begin + rows]
         if not (spans.count == expected).all():
             row = begin + int(np.argmax(spans.count != expected))
-            block.buffer.fail(f"{block.name} {row} differs from its array in number of dimensions")
+            block.buffer.fail(f"{block.name} {row} and its array differ in rank")
         if self._ndim is None:
-            _, values = block.numbers(spans, "<u4")
-            self.coords[self._filled : self._filled + len(values)] = values
-            self._filled += len(values)
+            _, values = block.read_numbers(spans, "<u4")
+            self.coords[self._num_read : self._num_read + len(values)] = values
+            self._num_read += len(values)
             return
         out = self.coords[begin * self._ndim : (begin + rows) * self._ndim]
         for axis in range(self._ndim):
             out[axis :: self._ndim] = block.buffer.gather(spans.start + 4 * axis, np.dtype("<u4"))
 
 
-def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> None:
+def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, label: str) -> None:
     """Raise if the chunk indices of an array are not sorted and distinct."""
     if not is_sorted(indices):
-        buffer.fail(f"its {what} are not sorted by chunk index, or one comes twice")
+        buffer.fail(f"its {label} must be sorted by chunk index, without duplicates")
 
 
 def find_repeated_rows(indices: ChunkIndexColumns) -> NDArray[np.int64]:
     """Return the rows with the same array and chunk index as the previous row."""
     starts, rows = indices.coord_starts, np.diff(indices.splits).tolist()
-    found = [np.zeros(0, np.int64)]
+    repeated = [np.zeros(0, np.int64)]
     for position, first in enumerate(indices.splits[:-1].tolist()):
         flat = indices.coords[starts[position] : starts[position + 1]]
         matrix = flat.reshape(rows[position], int(indices.ndims[position]))
-        found.append(np.flatnonzero((matrix[1:] == matrix[:-1]).all(axis=1)) + first + 1)
-    return np.concatenate(found)
+        repeated.append(np.flatnonzero((matrix[1:] == matrix[:-1]).all(axis=1)) + first + 1)
+    return np.concatenate(repeated)
 
 
 def drop_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIndexColumns:
-    """Drop rows."""
-    kept = np.ones(len(indices), bool)
-    kept[rows] = False
+    """Return chunk indices without some rows."""
+    is_kept = np.ones(len(indices), bool)
+    is_kept[rows] = False
     ndims = np.repeat(indices.ndims, np.diff(indices.splits))
-    splits = np.append(0, np.cumsum(kept))[indices.splits]
-    return replace(indices, splits=splits, coords=indices.coords[np.repeat(kept, ndims)])
+    splits = np.append(0, np.cumsum(is_kept))[indices.splits]
+    return replace(indices, splits=splits, coords=indices.coords[np.repeat(is_kept, ndims)])
 
 
-def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, what: str) -> ChunkIndexColumns:
+def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, label: str) -> ChunkIndexColumns:
     """Sort the chunk indices of each array."""
     if is_sorted(indices):
         return indices
     rows, coords = np.diff(indices.splits), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
     for ndim in sort_distinct(indices.ndims[indices.ndims > 0]):
-        # All arrays of one rank at once: there may be thousands of small ones.
+        # All arrays of one rank at once: there may be thousands of small arrays.
         is_of_rank = indices.ndims == ndim
-        here = np.repeat(is_of_rank, rows * indices.ndims)
-        matrix = coords[here].reshape(-1, int(ndim))
+        in_rank = np.repeat(is_of_rank, rows * indices.ndims)
+        matrix = coords[in_rank].reshape(-1, int(ndim))
         keys = (*(matrix[:, axis] for axis in range(int(ndim) - 1, -1, -1)),)
         order = np.lexsort((*keys, array[np.repeat(is_of_rank, rows)]))
-        coords[here] = matrix[order].reshape(-1)
+        coords[in_rank] = matrix[order].reshape(-1)
     indices = replace(indices, coords=coords)
     if not is_sorted(indices):
-        buffer.fail(f"one of its {what} comes twice")
+        buffer.fail(f"its {label} have duplicates")
     return indices
 
 
 def is_sorted(indices: ChunkIndexColumns) -> bool:
     """Whether the chunk indices of each array are sorted and distinct."""
-    # All arrays of one rank at once: there may be thousands of small ones.
+    # All arrays of one rank at once: there may be thousands of small arrays.
     starts = indices.coord_starts
     rows = np.diff(indices.splits)
     for ndim in sort_distinct(indices.ndims[rows > 0]):
@@ -144,26 +144,26 @@ def _is_ascending(matrix: NDArray[np.uint32], ends: NDArray[np.int64]) -> bool:
         end = min(begin + BLOCK_ROWS, len(matrix) - 1)
         result = is_ascending(matrix[begin:end], matrix[begin + 1 : end + 1])
         inner = slice(*np.searchsorted(ends, (begin + 1, end + 1)))
-        result[ends[inner] - 1 - begin] = True  # no order across arrays
+        result[ends[inner] - 1 - begin] = True  # rows of different arrays
         if not result.all():
             return False
     return True
 
 
 def build_index_tail(indices: ChunkIndexColumns) -> list[tuple[str, str, int]]:
-    """Return the tail columns of a record that hold chunk indices."""
+    """Return the tail columns of `Records` with chunk indices."""
     max_ndim = int(indices.ndims.max(initial=0))
     if max_ndim > MAX_DIMENSIONS:
         raise FormatError(
-            f"an array of {max_ndim} dimensions; the limit is {MAX_DIMENSIONS}",
+            f"{max_ndim} dimensions exceed the limit of {MAX_DIMENSIONS}",
             kind=ErrorKind.SERIALIZATION,
         )
     return [(TAIL_COUNT, "<u4", 1), (TAIL_COORDS, "<u4", max_ndim)]
 
 
 def fill_coords(block: Records, field: Field, indices: ChunkIndexColumns, rows: slice) -> None:
-    """Write the chunk indices of rows to the tails of their records, and point a field at them."""
-    block.aim(field, block.tail(TAIL_COUNT))
+    """Write the chunk indices of rows to the tails of their records, and point a field to them."""
+    block.point(field, block.locate_tail(TAIL_COUNT))
     counts, matrix = block.array[TAIL_COUNT], block.array[TAIL_COORDS]
     arrays = slice(
         int(np.searchsorted(indices.splits, rows.start, "right")) - 1,
@@ -172,8 +172,8 @@ def fill_coords(block: Records, field: Field, indices: ChunkIndexColumns, rows: 
     ends = indices.splits[arrays.start : arrays.stop + 1].clip(rows.start, rows.stop)
     ndims = np.repeat(indices.ndims[arrays], np.diff(ends))
     counts[:, 0] = ndims
-    before = int(rows.start - indices.splits[arrays.start]) * int(indices.ndims[arrays.start])
-    first = int(indices.coord_starts[arrays.start]) + before
+    skipped = int(rows.start - indices.splits[arrays.start]) * int(indices.ndims[arrays.start])
+    first = int(indices.coord_starts[arrays.start]) + skipped
     flat = indices.coords[first : first + int(ndims.sum())]
     if (ndims == matrix.shape[1]).all():
         matrix[:] = flat.reshape(matrix.shape)

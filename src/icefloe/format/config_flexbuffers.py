@@ -1,7 +1,7 @@
 """FlexBuffers codec of the configuration: the ``config`` field of the file ``repo`` (v2).
 
-The layout is Icechunk's: a section is a map of all its fields, unset ones null; a case without
-content is a string, any other case a map of one entry; pairs are vectors.
+As in Icechunk, a section is a map of all its fields, with null for unset fields; a variant without
+value is a string, any other variant a map of one entry; a pair is a vector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def loads(data: bytes | memoryview, *, file: str = "repo") -> RepositoryConfig:
-    """Decode a configuration; raise `FormatError` if the bytes are not a valid one."""
+    """Decode a configuration; raise `FormatError` if it is invalid."""
     try:
         tree = flexbuffers.loads(data, file=file)
     except FormatError as error:

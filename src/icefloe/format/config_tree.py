@@ -1,13 +1,13 @@
 """The configuration as a tree of plain values, which YAML and FlexBuffers encode.
 
-Icechunk derives its encodings from its types, and so does this module: the fields of a section
-become entries of a map, and only sum types need a table of the names of their cases. A case without
-content is its name; any other is a `Variant`, which YAML writes as a tag and FlexBuffers as a map
-of one entry.
+Like Icechunk, this module derives the encoding from the types: a section becomes a map of its
+fields, and only sum types need a table with the names of their variants. A variant without content
+becomes its name; any other becomes a `Variant`, which is a tag in YAML and a map of one entry in
+FlexBuffers.
 
-Unknown fields are kept in `Persisted.unknown` and written again. For any tree, `from_tree` returns
-a configuration or raises `FormatError` with the path of the field. An invalid container is kept but
-never read from, as in Icechunk; see `VirtualChunkContainer.from_persisted`.
+`Persisted.unknown` preserves unknown fields. For any tree, `from_tree` returns a configuration or
+raises `FormatError` with the path of the field. Invalid containers are preserved but never used, as
+in Icechunk; see `VirtualChunkContainer.from_persisted`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from icefloe.model.containers import (
 )
 
 MAX_DEPTH: Final = 100
-"""The maximum nesting; only chains of conditions nest deeply."""
+"""The maximum nesting depth; only conditions nest deeply."""
 
 P = TypeVar("P", bound=Persisted)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A case of a sum type, with its content."""
+    """A variant of a sum type, with its content."""
 
     name: str
     value: Tree
@@ -54,7 +54,7 @@ Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | Var
 
 
 def flatten_variants(tree: Tree) -> Any:
-    """Turn each variant into a map of one entry, as in FlexBuffers and JSON."""
+    """Convert each variant to a map of one entry, as in FlexBuffers and JSON."""
     match tree:
         case Variant(name, value):
             return {name: flatten_variants(value)}
@@ -66,68 +66,70 @@ def flatten_variants(tree: Tree) -> Any:
 
 
 class _Content(Enum):
-    """The content of a case."""
+    """The content of a variant."""
 
     NOTHING = "nothing"
-    ITS_ONE_FIELD = "its one field"
+    SINGLE_FIELD = "the value of its only field"
     ALL_FIELDS = "a map of its fields"
-    OPTIONS_AND_HEADERS = "a map of options, and the headers among them if there are any"
+    OPTIONS_AND_HEADERS = "a map of its options, with the headers as one more entry if set"
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _VariantType:
     name: str
-    of: Any
+    type: Any
     content: _Content
 
 
-def _case(name: str, of: type[Persisted], content: _Content | None = None) -> _Case:
+def _make_variant_type(
+    name: str, kind: type[Persisted], content: _Content | None = None
+) -> _VariantType:
     if content is None:
-        content = _Content.ITS_ONE_FIELD if get_field_types(of) else _Content.NOTHING
-    return _Case(name, of, content)
+        content = _Content.SINGLE_FIELD if get_field_types(kind) else _Content.NOTHING
+    return _VariantType(name, kind, content)
 
 
-_SUM_TYPES: Final[Mapping[Any, tuple[_Case, ...]]] = {
+_SUM_TYPES: Final[Mapping[Any, tuple[_VariantType, ...]]] = {
     manifest.Bound: (
-        _case("Unbounded", manifest.Unbounded),
-        _case("Included", manifest.Included),
-        _case("Excluded", manifest.Excluded),
+        _make_variant_type("Unbounded", manifest.Unbounded),
+        _make_variant_type("Included", manifest.Included),
+        _make_variant_type("Excluded", manifest.Excluded),
     ),
     manifest.ManifestPreloadCondition: (
-        _case("or", manifest.PreloadOr),
-        _case("and", manifest.PreloadAnd),
-        _case("path_matches", manifest.PreloadPathMatches, _Content.ALL_FIELDS),
-        _case("name_matches", manifest.PreloadNameMatches, _Content.ALL_FIELDS),
-        _case("num_refs", manifest.PreloadNumRefs, _Content.ALL_FIELDS),
-        _case("true", manifest.PreloadTrue),
-        _case("false", manifest.PreloadFalse),
+        _make_variant_type("or", manifest.PreloadOr),
+        _make_variant_type("and", manifest.PreloadAnd),
+        _make_variant_type("path_matches", manifest.PreloadPathMatches, _Content.ALL_FIELDS),
+        _make_variant_type("name_matches", manifest.PreloadNameMatches, _Content.ALL_FIELDS),
+        _make_variant_type("num_refs", manifest.PreloadNumRefs, _Content.ALL_FIELDS),
+        _make_variant_type("true", manifest.PreloadTrue),
+        _make_variant_type("false", manifest.PreloadFalse),
     ),
     manifest.ManifestSplitCondition: (
-        _case("or", manifest.SplitOr),
-        _case("and", manifest.SplitAnd),
-        _case("path_matches", manifest.SplitPathMatches, _Content.ALL_FIELDS),
-        _case("name_matches", manifest.SplitNameMatches, _Content.ALL_FIELDS),
-        _case("any_array", manifest.SplitAnyArray),
+        _make_variant_type("or", manifest.SplitOr),
+        _make_variant_type("and", manifest.SplitAnd),
+        _make_variant_type("path_matches", manifest.SplitPathMatches, _Content.ALL_FIELDS),
+        _make_variant_type("name_matches", manifest.SplitNameMatches, _Content.ALL_FIELDS),
+        _make_variant_type("any_array", manifest.SplitAnyArray),
     ),
     manifest.AnySplitDimCondition: (
-        _case("Axis", manifest.ManifestSplitDimCondition.Axis),
-        _case("DimensionName", manifest.ManifestSplitDimCondition.DimensionName),
-        _case("Any", manifest.ManifestSplitDimCondition.Any),
+        _make_variant_type("Axis", manifest.ManifestSplitDimCondition.Axis),
+        _make_variant_type("DimensionName", manifest.ManifestSplitDimCondition.DimensionName),
+        _make_variant_type("Any", manifest.ManifestSplitDimCondition.Any),
     ),
     AnyObjectStoreConfig: (
-        _case("in_memory", ObjectStoreConfig.InMemory),
-        _case("local_file_system", ObjectStoreConfig.LocalFileSystem),
-        _case("http", ObjectStoreConfig.Http, _Content.OPTIONS_AND_HEADERS),
-        _case("s3_compatible", ObjectStoreConfig.S3Compatible),
-        _case("s3", ObjectStoreConfig.S3),
-        _case("gcs", ObjectStoreConfig.Gcs),
-        _case("azure", ObjectStoreConfig.Azure),
-        _case("tigris", ObjectStoreConfig.Tigris),
+        _make_variant_type("in_memory", ObjectStoreConfig.InMemory),
+        _make_variant_type("local_file_system", ObjectStoreConfig.LocalFileSystem),
+        _make_variant_type("http", ObjectStoreConfig.Http, _Content.OPTIONS_AND_HEADERS),
+        _make_variant_type("s3_compatible", ObjectStoreConfig.S3Compatible),
+        _make_variant_type("s3", ObjectStoreConfig.S3),
+        _make_variant_type("gcs", ObjectStoreConfig.Gcs),
+        _make_variant_type("azure", ObjectStoreConfig.Azure),
+        _make_variant_type("tigris", ObjectStoreConfig.Tigris),
     ),
 }
 
-_CASE_OF: Final[Mapping[Any, _Case]] = {
-    case.of: case for cases in _SUM_TYPES.values() for case in cases
+_VARIANTS_BY_TYPE: Final[Mapping[Any, _VariantType]] = {
+    variant.type: variant for variants in _SUM_TYPES.values() for variant in variants
 }
 
 _ENUM_NAMES: Final[Mapping[Enum, str]] = {
@@ -145,7 +147,7 @@ _PERSISTED_NAMES: Final = {"from_bound": "from", "to_bound": "to"}
 def to_tree(config: RepositoryConfig) -> dict[str, Tree]:
     """Encode a configuration as a tree; raise `InvalidInputError` if it is nested too deeply.
 
-    Fields of Icechunk are always present, unset ones as None; fields of icefloe only if set.
+    Fields that Icechunk has are always present, with None if unset; other fields only if set.
     """
     return _encode_fields(config, 1)
 
@@ -176,7 +178,7 @@ def _find_required_fields(section: type[Persisted]) -> frozenset[str]:
 def _encode(value: Any, depth: int) -> Tree:
     if depth > MAX_DEPTH:
         raise InvalidInputError(
-            f"the configuration is nested more than {MAX_DEPTH} deep: join conditions with "
+            f"the configuration is nested more than {MAX_DEPTH} levels deep: join conditions with "
             "or_conditions and and_conditions instead of nesting them",
             kind=ErrorKind.STORAGE_CONFIG,
         )
@@ -186,26 +188,26 @@ def _encode(value: Any, depth: int) -> Tree:
         return [_encode(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {key: _encode(item, depth + 1) for key, item in value.items()}
-    case = _CASE_OF.get(type(value))
-    if case is not None:
-        return _encode_case(case, value, depth)
+    variant = _VARIANTS_BY_TYPE.get(type(value))
+    if variant is not None:
+        return _encode_variant(variant, value, depth)
     if isinstance(value, Persisted):
         return _encode_fields(value, depth)
     return typing.cast("Tree", value)
 
 
-def _encode_case(case: _Case, value: Any, depth: int) -> Tree:
-    match case.content:
+def _encode_variant(variant: _VariantType, value: Any, depth: int) -> Tree:
+    match variant.content:
         case _Content.NOTHING:
-            return case.name
-        case _Content.ITS_ONE_FIELD:
-            (name,) = get_field_types(case.of)
-            return Variant(case.name, _encode(getattr(value, name), depth + 1))
+            return variant.name
+        case _Content.SINGLE_FIELD:
+            (name,) = get_field_types(variant.type)
+            return Variant(variant.name, _encode(getattr(value, name), depth + 1))
         case _Content.ALL_FIELDS:
-            return Variant(case.name, _encode_fields(value, depth + 1))
+            return Variant(variant.name, _encode_fields(value, depth + 1))
         case _Content.OPTIONS_AND_HEADERS:
             headers: dict[str, Tree] = {"headers": dict(value.headers)} if value.headers else {}
-            return Variant(case.name, {**value.opts, **headers})
+            return Variant(variant.name, {**value.opts, **headers})
 
 
 def _encode_fields(value: Persisted, depth: int) -> dict[str, Tree]:
@@ -219,12 +221,12 @@ def _encode_fields(value: Persisted, depth: int) -> dict[str, Tree]:
 
 
 class _Decoder:
-    """Decodes trees into values of a type; ``path`` is the path of the tree in the file."""
+    """Decodes trees to values of a type; ``path`` is the path of the tree in the file."""
 
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def _bad(self, path: str, reason: str) -> FormatError:
+    def _make_error(self, path: str, reason: str) -> FormatError:
         where = f"{path}: " if path else ""
         return FormatError(where + reason, file=self._file, kind=ErrorKind.CONFIG_DESERIALIZATION)
 
@@ -233,7 +235,7 @@ class _Decoder:
             return None
         hint = remove_none(hint)
         if hint in _SUM_TYPES:
-            return self.decode_case(hint, tree, path)
+            return self.decode_variant(hint, tree, path)
         match typing.get_origin(hint):
             case origin if origin is tuple:
                 return self.decode_items(typing.get_args(hint), tree, path)
@@ -249,21 +251,21 @@ class _Decoder:
                 return self.decode_member(hint, tree, path)
         problem = find_problem(hint, tree)
         if problem is not None:
-            raise self._bad(path, problem)
+            raise self._make_error(path, problem)
         return tree
 
     def require_map(self, tree: Tree, path: str) -> dict[str, Tree]:
         if not isinstance(tree, dict):
-            raise self._bad(path, f"a map is needed, not {_describe(tree)}")
+            raise self._make_error(path, f"expected a map, got {_describe(tree)}")
         return tree
 
     def decode_items(self, hints: tuple[Any, ...], tree: Tree, path: str) -> tuple[Any, ...]:
         if not isinstance(tree, list):
-            raise self._bad(path, f"a list is needed, not {_describe(tree)}")
+            raise self._make_error(path, f"expected a list, got {_describe(tree)}")
         if hints[-1] is Ellipsis:
             hints = (hints[0],) * len(tree)
         elif len(hints) != len(tree):
-            raise self._bad(path, f"{len(hints)} items are needed, not {len(tree)}")
+            raise self._make_error(path, f"expected {len(hints)} items, got {len(tree)}")
         pairs = zip(hints, tree, strict=True)
         return tuple(self.decode(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(pairs))
 
@@ -273,7 +275,7 @@ class _Decoder:
             if _ENUM_NAMES[member] == name:
                 return member
         names = ", ".join(_ENUM_NAMES[member] for member in hint)
-        raise self._bad(path, f"one of {names} is needed, not {_quote(tree)}")
+        raise self._make_error(path, f"expected one of: {names}; got {_quote(tree)}")
 
     def decode_fields(self, section: type[P], tree: Tree, path: str) -> P:
         names, hints = _get_persisted_names(section), get_field_types(section)
@@ -286,13 +288,13 @@ class _Decoder:
             else:
                 unknown[key] = item
         for missing in sorted(_find_required_fields(section) - known.keys()):
-            raise self._bad(path, f"{_PERSISTED_NAMES.get(missing, missing)} is missing")
+            raise self._make_error(path, f"{_PERSISTED_NAMES.get(missing, missing)} is missing")
         if issubclass(section, VirtualChunkContainer):
             return section.from_persisted(**known, unknown=unknown)
         make: Callable[..., P] = section
         return make(**known, unknown=unknown)
 
-    def decode_case(self, hint: Any, tree: Tree, path: str) -> Any:
+    def decode_variant(self, hint: Any, tree: Tree, path: str) -> Any:
         content: Tree
         match tree:
             case str(name):
@@ -302,26 +304,26 @@ class _Decoder:
             case dict() if len(tree) == 1:
                 ((name, content),) = tree.items()
             case _:
-                raise self._bad(path, f"a case is needed, not {_describe(tree)}")
-        case = next((case for case in _SUM_TYPES[hint] if case.name == name), None)
-        if case is None:
-            names = ", ".join(case.name for case in _SUM_TYPES[hint])
-            raise self._bad(path, f"one of {names} is needed, not {_quote(name)}")
+                raise self._make_error(path, f"expected a variant, got {_describe(tree)}")
+        variant = next((variant for variant in _SUM_TYPES[hint] if variant.name == name), None)
+        if variant is None:
+            names = ", ".join(variant.name for variant in _SUM_TYPES[hint])
+            raise self._make_error(path, f"expected one of: {names}; got {_quote(name)}")
         path = f"{path}.{name}"
-        match case.content:
+        match variant.content:
             case _Content.NOTHING:
                 if content is not None:
-                    raise self._bad(path, f"nothing is needed, not {_describe(content)}")
-                return case.of()
-            case _Content.ITS_ONE_FIELD:
-                ((field_name, field_hint),) = get_field_types(case.of).items()
-                return case.of(**{field_name: self.decode(field_hint, content, path)})
+                    raise self._make_error(path, f"expected no value, got {_describe(content)}")
+                return variant.type()
+            case _Content.SINGLE_FIELD:
+                ((field_name, field_hint),) = get_field_types(variant.type).items()
+                return variant.type(**{field_name: self.decode(field_hint, content, path)})
             case _Content.ALL_FIELDS:
-                return self.decode_fields(case.of, content, path)
+                return self.decode_fields(variant.type, content, path)
             case _Content.OPTIONS_AND_HEADERS:
                 opts = dict(self.require_map(content, path))
                 headers = opts.pop("headers", {})
-                return case.of(
+                return variant.type(
                     opts=self.decode(Mapping[str, str], opts, path),
                     headers=self.decode(Mapping[str, str], headers, f"{path}.headers"),
                 )
@@ -336,7 +338,7 @@ def _describe(tree: Tree) -> str:
         case list():
             return "a list"
         case Variant(name):
-            return f"the case {_quote(name)}"
+            return f"the variant {_quote(name)}"
         case str():
             return "a string"
     return repr(tree)

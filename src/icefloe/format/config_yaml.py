@@ -1,11 +1,11 @@
 """YAML codec of the configuration: the file ``config.yaml`` of generation v1.
 
-Icechunk writes YAML 1.2, where ``yes`` is an unquoted string; in PyYAML, which follows YAML 1.1, it
-is a boolean. So only the parser and emitter of PyYAML are used, scalars are resolved by the rules
-of 1.2, and strings are quoted if any YAML version could read them as something else.
+Icechunk writes YAML 1.2, where an unquoted ``yes`` is a string; in YAML 1.1, which PyYAML
+implements, it is a boolean. This module therefore uses only the parser and emitter of PyYAML,
+resolves scalars by the rules of YAML 1.2, and quotes strings that are ambiguous in either version.
 
-The file is untrusted: it is parsed without recursion, bounded in size and depth, and without
-anchors and aliases, which could make a short file large and which no writer uses.
+The file is untrusted: parsing is iterative, limits size and depth, and rejects anchors and aliases,
+which no writer uses and which could expand a small file exponentially.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
 
 MAX_SIZE_BYTES: Final = 4 * 1024 * 1024
-"""More than ten thousand containers."""
+"""Enough for more than ten thousand containers."""
 
-# libyaml if available: the parser of Icechunk is a port of it.
+# libyaml if available; the YAML parser of Icechunk is a port of it.
 _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
@@ -47,7 +47,7 @@ _NEVER_PLAIN: Final = frozenset(("null", "true", "false", "yes", "no", "on", "of
 
 
 class _Emitter(yaml.SafeDumper):
-    """The emitter of PyYAML, without its quotes around tagged numbers."""
+    """The emitter of PyYAML, which would quote tagged numbers."""
 
     def choose_scalar_style(self) -> Any:
         event: Any = self.event
@@ -57,22 +57,22 @@ class _Emitter(yaml.SafeDumper):
 
 
 def loads(data: bytes | memoryview, *, file: str = "config.yaml") -> RepositoryConfig:
-    """Decode a ``config.yaml``; raise `FormatError` if the bytes are not a valid one."""
+    """Decode a ``config.yaml``; raise `FormatError` if it is invalid."""
     return from_tree(_parse(bytes(data), file=file), file=file)
 
 
 def dumps(config: RepositoryConfig) -> bytes:
     """Encode a configuration as ``config.yaml``.
 
-    Raises `InvalidInputError` if it is nested too deeply, too large, or has unknown fields that are
-    not JSON.
+    Raises `InvalidInputError` if it is too large or too deeply nested, or has unknown fields that
+    are not JSON.
     """
     text: str = yaml.emit(
         _iter_document(to_tree(config)), Dumper=_Emitter, allow_unicode=True, width=2**20
     )
     data = text.encode()
     if len(data) > MAX_SIZE_BYTES:
-        raise _unstorable(f"it takes {len(data)} bytes; the limit is {MAX_SIZE_BYTES}")
+        raise _encoding_error(f"it would have {len(data)} bytes; the limit is {MAX_SIZE_BYTES}")
     return data
 
 
@@ -80,7 +80,7 @@ def _yaml_error(reason: str, file: str) -> FormatError:
     return FormatError(reason, file=file, kind=ErrorKind.CONFIG_DESERIALIZATION)
 
 
-def _unstorable(reason: str) -> InvalidInputError:
+def _encoding_error(reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"this configuration cannot be stored: {reason}", kind=ErrorKind.STORAGE_CONFIG
     )
@@ -88,20 +88,20 @@ def _unstorable(reason: str) -> InvalidInputError:
 
 def _parse(data: bytes, *, file: str) -> Tree:
     if len(data) > MAX_SIZE_BYTES:
-        raise _yaml_error(f"{len(data)} bytes are too many for a configuration", file)
+        raise _yaml_error(f"the file has {len(data)} bytes; the limit is {MAX_SIZE_BYTES}", file)
     try:
         return _Builder(file).build(yaml.parse(data.decode(), Loader=_PARSER))
     except yaml.YAMLError as error:
-        # The text of the error quotes the line, which may be long and hold secrets.
+        # The message of the error is not shown: it quotes the line, which may contain secrets.
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
         raise _yaml_error(f"not YAML{where}: {getattr(error, 'problem', None)}", file) from error
     except ValueError as error:
-        raise _yaml_error("not YAML in UTF-8", file) from error
+        raise _yaml_error("not valid UTF-8 YAML", file) from error
 
 
 class _Container:
-    """A map or list that is not complete yet."""
+    """A map or list under construction."""
 
     __slots__ = ("key", "tag", "value")
 
@@ -122,57 +122,57 @@ class _Builder:
     def build(self, events: Iterator[Any]) -> Tree:
         for event in events:
             if getattr(event, "anchor", None) is not None:
-                raise self._error_at(event, "anchors and aliases are not allowed")
+                raise self._make_error(event, "anchors and aliases are not allowed")
             match event:
                 case yaml.ScalarEvent():
-                    self._scalar(event)
+                    self._add_scalar(event)
                 case yaml.MappingStartEvent():
-                    self._start({}, event)
+                    self._open_container({}, event)
                 case yaml.SequenceStartEvent():
-                    self._start([], event)
+                    self._open_container([], event)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    done = self._open.pop()
-                    self._add(_apply_tag(done.tag, done.value), event)
+                    container = self._open.pop()
+                    self._add(_apply_tag(container.tag, container.value), event)
         if len(self._roots) != 1:
-            raise _yaml_error(f"{len(self._roots)} documents instead of one", self._file)
+            raise _yaml_error(f"expected one document, got {len(self._roots)}", self._file)
         return self._roots[0]
 
-    def _error_at(self, event: Any, reason: str) -> FormatError:
+    def _make_error(self, event: Any, reason: str) -> FormatError:
         mark = event.start_mark
         return _yaml_error(f"line {mark.line + 1}, column {mark.column + 1}: {reason}", self._file)
 
-    def _start(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
-        if self._awaits_key():
-            raise self._error_at(event, "a key must be a string")
+    def _open_container(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
+        if self._expects_key():
+            raise self._make_error(event, "a key must be a string")
         if len(self._open) == MAX_DEPTH:
-            raise self._error_at(event, f"more than {MAX_DEPTH} levels")
+            raise self._make_error(event, f"nested more than {MAX_DEPTH} levels deep")
         kind = "map" if isinstance(value, dict) else "seq"
-        self._open.append(_Container(value, self._local_tag(event, (kind,))))
+        self._open.append(_Container(value, self._parse_tag(event, (kind,))))
 
-    def _awaits_key(self) -> bool:
+    def _expects_key(self) -> bool:
         if not self._open:
             return False
         container = self._open[-1]
         return isinstance(container.value, dict) and container.key is None
 
-    def _scalar(self, event: Any) -> None:
-        tag = self._local_tag(event, ("str", "null", "bool", "int", "float"))
-        if self._awaits_key():
+    def _add_scalar(self, event: Any) -> None:
+        tag = self._parse_tag(event, ("str", "null", "bool", "int", "float"))
+        if self._expects_key():
             container = self._open[-1]
             if tag is not None or event.value in container.value:
-                raise self._error_at(event, "a key must be a string, and occur once")
+                raise self._make_error(event, "a key must be a unique, untagged string")
             container.key = event.value
             return
-        # A plain scalar with a local tag is still plain: `!Axis 0` holds a number.
+        # A local tag does not make a plain scalar a string: `!Axis 0` contains a number.
         plain = not event.style and event.tag not in ("!", f"{_STANDARD_TAG}str")
         self._add(_apply_tag(tag, _resolve(event.value) if plain else event.value), event)
 
-    def _local_tag(self, event: Any, standard: tuple[str, ...]) -> str | None:
+    def _parse_tag(self, event: Any, standard: tuple[str, ...]) -> str | None:
         tag = event.tag
         if tag in (None, "!") or tag in [_STANDARD_TAG + name for name in standard]:
             return None
         if not tag.startswith("!"):
-            raise self._error_at(event, "unknown tag")
+            raise self._make_error(event, "unknown tag")
         return str(tag[1:])
 
     def _add(self, value: Tree, event: Any) -> None:
@@ -183,7 +183,7 @@ class _Builder:
         if isinstance(container.value, list):
             container.value.append(value)
         elif container.key is None:
-            raise self._error_at(event, "a key must be a string")
+            raise self._make_error(event, "a key must be a string")
         else:
             container.value[container.key] = value
             container.key = None
@@ -221,7 +221,7 @@ def _iter_document(tree: Tree) -> Iterator[Any]:
 
 def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
     if depth > MAX_DEPTH + 1:
-        raise _unstorable(f"more than {MAX_DEPTH} levels")
+        raise _encoding_error(f"nested more than {MAX_DEPTH} levels deep")
     no_tag = tag is None
     match tree:
         case Variant(name, value) if no_tag and re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -230,7 +230,7 @@ def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
             yield yaml.MappingStartEvent(None, tag, no_tag, flow_style=not tree)
             for key, value in tree.items():
                 if not isinstance(key, str):
-                    raise _unstorable("a key is not a string")
+                    raise _encoding_error("a key is not a string")
                 yield _make_text_event(key, None)
                 yield from _iter_events(value, None, depth + 1)
             yield yaml.MappingEndEvent()
@@ -244,13 +244,13 @@ def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
         case None | bool() | int() | float():
             yield yaml.ScalarEvent(None, tag, (no_tag, False), _format_scalar(tree))
         case _:
-            raise _unstorable(f"it has a {type(tree).__qualname__}")
+            raise _encoding_error(f"a {type(tree).__qualname__} is not JSON")
 
 
 def _make_text_event(text: str, tag: str | None) -> Any:
     plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _NEVER_PLAIN
     if not plain and not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text):
-        raise _unstorable("a string has a lone surrogate")
+        raise _encoding_error("a string has a lone surrogate")
     return yaml.ScalarEvent(
         None, tag, (plain and tag is None, tag is None), text, style=None if plain else '"'
     )

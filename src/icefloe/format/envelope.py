@@ -1,7 +1,7 @@
 """The envelope of metadata files: a header of 39 bytes, then one zstd frame.
 
-Decompression is bounded by the maximum size of a flatbuffer, and by a compression ratio far above
-that of real files, so that a small file cannot exhaust memory.
+To prevent decompression bombs, the decompressed size is limited to the maximum size of a flatbuffer
+and to a compression ratio far above that of real files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_LEVEL = 3
 
 _WRITER = f"icefloe-{__version__}".encode()[:24].ljust(24)
 _ZSTD = 1
-# The manifests in the benchmark have ratios of 6 and 18.
+# The manifests of the benchmarks have ratios of 6 and 18.
 _MAX_RATIO = 1000
 _MIN_SIZE_LIMIT = 64 << 20
 _MIN_THREADED_SIZE = 8 << 20
@@ -59,16 +59,16 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
     """Read the header of a metadata file."""
     head = bytes(data[:HEADER_SIZE])
     if head[: len(MAGIC)] != MAGIC[: len(head)] or len(head) < len(MAGIC):
-        problem = "not a metadata file of a repository (it does not start with ICE🧊CHUNK)"
+        problem = "not a metadata file: it does not start with ICE🧊CHUNK"
         raise _envelope_error(problem, file)
     if len(head) < HEADER_SIZE:
-        problem = f"truncated: {len(head)} bytes, but the header alone takes {HEADER_SIZE}"
+        problem = f"truncated: {len(head)} bytes, but the header has {HEADER_SIZE}"
         raise _envelope_error(problem, file)
     spec_version, file_type, compression = head[36:]
     if spec_version not in SPEC_VERSIONS:
         raise FormatError(
-            f"written for version {spec_version} of the specification; icefloe reads versions "
-            f"{SPEC_VERSIONS[0]} and {SPEC_VERSIONS[1]}: a newer icefloe may read it",
+            f"has spec version {spec_version}, but icefloe supports spec versions "
+            f"{SPEC_VERSIONS[0]} and {SPEC_VERSIONS[1]}: upgrade icefloe",
             file=file,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
@@ -85,8 +85,8 @@ def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[He
     """Read the header, check the file type, and decompress the content."""
     header = read_header(data, file)
     if header.file_type is not file_type:
-        found, expected = _format_file_type(header.file_type), _format_file_type(file_type)
-        raise _envelope_error(f"holds a {found} where a {expected} was expected", file)
+        actual, expected = _format_file_type(header.file_type), _format_file_type(file_type)
+        raise _envelope_error(f"has file type {actual}, expected {expected}", file)
     return header, _decompress(memoryview(data)[HEADER_SIZE:], file)
 
 
@@ -98,8 +98,8 @@ def pack(
     spec_version: int,
     level: int,
 ) -> bytes:
-    """Build a metadata file from a flatbuffer of ``size`` bytes, given in pieces."""
-    # Large files are compressed in threads while the next pieces are encoded.
+    """Build a metadata file from the pieces of a flatbuffer of ``size`` bytes."""
+    # Large files are compressed in threads while later pieces are encoded.
     threads = _THREADS if size > _MIN_THREADED_SIZE else 0
     # The content size in the frame header lets readers allocate once.
     compressor = zstandard.ZstdCompressor(level=level, threads=threads).compressobj(size=size)
@@ -115,13 +115,13 @@ def _decompress(frame: memoryview, file: str) -> bytes:
         size = zstandard.frame_content_size(frame)
         if size > limit:
             raise FormatError(
-                f"claims to decompress from {len(frame)} to {size} bytes; the limit is {limit}",
+                f"declares a decompressed size of {size} bytes; the limit is {limit}",
                 file=file,
             )
         if size >= 0:
             return _decompress_frame(frame, size)
-        # Some writers omit the size. The first attempt usually suffices: its generous buffer costs
-        # little, since pages are mapped only when written.
+        # Some writers omit the size. The first buffer usually suffices; its unused part is cheap,
+        # because the system maps pages when they are written.
         capacity = min(limit, max(_MIN_SIZE_LIMIT, 64 * len(frame)))
         while capacity < limit:
             with contextlib.suppress(zstandard.ZstdError):
@@ -136,7 +136,7 @@ def _decompress(frame: memoryview, file: str) -> bytes:
 
 
 def _decompress_frame(frame: memoryview, capacity: int) -> bytes:
-    # Trailing data after the frame means that the file is damaged.
+    # Extra data after the frame means that the file is damaged.
     return zstandard.ZstdDecompressor().decompress(
         frame, max_output_size=capacity, allow_extra_data=False
     )

@@ -1,11 +1,11 @@
 """Columnar reader of flatbuffers.
 
-A `Tables` is any number of tables of one kind; one vectorized call reads a field of all of them,
-whatever the layout of the file: shared or separate vtables and strings, in any order.
+`Tables` represents many tables of one type; one vectorized call reads a field of all of them. Files
+may share vtables and strings or not, and store them in any order.
 
 The buffer is untrusted. Every position is checked for bounds and alignment before it is followed,
-and allocations are bounded by the size of the buffer; a failed check raises `FormatError`. Tables
-of the format do not nest recursively, so cyclic offsets fail a check like any wrong offset.
+and allocations are limited by the size of the buffer; a failed check raises `FormatError`. The
+schema is not recursive, so cyclic offsets cannot cause an infinite loop.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from icefloe.format.schema import Field
 
-_ABSENT = 0  # no field can point at position 0, where the root offset is
-_MAX_COMPARED_VTABLE = 132  # 64 fields, five times as many as any table of the format
+_ABSENT = 0  # no field can point to position 0, which has the root offset
+_MAX_COMPARED_VTABLE = 132  # 64 fields, five times as many as the largest table
 _MIN_TABLE_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Positions and lengths of vectors inside the buffer."""
+    """Positions and lengths of vectors in the buffer."""
 
     start: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Spans:
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer, with the name of their file."""
+    """The bytes of one flatbuffer, with the name of its file."""
 
     def __init__(self, data: bytes | bytearray | memoryview, file: str) -> None:
         self.file = file
@@ -59,70 +59,70 @@ class FlatBuffer:
         """Raise `FormatError` for this file."""
         raise FormatError(reason, file=self.file)
 
-    def root(self, name: str) -> Tables:
+    def get_root(self, name: str) -> Tables:
         """Return the root table."""
         if self.size < 8:
-            self.fail(f"{self.size} bytes are too few for a flatbuffer")
+            self.fail(f"expected a flatbuffer of at least 8 bytes, got {self.size} bytes")
         return Tables(self, np.array([int(self._views[4][0])], np.int64), name)
 
     def gather(self, positions: NDArray[np.int64], dtype: np.dtype[np.generic]) -> NDArray[Any]:
-        """Read a number at each position; the caller has checked bounds and alignment."""
+        """Read a number at each position; the caller must check bounds and alignment."""
         size = dtype.itemsize
         view: NDArray[Any] = self._views[size].view(dtype)
         numbers: NDArray[Any] = view[positions >> (size.bit_length() - 1)]
         return numbers
 
-    def items(self, start: int, count: int, dtype: np.dtype[np.generic]) -> NDArray[Any]:
-        """View ``count`` items from ``start``; the caller has checked bounds."""
+    def view_items(self, start: int, count: int, dtype: np.dtype[np.generic]) -> NDArray[Any]:
+        """View ``count`` items from ``start``; the caller must check bounds."""
         return self.bytes[start : start + count * dtype.itemsize].view(dtype)
 
-    def blob(self, start: int, count: int) -> bytes:
-        """Copy bytes; the caller has checked bounds."""
+    def copy_bytes(self, start: int, count: int) -> bytes:
+        """Copy bytes; the caller must check bounds."""
         return self.bytes[start : start + count].tobytes()
 
     def is_terminated(self, spans: Spans) -> NDArray[np.bool_]:
-        """Return a mask of the strings with a terminating zero."""
+        """Return a mask of the strings that are null-terminated."""
         ends = spans.start + spans.count
-        inside = ends < self.size
-        terminated: NDArray[np.bool_] = inside & (self.bytes[ends * inside] == 0)
+        is_inside = ends < self.size
+        terminated: NDArray[np.bool_] = is_inside & (self.bytes[ends * is_inside] == 0)
         return terminated
 
-    def require_ascending(self, ids: NDArray[np.uint8], what: str) -> None:
+    def require_ascending(self, ids: NDArray[np.uint8], label: str) -> None:
         """Raise if ids, as rows of bytes, are not sorted and distinct."""
         if not is_ascending(ids[:-1], ids[1:]).all():
-            self.fail(f"its {what} are not sorted by id, or one comes twice")
+            self.fail(f"its {label} must be sorted by id, without duplicates")
 
     def factorize(
-        self, spans: Spans, what: str, *, utf8: bool = True
+        self, spans: Spans, label: str, *, utf8: bool = True
     ) -> tuple[NDArray[np.int32], Strings]:
-        """Return codes of byte strings, -1 if absent, and the table of distinct strings."""
+        """Return the codes of byte strings, -1 if absent, and the table of distinct strings."""
         present = spans.present
-        everywhere = bool(present.all())
+        all_present = bool(present.all())
         starts, counts = (
             (spans.start, spans.count)
-            if everywhere
+            if all_present
             else (spans.start[present], spans.count[present])
         )
         try:
             codes, table = factorize(self.bytes, starts, counts)
         except OverlapError:
-            self.fail(f"{what} overlaps another")
+            self.fail(f"{label} overlaps another")
         if utf8 and not is_utf8(table):
-            self.fail(f"{what} is not valid UTF-8")
-        if everywhere:
+            self.fail(f"{label} is not valid UTF-8")
+        if all_present:
             return codes, table
         result = np.full(len(spans.start), -1, np.int32)
         result[present] = codes
         return result, table
 
 
-def field_size(field: Field) -> int:
+def get_field_size(field: Field) -> int:
     """Return the size of a field in its table, in bytes."""
     return np.dtype(field.dtype).itemsize * field.items
 
 
 class Tables:
-    """Tables of one kind at the given positions, read column by column."""
+    """Tables of one type, read column by column."""
 
     def __init__(
         self, buffer: FlatBuffer, positions: NDArray[np.int64], name: str, first_row: int = 0
@@ -134,7 +134,7 @@ class Tables:
         size = buffer.size
         self._require(
             (positions >= 4) & (positions <= size - 4) & (positions & 3 == 0),
-            "lies outside the file",
+            "is outside the file",
         )
         vtables = positions - buffer.gather(positions, np.dtype("<i4"))
         self._require(
@@ -149,28 +149,28 @@ class Tables:
             & (vtables + self._vtable_sizes <= size),
             "has a malformed vtable",
         )
-        if self._vtables_are_alike():
-            # One of them serves for all tables.
+        if self._has_equal_vtables():
+            # One vtable represents all.
             self._vtables, self._vtable_sizes = vtables[:1], self._vtable_sizes[:1]
         self._table_sizes = buffer.gather(self._vtables + 2, np.dtype("<u2")).astype(np.int64)
         self._require(
             (self._table_sizes >= 4) & (positions + self._table_sizes <= size),
-            "reaches past the end of the file",
+            "extends past the end of the file",
         )
 
     def __len__(self) -> int:
         return len(self.positions)
 
-    def _vtables_are_alike(self) -> bool:
+    def _has_equal_vtables(self) -> bool:
         vtables, sizes = self._vtables, self._vtable_sizes
         if len(vtables) < 2:
             return False
         if (vtables == vtables[0]).all():
             return True
-        # Long vtables are not compared: a hostile file may have many that differ at the end.
+        # Long vtables are not compared, which limits the work on malicious files.
         if not (sizes == sizes[0]).all() or sizes[0] > _MAX_COMPARED_VTABLE:
             return False
-        # Compared in words; the last two may overlap.
+        # Word by word; the last two words may overlap.
         size, first = int(sizes[0]), int(vtables[0])
         step = 8 if size >= 8 else 4
         words = np.ndarray((self.buffer.size - step + 1,), f"<u{step}", self.buffer.bytes, 0, (1,))
@@ -184,57 +184,57 @@ class Tables:
             row = self.first_row + int(np.argmin(holds))
             self.buffer.fail(f"{self.name} {row} {problem}")
 
-    def _field_offsets(self, field: Field) -> NDArray[np.int64]:
-        """Return the offset of a field in each table, or in all if alike; 0 if absent."""
+    def _find_field_offsets(self, field: Field) -> NDArray[np.int64]:
+        """Return the offset of a field in each table, or one offset for all; 0 if absent."""
         entry = 4 + 2 * field.slot
-        inside = self._vtable_sizes > entry
-        if inside.all():
+        is_inside = self._vtable_sizes > entry
+        if is_inside.all():
             offsets = self.buffer.gather(self._vtables + entry, np.dtype("<u2"))
             return offsets.astype(np.int64)
         offsets = np.zeros(len(self._vtables), np.int64)
-        offsets[inside] = self.buffer.gather(self._vtables[inside] + entry, np.dtype("<u2"))
+        offsets[is_inside] = self.buffer.gather(self._vtables[is_inside] + entry, np.dtype("<u2"))
         return offsets
 
     def has(self, field: Field) -> NDArray[np.bool_]:
         """Return a mask of the tables that have a field."""
-        return np.broadcast_to(self._field_offsets(field) != 0, (len(self.positions),))
+        return np.broadcast_to(self._find_field_offsets(field) != 0, (len(self.positions),))
 
-    def _field_positions(
+    def _find_field_positions(
         self, field: Field, size: int, align: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return the position of a field in each table, and a mask of presence, None for all."""
-        offsets = self._field_offsets(field)
+        """Return the position of a field in each table, and a mask of presence; None if in all."""
+        offsets = self._find_field_offsets(field)
         present = offsets != 0
         positions = self.positions + offsets
         fits = (offsets >= 4) & (offsets + size <= self._table_sizes)
-        # Tables are aligned to four bytes, so the offset decides up to that alignment.
+        # Tables are aligned to four bytes, so the offset suffices for smaller alignments.
         fits = fits & ((offsets if align <= 4 else positions) & (align - 1) == 0)
-        self._require(fits | ~present, f"has its field {field.name} at an invalid position")
+        self._require(fits | ~present, f"has the field {field.name} at an invalid position")
         if present.all():
             return positions, None
         return positions, np.broadcast_to(present, (len(positions),))
 
-    def place(self, field: Field) -> int:
+    def find_field(self, field: Field) -> int:
         """Return the position of a field of a single table."""
-        positions, present = self._field_positions(field, field_size(field), 1)
+        positions, present = self._find_field_positions(field, get_field_size(field), 1)
         if present is not None:
             self._require_present(field, present, required=True)
         return int(positions[0])
 
-    def scalars(self, field: Field, default: int = 0) -> NDArray[Any]:
+    def read_scalars(self, field: Field, default: int = 0) -> NDArray[Any]:
         """Read a number of each table."""
         kind = np.dtype(field.dtype)
-        positions, present = self._field_positions(field, kind.itemsize, kind.itemsize)
+        positions, present = self._find_field_positions(field, kind.itemsize, kind.itemsize)
         if present is None:
             return self.buffer.gather(positions, kind)
         result = np.full(len(positions), default, kind)
         result[present] = self.buffer.gather(positions[present], kind)
         return result
 
-    def structs(self, field: Field, *, required: bool = True) -> NDArray[np.uint8]:
+    def read_structs(self, field: Field, *, required: bool = True) -> NDArray[np.uint8]:
         """Read a struct of each table as ``u1[n, size]``, zeros where absent."""
-        size = field_size(field)
-        positions, present = self._field_positions(field, size, 1)
+        size = get_field_size(field)
+        positions, present = self._find_field_positions(field, size, 1)
         room = max(0, self.buffer.size - size + 1)
         windows = np.ndarray((room,), f"V{size}", self.buffer.bytes, 0, (1,))
         if present is None:
@@ -247,10 +247,10 @@ class Tables:
 
     def _require_present(self, field: Field, present: NDArray[np.bool_], *, required: bool) -> None:
         if required:
-            self._require(present, f"lacks its field {field.name}")
+            self._require(present, f"lacks the required field {field.name}")
 
-    def _targets(self, field: Field, *, required: bool) -> NDArray[np.int64]:
-        positions, present = self._field_positions(field, 4, 4)
+    def _find_targets(self, field: Field, *, required: bool) -> NDArray[np.int64]:
+        positions, present = self._find_field_positions(field, 4, 4)
         word = np.dtype("<u4")
         if present is None:
             targets = self.buffer.gather(positions, word) + positions
@@ -259,19 +259,19 @@ class Tables:
             targets = np.zeros(len(positions), np.int64)
             here = positions[present]
             targets[present] = self.buffer.gather(here, word) + here
-        # A pointer at itself would pass for an empty vector, since its bytes are zero.
+        # A pointer to itself would look like an empty vector, because its bytes are zero.
         is_forward = (targets > positions) | (targets == _ABSENT)
         self._require(
             (targets <= self.buffer.size - 4) & (targets & 3 == 0) & is_forward,
-            f"has its field {field.name} point at an invalid position",
+            f"has a pointer {field.name} to an invalid position",
         )
         return targets
 
-    def vectors(
+    def find_vectors(
         self, field: Field, item_size: int, *, align: int = 1, required: bool = True
     ) -> Spans:
-        """Find the vector of each table."""
-        targets = self._targets(field, required=required)
+        """Return the position and length of a vector of each table."""
+        targets = self._find_targets(field, required=required)
         present = targets != _ABSENT
         counts = self.buffer.gather(targets, np.dtype("<u4")).astype(np.int64)
         start = targets + 4
@@ -280,33 +280,33 @@ class Tables:
             start = np.where(present, start, _ABSENT)
         self._require(
             start + counts * item_size <= self.buffer.size,
-            f"has a {field.name} that reaches past the end of the file",
+            f"has a {field.name} that extends past the end of the file",
         )
         if align > 4:
             self._require(
-                (start & (align - 1) == 0) | (counts == 0), f"has its field {field.name} misaligned"
+                (start & (align - 1) == 0) | (counts == 0), f"has a misaligned {field.name}"
             )
         return Spans(start, counts)
 
-    def strings(self, field: Field, *, required: bool = True) -> Spans:
-        """Find the string of each table."""
-        spans = self.vectors(field, 1, required=required)
+    def find_strings(self, field: Field, *, required: bool = True) -> Spans:
+        """Return the position and length of a string of each table."""
+        spans = self.find_vectors(field, 1, required=required)
         self._require(
             ~spans.present | self.buffer.is_terminated(spans),
-            f"has a {field.name} without its terminating zero",
+            f"has a {field.name} that is not null-terminated",
         )
         return spans
 
-    def texts(self, field: Field, *, required: bool = True) -> list[str | None]:
-        """Read a string of each table; for thousands of tables, not millions."""
-        spans = self.strings(field, required=required)
+    def read_texts(self, field: Field, *, required: bool = True) -> list[str | None]:
+        """Read a string of each table as Python objects, for at most thousands of tables."""
+        spans = self.find_strings(field, required=required)
         codes, table = self.buffer.factorize(spans, f"{self.name}: a {field.name}")
         distinct: list[str | None] = [*table, None]
         return [distinct[code] for code in codes]
 
-    def blobs(self, field: Field) -> list[bytes]:
-        """Read a byte vector of each table; equal ones share one object."""
-        spans = self.vectors(field, 1)
+    def read_blobs(self, field: Field) -> list[bytes]:
+        """Read a byte vector of each table; equal vectors share one object."""
+        spans = self.find_vectors(field, 1)
         codes, table = self.buffer.factorize(spans, f"{self.name}: a {field.name}", utf8=False)
         distinct = [
             table.data[start:end].tobytes()
@@ -314,22 +314,23 @@ class Tables:
         ]
         return [distinct[code] for code in codes]
 
-    def numbers(self, spans: Spans, dtype: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def read_numbers(self, spans: Spans, dtype: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Read the numbers or structs of all vectors; return the splits and all items."""
         kind = np.dtype(dtype)
-        splits, places = self._find_items(spans, kind.itemsize)
+        splits, positions = self._find_items(spans, kind.itemsize)
         if len(spans.start) == 1:
-            return splits, self.buffer.items(int(spans.start[0]), int(spans.count[0]), kind)
+            return splits, self.buffer.view_items(int(spans.start[0]), int(spans.count[0]), kind)
         windows = np.ndarray(
             (max(0, self.buffer.size - kind.itemsize + 1),), kind, self.buffer.bytes, 0, (1,)
         )
-        return splits, windows[places]
+        return splits, windows[positions]
 
-    def id_vectors(
+    def read_id_vectors(
         self, field: Field, size: int, *, required: bool = True
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Read vectors of ids; return the splits and all ids as rows of bytes."""
-        splits, items = self.numbers(self.vectors(field, size, required=required), f"V{size}")
+        spans = self.find_vectors(field, size, required=required)
+        splits, items = self.read_numbers(spans, f"V{size}")
         return splits, np.ascontiguousarray(items).view(np.uint8).reshape(-1, size)
 
     def _find_items(
@@ -338,7 +339,7 @@ class Tables:
         """Find the position of each item of each vector.
 
         ``target_size`` is the minimum size of the target of an item: a vector that repeats one
-        target is refused before it costs memory.
+        target is rejected before memory is allocated.
         """
         splits = to_offsets(spans.count)
         total = int(splits[-1])
@@ -350,55 +351,55 @@ class Tables:
         within = np.arange(total, dtype=np.int64) - np.repeat(splits[:-1], spans.count)
         return splits, np.repeat(spans.start, spans.count) + within * item_size
 
-    def child_positions(
+    def find_children(
         self, field: Field, *, required: bool = True, min_size: int = _MIN_TABLE_SIZE
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Follow vectors of tables; return the splits and the positions of all children.
 
         ``min_size`` is the minimum size of a child.
         """
-        spans = self.vectors(field, 4, required=required)
-        splits, places = self._find_items(spans, 4, min_size)
-        return splits, places + self.buffer.gather(places, np.dtype("<u4"))
+        spans = self.find_vectors(field, 4, required=required)
+        splits, positions = self._find_items(spans, 4, min_size)
+        return splits, positions + self.buffer.gather(positions, np.dtype("<u4"))
 
-    def children(
+    def get_children(
         self, field: Field, name: str, *, required: bool = True
     ) -> tuple[NDArray[np.int64], Tables]:
         """Follow vectors of tables; return the splits and all children."""
-        splits, positions = self.child_positions(field, required=required)
+        splits, positions = self.find_children(field, required=required)
         children = Tables(self.buffer, positions, name)
-        # Each child becomes an object: a table listed a million times must be refused.
+        # Each child becomes an object, so a vector that repeats one table must be rejected.
         sizes = np.broadcast_to(children._table_sizes + 4, len(children))  # and the pointer to it
         if int(sizes.sum()) > self.buffer.size:
             self.buffer.fail(f"{self.name}: tables in {field.name} overlap each other")
         return splits, children
 
-    def tables(self, field: Field, name: str, rows: NDArray[np.int64] | None = None) -> Tables:
-        """Follow a pointer to a table from each of these tables, or from some rows."""
-        targets = self._targets(field, required=True)
+    def get_tables(self, field: Field, name: str, rows: NDArray[np.int64] | None = None) -> Tables:
+        """Follow a pointer to a table from each table, or from some rows."""
+        targets = self._find_targets(field, required=True)
         return Tables(self.buffer, targets if rows is None else targets[rows], name)
 
-    def string_vector(self, field: Field) -> list[str]:
+    def read_string_vector(self, field: Field) -> list[str]:
         """Read the vector of strings of a single table."""
-        spans = self.vectors(field, 4)
-        _, places = self._find_items(spans, 4, 5)  # four bytes of length and a terminating zero
-        targets = places + self.buffer.gather(places, np.dtype("<u4"))
-        fits = (targets & 3 == 0) & (targets <= self.buffer.size - 4) & (targets > places)
+        spans = self.find_vectors(field, 4)
+        _, positions = self._find_items(spans, 4, 5)  # length and terminating zero
+        targets = positions + self.buffer.gather(positions, np.dtype("<u4"))
+        fits = (targets & 3 == 0) & (targets <= self.buffer.size - 4) & (targets > positions)
         if not fits.all():
             self.buffer.fail(f"{self.name}: {field.name} points outside the file")
         counts = self.buffer.gather(targets, np.dtype("<u4")).astype(np.int64)
         if not (targets + 4 + counts <= self.buffer.size).all():
-            self.buffer.fail(f"{self.name}: {field.name} reaches past the end of the file")
+            self.buffer.fail(f"{self.name}: {field.name} extends past the end of the file")
         strings = Spans(targets + 4, counts)
         if not self.buffer.is_terminated(strings).all():
-            self.buffer.fail(f"{self.name}: one of {field.name} is without its terminating zero")
+            self.buffer.fail(f"{self.name}: one of {field.name} is not null-terminated")
         codes, table = self.buffer.factorize(strings, f"{self.name}: one of {field.name}")
         distinct = list(table)
         return [distinct[code] for code in codes]
 
 
 def is_utf8(table: Strings) -> bool:
-    """Whether every string is valid UTF-8: all bytes are, and no string starts in a character."""
+    """Whether every string is valid UTF-8; the data is checked once, and the starts of strings."""
     if table.data.max(initial=0) < 0x80:
         return True
     try:

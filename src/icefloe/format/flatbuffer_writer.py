@@ -1,14 +1,14 @@
 """Columnar writer of flatbuffers.
 
-A `Layout` reserves space from the front to the back of the file; parents come before their
-children, because flatbuffers point forward. `Records` are any number of tables of one kind, a numpy
-record each, filled field by field.
+A `Layout` reserves space from the start to the end of the file; parents precede their children,
+because flatbuffers point forward. `Records` represents many tables of one type as a numpy record
+array, which is filled field by field.
 
-Every table has its own vtable, at a constant distance. This compresses better than shared vtables,
-to each of which the distance would differ (a million chunk references: 3.8 MB instead of 6.2 MB),
-and an absent field is a zero in the vtable of its row.
+Every table has its own vtable, at a constant distance. This compresses better than a shared vtable,
+to which all distances differ (a million chunk references: 3.8 MB instead of 6.2 MB). To omit a
+field, its entry in the vtable is set to zero.
 
-The maximum size of a flatbuffer, 2 GiB, is checked when space is reserved, before it is allocated.
+Reserving space checks the maximum size of a flatbuffer, 2 GiB, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -33,67 +33,67 @@ if TYPE_CHECKING:
 FILE_IDENTIFIER = b"Ichk"
 
 BLOCK_ROWS = 1 << 14
-"""Rows per block, such that records stay in the processor's cache until compressed."""
+"""Rows per block, so that records are still in the CPU cache when they are compressed."""
 
 
 class Layout:
-    """The content of one flatbuffer, front to back.
+    """The content of one flatbuffer, in file order.
 
-    ``what`` describes it in errors. ``behind`` is the size of an existing file to append to.
+    ``description`` is used in errors; ``existing_size`` is the size of a file to append to.
     """
 
-    def __init__(self, what: str, *, behind: int = 0) -> None:
-        self._what = what
+    def __init__(self, description: str, *, existing_size: int = 0) -> None:
+        self._description = description
         self._head = np.zeros(2, "<u4")
         self._head[1:] = np.frombuffer(FILE_IDENTIFIER, "<u4")
-        self._pieces: list[tuple[int, NDArray[np.generic] | Late]] = []
-        self._begin, self._end = behind, behind
-        if not behind:
+        self._pieces: list[tuple[int, NDArray[np.generic] | LazyContent]] = []
+        self._begin, self._end = existing_size, existing_size
+        if not existing_size:
             self.put(self.reserve(self._head.nbytes), self._head)
 
     def reserve(self, size: int, align: int = 4, *, before: int = 0) -> int:
-        """Reserve ``size`` bytes such that the byte at offset ``before`` is aligned."""
+        """Reserve ``size`` bytes so that the byte at offset ``before`` is aligned."""
         self.require_room(size + align)
         start = self._end + (-(self._end + before) % align)
         self._end = start + size
         return start
 
     def require_room(self, size: int) -> None:
-        """Raise if ``size`` more bytes do not fit; for callers that allocate first."""
+        """Raise if ``size`` more bytes exceed the maximum; for use before an allocation."""
         if self._end + size > MAX_FLATBUFFER_SIZE:
             raise FormatError(
-                f"{self._what} would exceed 2 GiB, the maximum of a metadata file: commit fewer "
-                "changes at once, or split manifests (ManifestSplittingConfig)",
+                f"{self._description} would exceed 2 GiB, the maximum of a metadata file: commit "
+                "fewer changes at once, or split manifests (ManifestSplittingConfig)",
                 kind=ErrorKind.SERIALIZATION,
             )
 
-    def put(self, start: int, piece: NDArray[np.generic] | Late) -> None:
-        """Put a piece at a reserved position; it may be filled until `pieces` is called."""
+    def put(self, start: int, piece: NDArray[np.generic] | LazyContent) -> None:
+        """Put a piece at a reserved position; it can be modified until `iter_pieces` is called."""
         self._pieces.append((start, piece))
 
-    def records(self, rows: int, fields: Sequence[Field]) -> Records:
-        """Place ``rows`` consecutive tables, to be filled later."""
+    def add_records(self, rows: int, fields: Sequence[Field]) -> Records:
+        """Add ``rows`` consecutive tables to fill."""
         records = Records(fields)
         start = self.reserve(rows * records.stride, 8)
         records.place(start + np.arange(rows, dtype=np.int64) * records.stride)
         self.put(start, records.array)
         return records
 
-    def blobs(self, table: Strings) -> NDArray[np.int64]:
-        """Place strings or byte vectors; return their positions."""
-        sizes = compute_blob_sizes(table.lengths)
+    def add_blobs(self, table: Strings) -> NDArray[np.int64]:
+        """Add strings or byte vectors; return their positions."""
+        sizes = get_blob_sizes(table.lengths)
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
         start = self.reserve(total)
         out = np.zeros(total, np.uint8)
-        place_blobs(out, ends - sizes, table, np.arange(len(table)))
+        write_blobs(out, ends - sizes, table, np.arange(len(table)))
         self.put(start, out)
         return start + ends - sizes
 
-    def vectors(
+    def add_vectors(
         self, counts: NDArray[np.int64], dtype: str | np.dtype[Any], *, align: int = 4
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Place a vector for each count; return their positions, and all items to fill."""
+        """Add a vector for each count; return their positions, and all items to fill."""
         kind = np.dtype(dtype)
         if len(counts) == 1:
             size = int(counts[0]) * kind.itemsize
@@ -102,19 +102,21 @@ class Layout:
             items = np.zeros(int(counts[0]), kind)
             self.put(start + 4, items)
             return np.array([start], np.int64), items
-        return self._place_vectors(counts, kind, align)
+        return self._add_vectors(counts, kind, align)
 
-    def id_vectors(self, counts: NDArray[np.int64], rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Place vectors of ids, given as rows of bytes; return their positions."""
+    def add_id_vectors(
+        self, counts: NDArray[np.int64], rows: NDArray[np.uint8]
+    ) -> NDArray[np.int64]:
+        """Add vectors of ids, given as rows of bytes; return their positions."""
         size = rows.shape[1]
-        places, items = self.vectors(counts, f"V{size}")
+        positions, items = self.add_vectors(counts, f"V{size}")
         items[:] = np.ascontiguousarray(rows).view(f"V{size}").reshape(-1)
-        return places
+        return positions
 
-    def _place_vectors(
+    def _add_vectors(
         self, counts: NDArray[np.int64], kind: np.dtype[np.generic], align: int
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        # A vector takes whole units, with its count at the end of the first, which aligns items.
+        # The count is at the end of the first unit, so that the items are aligned.
         unit = max(align, 4)
         sizes = unit + -(-counts * kind.itemsize // unit) * unit
         ends = np.cumsum(sizes)
@@ -126,14 +128,14 @@ class Layout:
         items = np.zeros(int(counts.sum()), kind)
         firsts = np.cumsum(counts) - counts
         within = np.arange(len(items), dtype=np.int64) - np.repeat(firsts, counts)
-        places = np.repeat(begins, counts) + within * kind.itemsize
-        self.put(start, _Scattered(out, places, items))
+        positions = np.repeat(begins, counts) + within * kind.itemsize
+        self.put(start, _ScatteredItems(out, positions, items))
         return start + begins - 4, items
 
-    def pointers(
+    def add_pointers(
         self, counts: NDArray[np.int64] | Sequence[int]
     ) -> tuple[NDArray[np.int64], Pointers]:
-        """Place vectors of pointers; return their positions, and the pointers to aim."""
+        """Add vectors of pointers; return their positions, and the pointers to set."""
         counts = np.asarray(counts, np.int64)
         splits = to_offsets(counts)
         size = int(splits[-1]) + len(counts)
@@ -146,14 +148,14 @@ class Layout:
         is_pointer[heads] = False
         return start + heads * 4, Pointers(words, start, np.flatnonzero(is_pointer))
 
-    def table_vectors(
+    def add_table_vectors(
         self, counts: NDArray[np.int64] | Sequence[int], fields: Sequence[Field]
     ) -> tuple[NDArray[np.int64], Records]:
-        """Place vectors of tables; return the positions of the vectors, and the tables to fill."""
-        places, pointers = self.pointers(counts)
-        records = self.records(int(np.sum(counts)), fields)
-        pointers.aim(records.positions)
-        return places, records
+        """Add vectors of tables; return the positions of the vectors, and the tables to fill."""
+        positions, pointers = self.add_pointers(counts)
+        records = self.add_records(int(np.sum(counts)), fields)
+        pointers.set_targets(records.positions)
+        return positions, records
 
     @property
     def size(self) -> int:
@@ -161,51 +163,51 @@ class Layout:
         return self._end
 
     def pack(self, root: Records, *, file_type: FileType, spec_version: int, level: int) -> bytes:
-        """Return the metadata file of the flatbuffer."""
+        """Return the compressed metadata file."""
         return pack(
-            self.pieces(root),
+            self.iter_pieces(root),
             self.size,
             file_type=file_type,
             spec_version=spec_version,
             level=level,
         )
 
-    def pieces(self, root: Records | None = None) -> Iterator[memoryview]:
-        """Yield all bytes in order; the head of a new file points at its root."""
+    def iter_pieces(self, root: Records | None = None) -> Iterator[memoryview]:
+        """Yield all bytes in order; ``root`` is the root table of a new file."""
         if root is not None:
             self._head[0] = root.positions[0]
         cursor = self._begin
         for start, piece in self._pieces:
             if start > cursor:
                 yield memoryview(bytes(start - cursor))
-            parts = iter((piece,)) if isinstance(piece, np.ndarray) else piece.pieces()
+            parts = iter((piece,)) if isinstance(piece, np.ndarray) else piece.iter_pieces()
             yield from (part.reshape(-1).view(np.uint8).data for part in parts if part.size)
             cursor = start + piece.nbytes
 
 
-class Late(Protocol):
-    """Content that is produced when the file is written."""
+class LazyContent(Protocol):
+    """Content that is generated when the file is written."""
 
     nbytes: int
 
-    def pieces(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the content, in order."""
+    def iter_pieces(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the content in order."""
 
 
-class _Scattered:
+class _ScatteredItems:
     """Items that are contiguous in memory and scattered in the file."""
 
     def __init__(
-        self, out: NDArray[np.uint8], places: NDArray[np.int64], items: NDArray[np.generic]
+        self, out: NDArray[np.uint8], positions: NDArray[np.int64], items: NDArray[np.generic]
     ) -> None:
-        self._out, self._places, self._items = out, places, items
+        self._out, self._positions, self._items = out, positions, items
         self.nbytes = out.nbytes
 
-    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+    def iter_pieces(self) -> Iterator[NDArray[np.uint8]]:
         if len(self._items):
             kind = self._items.dtype
             windows = np.ndarray((len(self._out) - kind.itemsize + 1,), kind, self._out, 0, (1,))
-            windows[self._places] = self._items
+            windows[self._positions] = self._items
         yield self._out
 
 
@@ -216,18 +218,18 @@ class Pointers(NamedTuple):
     start: int
     slots: NDArray[np.int64]
 
-    def aim(self, targets: NDArray[np.int64]) -> None:
+    def set_targets(self, targets: NDArray[np.int64]) -> None:
         """Set the targets of the pointers."""
         self.words[self.slots] = targets - (self.start + self.slots * 4)
 
 
 class Records:
-    """Tables of one kind as a numpy record array of vtable, table and tail."""
+    """Tables of one type as a numpy record array of vtable, table and tail."""
 
     def __init__(self, fields: Sequence[Field], tail: Sequence[tuple[str, str, int]] = ()) -> None:
         slots = 2 + max((field.slot + 1 for field in fields), default=0)
         names, formats, offsets = ["vtable", "soffset"], [f"({slots},)<u2", "<i4"], [0]
-        # Wide fields first, so that only the start needs padding.
+        # Wide fields come first, so that only the start needs padding.
         ordered = sorted(fields, key=lambda field: -np.dtype(field.dtype).itemsize)
         wide = bool(ordered) and np.dtype(ordered[0].dtype).itemsize == 8
         table = -(-2 * slots // 4) * 4
@@ -261,7 +263,7 @@ class Records:
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def place(self, starts: NDArray[np.int64]) -> None:
-        """Set the position of each record, and reset their content."""
+        """Set the position of each record, and clear all records."""
         self._starts = starts
         self.array = np.zeros(len(starts), self._dtype)
         self.array["vtable"] = self._entries
@@ -276,50 +278,50 @@ class Records:
         """Return the positions of the tables of records that start at ``starts``."""
         return starts + self._table
 
-    def tail(self, name: str) -> NDArray[np.int64]:
+    def locate_tail(self, name: str) -> NDArray[np.int64]:
         """Return the position of a tail column in each record."""
         return self._starts + self._tail_offsets[name]
 
     def fill(self, field: Field, values: object, present: NDArray[np.bool_] | None = None) -> None:
-        """Set a number or struct of each table; tables where it is not ``present`` lack it."""
+        """Set a number or struct of each table; omit it where ``present`` is false."""
         assign(self.array[field.name], values, field.name)
         if present is not None:
-            self._drop(field, ~present)
+            self._mark_absent(field, ~present)
 
-    def aim(
+    def point(
         self, field: Field, targets: NDArray[np.int64], present: NDArray[np.bool_] | None = None
     ) -> None:
-        """Point a field of each table at a target; tables where it is not ``present`` lack it."""
+        """Point a field of each table to a target; omit it where ``present`` is false."""
         distance = targets - (self._starts + self._field_offsets[field.name])
         if present is not None:
             distance = np.where(present, distance, 0)
-            self._drop(field, ~present)
+            self._mark_absent(field, ~present)
         self.array[field.name] = distance
 
-    def _drop(self, field: Field, rows: NDArray[np.bool_]) -> None:
+    def _mark_absent(self, field: Field, rows: NDArray[np.bool_]) -> None:
         self.array["vtable"][rows, 2 + field.slot] = 0
 
 
 def assign(column: NDArray[Any], values: object, name: str) -> None:
-    """Assign numbers to a column; raise `InvalidInputError` if one is out of its range."""
+    """Assign numbers to a column; raise `InvalidInputError` if a number is out of range."""
     try:
         column[...] = values
     except OverflowError as error:
         raise InvalidInputError(
-            f"{name} is out of the range of the format ({error})", kind=ErrorKind.SERIALIZATION
+            f"{name} is out of range ({error})", kind=ErrorKind.SERIALIZATION
         ) from error
 
 
 class Runs(NamedTuple):
-    """Strings between records: ``table[codes[i]]`` follows row ``ends[i]``; -1 for none."""
+    """Runs of records that share ``table[codes[i]]``, stored after row ``ends[i]``; -1 for none."""
 
     ends: NDArray[np.int64]
     codes: NDArray[np.int32]
     table: Strings
 
 
-class LateRecords:
-    """Millions of tables, filled and written block by block."""
+class LazyRecords:
+    """Tables that are filled and written block by block."""
 
     def __init__(
         self,
@@ -332,7 +334,7 @@ class LateRecords:
         self._records, self._starts, self._fill, self._runs = records, starts, fill, runs
         self.nbytes = nbytes
 
-    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+    def iter_pieces(self) -> Iterator[NDArray[np.uint8]]:
         """Yield the records block by block."""
         rows = len(self._starts)
         for begin in range(0, rows, BLOCK_ROWS):
@@ -343,35 +345,35 @@ class LateRecords:
                 yield self._records.array.view(np.uint8)
             else:
                 last = self._starts[end] if end < rows else self._starts[0] + self.nbytes
-                yield self._weave(self._runs, begin, end, int(last))
+                yield self._interleave(self._runs, begin, end, int(last))
 
-    def _weave(self, runs: Runs, begin: int, end: int, last: int) -> NDArray[np.uint8]:
+    def _interleave(self, runs: Runs, begin: int, end: int, last: int) -> NDArray[np.uint8]:
         stride, base = self._records.stride, self._starts[begin]
         out = np.zeros(last - base, np.uint8)
         windows = np.ndarray((len(out) - stride + 1,), f"V{stride}", out, 0, (1,))
         windows[self._starts[begin:end] - base] = self._records.array.view(f"V{stride}")
-        here = slice(*np.searchsorted(runs.ends, (begin, end)))
-        named = runs.codes[here] >= 0
-        places = self._starts[runs.ends[here][named]] + stride - base
-        place_blobs(out, places, runs.table, runs.codes[here][named])
+        block = slice(*np.searchsorted(runs.ends, (begin, end)))
+        ends, codes = runs.ends[block], runs.codes[block]
+        starts = self._starts[ends[codes >= 0]] + stride - base
+        write_blobs(out, starts, runs.table, codes[codes >= 0])
         return out
 
 
-def compute_blob_sizes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def get_blob_sizes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sizes of strings: length, bytes, terminating zero, padding to four bytes."""
     return 4 + (lengths + 4 & ~np.int64(3))
 
 
-def place_blobs(
+def write_blobs(
     out: NDArray[np.uint8], starts: NDArray[np.int64], table: Strings, codes: NDArray[np.integer]
 ) -> None:
-    """Write strings, each after its length, to their positions in ``out``."""
+    """Write strings, each preceded by its length, to positions in ``out``."""
     if not len(codes):
         return
-    # Not `table.lengths`: the table may have a string for each of a million rows.
+    # Not `table.lengths`: the table may be much larger than this block.
     lengths = table.offsets[1:][codes] - table.offsets[:-1][codes]
     np.ndarray((len(out) - 3,), "<u4", out, 0, (1,))[starts] = lengths
-    # All strings of one length are copied at once, as items of that size.
+    # All strings of one length are copied in one operation, as items of that size.
     for length in sort_distinct(lengths[lengths > 0]):
         rows = np.flatnonzero(lengths == length)
         source = np.ndarray((len(table.data) - length + 1,), f"V{length}", table.data, 0, (1,))

@@ -1,4 +1,4 @@
-"""Conversion of ids between rows of bytes and model types."""
+"""Conversion between ids and rows of bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Id = TypeVar("Id", bound=ObjectId)
 
 
 def to_ids(rows: NDArray[np.uint8], kind: type[Id]) -> list[Id]:
-    """Return the ids in rows of bytes."""
+    """Convert rows of bytes to ids."""
     raw, size = np.ascontiguousarray(rows).tobytes(), kind.SIZE
     return [kind(raw[start : start + size]) for start in range(0, len(raw), size)]
 
 
 def to_id_rows(ids: Sequence[ObjectId], kind: type[ObjectId]) -> NDArray[np.uint8]:
-    """Return ids as rows of bytes."""
+    """Convert ids to rows of bytes."""
     return np.frombuffer(b"".join(item.raw for item in ids), np.uint8).reshape(-1, kind.SIZE)

@@ -42,12 +42,12 @@ def format_chunk_key(chunk_id: ChunkId) -> str:
 
 
 def format_branch_key(name: str) -> str:
-    """Return the key of the file of a branch, generation v1."""
+    """Return the key of the ref file of a branch, generation v1."""
     return f"{REFS}{_BRANCH}{name}{_REF_FILE}"
 
 
 def format_tag_key(name: str) -> str:
-    """Return the key of the file of a tag, generation v1."""
+    """Return the key of the ref file of a tag, generation v1."""
     return f"{REFS}{_TAG}{name}{_REF_FILE}"
 
 
@@ -57,21 +57,21 @@ def format_tombstone_key(name: str) -> str:
 
 
 def parse_branch_key(key: str) -> str | None:
-    """Return the branch whose file has this key, else None."""
-    return _between(key, REFS + _BRANCH, _REF_FILE)
+    """Return the name of the branch with this key, or None."""
+    return _remove_affixes(key, REFS + _BRANCH, _REF_FILE)
 
 
 def parse_tag_key(key: str) -> str | None:
-    """Return the tag whose file has this key, else None."""
-    return _between(key, REFS + _TAG, _REF_FILE)
+    """Return the name of the tag with this key, or None."""
+    return _remove_affixes(key, REFS + _TAG, _REF_FILE)
 
 
 def parse_tombstone_key(key: str) -> str | None:
-    """Return the tag whose tombstone has this key, else None."""
-    return _between(key, REFS + _TAG, _TOMBSTONE)
+    """Return the name of the tag whose tombstone has this key, or None."""
+    return _remove_affixes(key, REFS + _TAG, _TOMBSTONE)
 
 
-def _between(key: str, prefix: str, suffix: str) -> str | None:
+def _remove_affixes(key: str, prefix: str, suffix: str) -> str | None:
     if key.startswith(prefix) and key.endswith(suffix) and len(key) > len(prefix) + len(suffix):
         return key[len(prefix) : -len(suffix)]
     return None

@@ -1,6 +1,6 @@
-"""Compression of virtual locations with a zstd dictionary in the manifest (version 2).
+"""Compression of locations with a zstd dictionary in the manifest (spec version 2).
 
-Distinct locations are compressed and decompressed in one batch call, without a Python loop.
+One batch call compresses or decompresses all distinct locations, without a Python loop.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 # The limit of Icechunk's reader.
 MAX_LOCATION_SIZE = 1024
 
-# A reference takes sixty bytes besides its location, so the longest locations of a valid file stay
-# below this multiple of its size.
+# A reference takes at least 60 bytes without its location, so the locations of a valid file, of at
+# most 1024 bytes each, do not exceed this multiple of its size.
 _MAX_RATIO = 16
-_SMALL_SIZE = 64 << 20
+_MIN_SIZE_LIMIT = 64 << 20
 
 _MAGIC = 0xFD2FB528
 _EMPTY_LAST_BLOCK = 1
@@ -44,7 +44,7 @@ class CompressedLocations:
 
 @dataclass(frozen=True, slots=True)
 class LocationCompression:
-    """Settings of the compression, with Icechunk's defaults; locations count once if equal."""
+    """Settings of the compression, with Icechunk's defaults; they apply to distinct locations."""
 
     min_locations: int = 1000
     max_training_samples: int = 100
@@ -52,7 +52,7 @@ class LocationCompression:
     level: int = 3
 
     def compress(self, locations: Strings) -> CompressedLocations | None:
-        """Compress all locations, or return None if they are better stored plain."""
+        """Compress locations; return None if they should be stored uncompressed."""
         lengths = locations.lengths
         if len(locations) < max(self.min_locations, 1) or lengths.max() > MAX_LOCATION_SIZE:
             return None
@@ -65,9 +65,9 @@ class LocationCompression:
 
     def _train(self, locations: Strings) -> zstandard.ZstdCompressionDict | None:
         count = max(1, min(self.max_training_samples, len(locations)))
-        chosen = np.linspace(0, len(locations) - 1, count).astype(np.int64)
+        sample_rows = np.linspace(0, len(locations) - 1, count).astype(np.int64)
         samples: list[bytes | bytearray | memoryview] = [
-            locations[int(row)].encode() for row in chosen
+            locations[int(row)].encode() for row in sample_rows
         ]
         if 2 * sum(len(sample) < 8 for sample in samples) >= count:
             return None
@@ -83,25 +83,26 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
     sizes = _read_content_sizes(frames, file)
     if (sizes > MAX_LOCATION_SIZE).any():
         raise FormatError(
-            f"a compressed location claims {int(sizes.max())} bytes; the limit is "
+            f"a compressed location declares {int(sizes.max())} bytes; the limit is "
             f"{MAX_LOCATION_SIZE}",
             file=file,
         )
-    total, limit = int(sizes.sum()), max(_SMALL_SIZE, _MAX_RATIO * file_size)
+    total, limit = int(sizes.sum()), max(_MIN_SIZE_LIMIT, _MAX_RATIO * file_size)
     if total > limit:
         raise FormatError(
-            f"its compressed locations claim {total} bytes; the limit is {limit}", file=file
+            f"its compressed locations declare {total} bytes; the limit is {limit}", file=file
         )
     try:
         decompressor = zstandard.ZstdDecompressor(
             dict_data=zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         )
-        # The batch call refuses empty locations.
-        full = np.flatnonzero(sizes)
+        # The batch call does not accept empty locations.
+        nonempty = np.flatnonzero(sizes)
         table = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
-        if len(full):
+        if len(nonempty):
             batch = decompressor.multi_decompress_to_buffer(
-                _to_segments(frames, full), decompressed_sizes=sizes[full].astype("<u8").tobytes()
+                _to_segments(frames, nonempty),
+                decompressed_sizes=sizes[nonempty].astype("<u8").tobytes(),
             )
             table = _to_strings(batch)
     except (zstandard.ZstdError, ValueError) as error:
@@ -114,9 +115,9 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
 
 
 def _read_content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
-    """Read the declared size of each frame, which the batch call would allocate unchecked."""
+    """Read the declared size of each frame; the batch call would allocate it unchecked."""
     starts, lengths = frames.offsets[:-1], frames.lengths
-    # Padded, so that every header can be read; frames that end early are found below.
+    # Padded, so that every header can be read; truncated frames are detected below.
     data = np.concatenate([frames.data, np.zeros(32, np.uint8)])
     words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     halves = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
@@ -132,11 +133,11 @@ def _read_content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
         -1,
     )
     blocks = at + field_bytes
-    # Empty locations are not decompressed, so their blocks are checked here.
+    # Empty locations are not decompressed later, so their blocks are checked here.
     is_damaged = (sizes == 0) & (words[blocks] & 0xFFFFFF != _EMPTY_LAST_BLOCK)
     is_damaged |= (words[starts] != _MAGIC) | (blocks > starts + lengths) | (sizes < 0)
     if is_damaged.any():
-        raise FormatError("a compressed location is not a zstd frame with its size", file=file)
+        raise FormatError("a compressed location is not a zstd frame with a size", file=file)
     return sizes
 
 
@@ -144,13 +145,14 @@ def _to_segments(
     table: Strings, rows: NDArray[np.int64] | None = None
 ) -> zstandard.BufferWithSegments:
     starts, lengths = table.offsets[:-1], table.lengths
-    chosen = slice(None) if rows is None else rows
-    segments = np.zeros(len(starts[chosen]), _SEGMENT)
-    segments["offset"], segments["length"] = starts[chosen], lengths[chosen]
+    if rows is not None:
+        starts, lengths = starts[rows], lengths[rows]
+    segments = np.zeros(len(starts), _SEGMENT)
+    segments["offset"], segments["length"] = starts, lengths
     return zstandard.BufferWithSegments(table.data.tobytes(), segments.tobytes())
 
 
 def _to_strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:
-    segments = cast("Sequence[bytes]", batch)  # each one offers its bytes
+    segments = cast("Sequence[bytes]", batch)  # segments support the buffer protocol
     lengths = np.fromiter(map(len, segments), np.int64, len(segments))
     return Strings(np.frombuffer(b"".join(segments), np.uint8), to_offsets(lengths))

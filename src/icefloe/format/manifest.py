@@ -1,7 +1,7 @@
 """Codec of manifest files (Icechunk spec, "Chunk Manifest Files").
 
-Reading and writing are vectorized, in blocks that fit the processor's cache; there is no Python
-loop over chunk references.
+Reading and writing are vectorized in blocks that fit in the CPU cache, without a Python loop over
+chunk references.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from icefloe.format.chunk_indices import (
 )
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
-from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records, Runs, compute_blob_sizes
+from icefloe.format.flatbuffer_writer import Layout, LazyRecords, Records, Runs, get_blob_sizes
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.columns import make_constant
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 DEFAULT_LEVEL = 1
 """The default compression level of manifests.
 
-Level 3, Icechunk's default, is slower and gives no smaller files: the layout is very regular.
+Level 3, Icechunk's default, is slower and does not make files smaller: the layout is very regular.
 """
 
 _NO_COMPRESSION, _ZSTD_DICTIONARY = 0, 1
-_MIN_RECORD_SIZE = 28  # of a written reference: pointer, vtable, table and index
+_MIN_RECORD_SIZE = 28  # a written reference: pointer, vtable, table and index
 _MIN_REF_SIZE = 12  # the vtable offset, the index and one of the payload fields
 
 
 def open_manifest(data: bytes | memoryview, file: str) -> Tables:
     """Decompress a manifest file and return its root table."""
     _, body = unpack(data, FileType.MANIFEST, file)
-    return FlatBuffer(body, file).root("Manifest")
+    return FlatBuffer(body, file).get_root("Manifest")
 
 
 def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
@@ -61,31 +61,31 @@ def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
 
 def read_manifest_id(root: Tables) -> ManifestId:
     """Read the id of a manifest."""
-    return ManifestId(root.structs(schema.Manifest.ID).tobytes())
+    return ManifestId(root.read_structs(schema.Manifest.ID).tobytes())
 
 
 def read_manifest(root: Tables) -> Manifest:
-    """Read a whole manifest."""
+    """Read the id and all references of a manifest."""
     manifest_id = read_manifest_id(root)
-    _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
-    node_ids = arrays.structs(schema.ArrayManifest.NODE_ID)
+    _, arrays = root.get_children(schema.Manifest.ARRAYS, "ArrayManifest")
+    node_ids = arrays.read_structs(schema.ArrayManifest.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays")
-    splits, positions = arrays.child_positions(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
+    splits, positions = arrays.find_children(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
     indices = IndexReader(root.buffer, positions, splits, "ChunkRef", schema.ChunkRef.INDEX)
     refs = _RefReader(root.buffer, len(positions))
     for begin in range(0, len(positions), BLOCK_ROWS):
-        places = positions[begin : begin + BLOCK_ROWS]
-        block = Tables(root.buffer, places, "ChunkRef", first_row=begin)
+        block_positions = positions[begin : begin + BLOCK_ROWS]
+        block = Tables(root.buffer, block_positions, "ChunkRef", first_row=begin)
         indices.read_block(block)
         refs.read_block(block)
     columns = ChunkIndexColumns(node_ids, splits, indices.ndims, indices.coords)
     payloads = refs.build_payloads(root)
     if not is_sorted(columns):
-        # Icechunk 1 writes a reference twice when the splitting rules changed between commits.
+        # Icechunk 1 duplicates references if the splitting rules change between commits.
         repeated = find_repeated_rows(columns)
         if payloads.select_rows(repeated) == payloads.select_rows(repeated - 1):
-            kept = np.delete(np.arange(len(payloads)), repeated)
-            columns, payloads = drop_rows(columns, repeated), payloads.select_rows(kept)
+            unique = np.delete(np.arange(len(payloads)), repeated)
+            columns, payloads = drop_rows(columns, repeated), payloads.select_rows(unique)
         require_sorted(root.buffer, columns, "chunk references")
     return Manifest(manifest_id, columns, payloads)
 
@@ -98,13 +98,13 @@ class _RefReader:
         self._kind = np.empty(rows, np.uint8)
         self._offset = np.empty(rows, np.uint64)
         self._length = np.empty(rows, np.uint64)
-        # Columns that many manifests lack are allocated when first needed.
+        # Allocated on first use, because many manifests lack these columns.
         self._chunk_id: NDArray[np.uint8] | None = None
         self._last_modified: NDArray[np.uint32] | None = None
         self._spans: dict[schema.Field, Spans] = {}
 
     def read_block(self, block: Tables) -> None:
-        """Read the next block of tables."""
+        """Read the next block."""
         begin, end = block.first_row, block.first_row + len(block)
         rows = slice(begin, end)
         ref = schema.ChunkRef
@@ -112,37 +112,37 @@ class _RefReader:
         is_compressed = block.has(ref.COMPRESSED_LOCATION)
         is_plain = block.has(ref.LOCATION)
         is_inline = block.has(ref.INLINE)
-        places = is_native.astype(np.uint8) + is_compressed + is_plain + is_inline
-        if not (places == 1).all():
-            row = int(np.argmax(places != 1))
-            block.buffer.fail(f"ChunkRef {begin + row} has {places[row]} payloads, not one")
+        counts = is_native.astype(np.uint8) + is_compressed + is_plain + is_inline
+        if not (counts == 1).all():
+            row = int(np.argmax(counts != 1))
+            block.buffer.fail(f"ChunkRef {begin + row} has {counts[row]} payloads, expected 1")
         kind = np.full(end - begin, ChunkKind.VIRTUAL, np.uint8)
         kind[is_native] = ChunkKind.NATIVE
         kind[is_inline] = ChunkKind.INLINE
         self._kind[rows] = kind
-        self._offset[rows] = block.scalars(ref.OFFSET)
-        self._length[rows] = block.scalars(ref.LENGTH)
+        self._offset[rows] = block.read_scalars(ref.OFFSET)
+        self._length[rows] = block.read_scalars(ref.LENGTH)
         if is_native.any():
             if self._chunk_id is None:
                 self._chunk_id = np.zeros((self._rows, ChunkId.SIZE), np.uint8)
-            self._chunk_id[rows] = block.structs(ref.CHUNK_ID, required=False)
+            self._chunk_id[rows] = block.read_structs(ref.CHUNK_ID, required=False)
         if is_plain.any():
-            self._set_spans(ref.LOCATION, rows, block.strings(ref.LOCATION, required=False))
+            self._set_spans(ref.LOCATION, rows, block.find_strings(ref.LOCATION, required=False))
         if is_compressed.any():
-            spans = block.vectors(ref.COMPRESSED_LOCATION, 1, required=False)
+            spans = block.find_vectors(ref.COMPRESSED_LOCATION, 1, required=False)
             self._set_spans(ref.COMPRESSED_LOCATION, rows, spans)
         if is_inline.any():
-            self._set_spans(ref.INLINE, rows, block.vectors(ref.INLINE, 1, required=False))
-        # Checksums of other chunks are meaningless and dropped.
+            self._set_spans(ref.INLINE, rows, block.find_vectors(ref.INLINE, 1, required=False))
+        # Only virtual chunks have checksums; others are ignored.
         is_virtual = is_plain | is_compressed
         if (block.has(ref.CHECKSUM_ETAG) & is_virtual).any():
-            etags = block.strings(ref.CHECKSUM_ETAG, required=False)
+            etags = block.find_strings(ref.CHECKSUM_ETAG, required=False)
             etags = Spans(etags.start * is_virtual, etags.count * is_virtual)
             self._set_spans(ref.CHECKSUM_ETAG, rows, etags)
         if (block.has(ref.CHECKSUM_LAST_MODIFIED) & is_virtual).any():
             if self._last_modified is None:
                 self._last_modified = np.zeros(self._rows, np.uint32)
-            times = block.scalars(ref.CHECKSUM_LAST_MODIFIED)
+            times = block.read_scalars(ref.CHECKSUM_LAST_MODIFIED)
             self._last_modified[rows] = times * is_virtual
 
     def build_payloads(self, root: Tables) -> ChunkPayloads:
@@ -154,10 +154,10 @@ class _RefReader:
             chunk_id = np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE))
         if last_modified is None:
             last_modified = make_constant(0, rows, np.uint32)
-        inline = self._read_inline()  # sets offset and length
+        inline = self._read_inline()  # also sets offset and length
         ranges = self._offset, self._length
-        names = location, locations, etag, etags
-        return ChunkPayloads(self._kind, *ranges, chunk_id, *names, last_modified, inline)
+        strings = location, locations, etag, etags
+        return ChunkPayloads(self._kind, *ranges, chunk_id, *strings, last_modified, inline)
 
     def _set_spans(self, field: schema.Field, rows: slice, spans: Spans) -> None:
         if field not in self._spans:
@@ -179,22 +179,22 @@ class _RefReader:
         if schema.ChunkRef.COMPRESSED_LOCATION not in self._spans:
             return plain
         codes, frames = self._factorize(schema.ChunkRef.COMPRESSED_LOCATION, utf8=False)
-        algorithm = int(root.scalars(schema.Manifest.COMPRESSION_ALGORITHM, 1)[0])
+        algorithm = int(root.read_scalars(schema.Manifest.COMPRESSION_ALGORITHM, 1)[0])
         if algorithm != _ZSTD_DICTIONARY:
-            root.buffer.fail(f"unknown compression of locations ({algorithm})")
-        span = root.vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
-        dictionary = root.buffer.blob(int(span.start[0]), int(span.count[0]))
+            root.buffer.fail(f"unknown compression algorithm of locations: {algorithm}")
+        span = root.find_vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
+        dictionary = root.buffer.copy_bytes(int(span.start[0]), int(span.count[0]))
         table = location_compression.decompress(
             frames, dictionary, root.buffer.file, file_size=root.buffer.size
         )
         if not len(plain[1]):
             return codes, table
         # The format allows plain and compressed locations in one file; no known writer mixes them.
-        both = Strings.of([*plain[1], *table])
-        return np.where(codes == NO_CODE, plain[0], codes + np.int32(len(plain[1]))), both
+        locations = Strings.of([*plain[1], *table])
+        return np.where(codes == NO_CODE, plain[0], codes + np.int32(len(plain[1]))), locations
 
     def _read_inline(self) -> NDArray[np.uint8]:
-        """Copy the distinct inline chunks, and set offset and length to the copies."""
+        """Return the distinct inline chunks, and set offset and length to ranges of them."""
         codes, table = self._factorize(schema.ChunkRef.INLINE, utf8=False)
         rows = codes != NO_CODE
         self._offset[rows] = table.offsets[codes[rows]]
@@ -209,7 +209,7 @@ def encode_manifest(
     level: int = DEFAULT_LEVEL,
     location_compression: LocationCompression | None = None,
 ) -> bytes:
-    """Encode a manifest file; version 1 ignores ``location_compression``."""
+    """Encode a manifest file; spec version 1 ignores ``location_compression``."""
     indices, payloads = manifest.indices, manifest.payloads
     if len(indices) != len(payloads):
         raise FormatError(
@@ -225,29 +225,29 @@ def encode_manifest(
     columns = [table.ID, table.ARRAYS, table.COMPRESSION_ALGORITHM]
     if compressed is not None:
         columns.append(table.LOCATION_DICTIONARY)
-    root = layout.records(1, columns)
+    root = layout.add_records(1, columns)
     root.fill(table.ID, np.frombuffer(manifest.id.raw, np.uint8))
     algorithm = _NO_COMPRESSION if compressed is None else _ZSTD_DICTIONARY
     root.fill(table.COMPRESSION_ALGORITHM, algorithm)
     if compressed is not None:
-        dictionary = layout.blobs(Strings.of([compressed.dictionary]))
-        root.aim(table.LOCATION_DICTIONARY, dictionary)
+        dictionary = layout.add_blobs(Strings.of([compressed.dictionary]))
+        root.point(table.LOCATION_DICTIONARY, dictionary)
 
     array_table = schema.ArrayManifest
     counts = [len(indices.node_ids)]
-    place, heads = layout.table_vectors(counts, [array_table.NODE_ID, array_table.REFS])
-    root.aim(table.ARRAYS, place)
-    heads.fill(array_table.NODE_ID, indices.node_ids)
+    position, arrays = layout.add_table_vectors(counts, [array_table.NODE_ID, array_table.REFS])
+    root.point(table.ARRAYS, position)
+    arrays.fill(array_table.NODE_ID, indices.node_ids)
     frames = None if compressed is None else compressed.frames
     vectors, _ = write_refs(layout, manifest, frames)
-    heads.aim(array_table.REFS, vectors)
+    arrays.point(array_table.REFS, vectors)
     return layout.pack(root, file_type=FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
 def _find_used_fields(
     payloads: ChunkPayloads, *, compressed: bool
 ) -> dict[schema.Field, NDArray[np.bool_]]:
-    """Return the fields in use besides the index, with a mask of the rows that have each."""
+    """Return the fields in use, except the index, each with a mask of its rows."""
     ref = schema.ChunkRef
     is_native = payloads.kind == ChunkKind.NATIVE
     is_inline = payloads.kind == ChunkKind.INLINE
@@ -267,19 +267,19 @@ def _find_used_fields(
 def write_refs(
     layout: Layout, manifest: Manifest, frames: Strings | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Place all chunk references; return the positions of the vectors and of the references.
+    """Add all chunk references; return the positions of the vectors and of the references.
 
-    ``frames`` are compressed locations to write instead of the plain ones.
+    ``frames`` are compressed locations, which replace the plain locations.
     """
     ref, indices, payloads = schema.ChunkRef, manifest.indices, manifest.payloads
-    # Checked before anything is allocated, and again exactly.
+    # A lower bound, before anything is allocated; the exact size is checked below.
     layout.require_room(len(manifest) * _MIN_RECORD_SIZE)
     present = _find_used_fields(payloads, compressed=frames is not None)
     records = Records([ref.INDEX, *present], build_index_tail(indices))
     layout.require_room(len(manifest) * (records.stride + 4))
-    vectors, pointers = layout.pointers(np.diff(indices.splits))
+    vectors, pointers = layout.add_pointers(np.diff(indices.splits))
     location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION
-    starts, nbytes, runs = _place_refs(
+    starts, nbytes, runs = _reserve_refs(
         layout, records, payloads.location, payloads.locations if frames is None else frames
     )
     values: dict[schema.Field, NDArray[np.generic]] = {
@@ -292,36 +292,36 @@ def write_refs(
 
     def fill(block: Records, rows: slice) -> None:
         fill_coords(block, ref.INDEX, indices, rows)
-        for field, everywhere in present.items():
-            here = None if everywhere[rows].all() else everywhere[rows]
+        for field, mask in present.items():
+            block_mask = None if mask[rows].all() else mask[rows]
             if field in targets:
-                block.aim(field, targets[field][rows], here)
+                block.point(field, targets[field][rows], block_mask)
             else:
-                block.fill(field, values[field][rows], here)
+                block.fill(field, values[field][rows], block_mask)
 
-    layout.put(layout.size - nbytes, LateRecords(records, starts, nbytes, fill, runs))
+    layout.put(layout.size - nbytes, LazyRecords(records, starts, nbytes, fill, runs))
     if runs is not None:
         run_rows = np.diff(runs.ends, prepend=-1)
         targets[location_field] = np.repeat(starts[runs.ends] + records.stride, run_rows)
     elif location_field in present:
-        pool = layout.blobs(payloads.locations if frames is None else frames)
+        pool = layout.add_blobs(payloads.locations if frames is None else frames)
         targets[location_field] = pool[payloads.location]
     if ref.CHECKSUM_ETAG in present:
-        targets[ref.CHECKSUM_ETAG] = layout.blobs(payloads.etags)[payloads.etag]
+        targets[ref.CHECKSUM_ETAG] = layout.add_blobs(payloads.etags)[payloads.etag]
     if ref.INLINE in present:
-        targets[ref.INLINE] = _place_inline(layout, payloads, present[ref.INLINE])
+        targets[ref.INLINE] = _add_inline_chunks(layout, payloads, present[ref.INLINE])
     positions = records.locate_tables(starts)
-    pointers.aim(positions)
+    pointers.set_targets(positions)
     return vectors, positions
 
 
-def _place_refs(
+def _reserve_refs(
     layout: Layout, records: Records, codes: NDArray[np.int32], table: Strings
 ) -> tuple[NDArray[np.int64], int, Runs | None]:
-    """Return the start of each reference, the size of all, and the locations between them.
+    """Return the start of each reference, the total size, and the locations between references.
 
-    A location follows the run of references that use it: its distance then repeats from run to run,
-    and compresses better than the distance to a pool. Locations that alternate go into one pool.
+    A location follows the run of references that use it: the distance is then similar in all runs,
+    and compresses better than the distance to a pool. If locations alternate, a pool is used.
     """
     rows = len(codes)
     starts = np.arange(rows, dtype=np.int64) * records.stride
@@ -331,7 +331,7 @@ def _place_refs(
     ends = np.flatnonzero(is_end)
     if len(table) and len(ends) <= max(2 * len(table), rows // 8):
         runs = Runs(ends, codes[ends], table)
-        sizes = -(-compute_blob_sizes(table.lengths[runs.codes]) // 8) * 8
+        sizes = -(-get_blob_sizes(table.lengths[runs.codes]) // 8) * 8
         sizes[runs.codes == NO_CODE] = 0
         starts += np.repeat(np.cumsum(sizes) - sizes, np.diff(ends, prepend=-1))
         nbytes += int(sizes.sum())
@@ -339,12 +339,12 @@ def _place_refs(
     return starts, nbytes, runs
 
 
-def _place_inline(
+def _add_inline_chunks(
     layout: Layout, payloads: ChunkPayloads, is_inline: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Place the distinct inline chunks; return the position of each."""
+    """Add the distinct inline chunks; return the position of each chunk."""
     ranges = (column[is_inline].astype(np.int64) for column in (payloads.offset, payloads.length))
     codes, distinct = factorize(payloads.inline, *ranges)
     targets = np.zeros(len(payloads), np.int64)
-    targets[is_inline] = layout.blobs(distinct)[codes]
+    targets[is_inline] = layout.add_blobs(distinct)[codes]
     return targets

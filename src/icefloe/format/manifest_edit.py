@@ -1,7 +1,7 @@
-"""Editing of a manifest file: replaces a few chunk references without reading the others.
+"""Replacement of chunk references in a manifest file, without decoding the other references.
 
-Flatbuffers point forward: new references are appended to the file, and the pointers to the old ones
-are redirected. The old ones remain as unused bytes; when these add up, the file is rewritten.
+New references are appended to the flatbuffer, and pointers to old references are redirected. Old
+references remain as unused bytes; a file with too many edits must be rewritten.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     from icefloe.model.manifest import Manifest
 
-# An edited file ends with a mark and the number of bytes that all edits added. Nothing points
-# there, so readers ignore it.
+# An edited file ends with a mark and the number of bytes that all edits added. No pointer refers to
+# them, so readers ignore them.
 _MARK = int.from_bytes(b"edit", "little")
-_MIN_SIZE_RATIO = 16  # of the file to the bytes that edits added
+_MIN_SIZE_RATIO = 16  # size of the file, relative to the bytes that edits added
 
 
 def edit_manifest(root: Tables, changes: Manifest, *, spec_version: int) -> bytes | None:
-    """Return the file of ``root`` with the id and the references of ``changes``, of one array.
+    """Return the file of ``root`` with the id and references of ``changes``, which has one array.
 
-    Returns None if the file must be rewritten: it lacks a changed reference, holds other arrays,
-    would consist too much of edits, or is damaged, which a full read reports.
+    Returns None if the file must be rewritten: it lacks a changed reference, has other arrays,
+    would have too many edits, or is damaged, which a full read reports.
     """
     buffer = root.buffer
-    layout = Layout(f"manifest {changes.id} with {len(changes)} edits", behind=buffer.size)
+    layout = Layout(f"manifest {changes.id} with {len(changes)} edits", existing_size=buffer.size)
     mark = np.array([_MARK, 0], "<u4")
     try:
         pointers = _find_pointers(root, changes)
         if pointers is None:
             return None
-        id_place = _find_id(root, pointers)
+        id_position = _find_id(root, pointers)
         _, targets = write_refs(layout, changes)
         layout.put(layout.reserve(mark.nbytes), mark)
     except FormatError:
@@ -54,11 +54,11 @@ def edit_manifest(root: Tables, changes: Manifest, *, spec_version: int) -> byte
     if added * _MIN_SIZE_RATIO > layout.size:
         return None
     mark[1] = added
-    edits = {id_place: changes.id.raw}
-    for place, distance in zip(pointers.tolist(), (targets - pointers).tolist(), strict=True):
-        edits[place] = distance.to_bytes(4, "little")
+    edits = {id_position: changes.id.raw}
+    for position, distance in zip(pointers.tolist(), (targets - pointers).tolist(), strict=True):
+        edits[position] = distance.to_bytes(4, "little")
     return pack(
-        _iter_edited(buffer, edits, layout),
+        _iter_edited_bytes(buffer, edits, layout),
         layout.size,
         file_type=FileType.MANIFEST,
         spec_version=spec_version,
@@ -67,45 +67,45 @@ def edit_manifest(root: Tables, changes: Manifest, *, spec_version: int) -> byte
 
 
 def _read_added_bytes(buffer: FlatBuffer) -> int:
-    mark, added = buffer.items(buffer.size - 8, 2, np.dtype("<u4")).tolist()
+    mark, added = buffer.view_items(buffer.size - 8, 2, np.dtype("<u4")).tolist()
     return int(added) if mark == _MARK else 0
 
 
 def _find_id(root: Tables, pointers: NDArray[np.int64]) -> int:
     """Return the position of the id, which must not overlap a pointer."""
-    place = root.place(schema.Manifest.ID)
-    others = [schema.Manifest.ARRAYS, schema.Manifest.LOCATION_DICTIONARY]
-    taken = [root.place(field) for field in others if root.has(field).any()]
-    taken += pointers.tolist()
-    if any(place - 4 < other < place + ManifestId.SIZE for other in taken):
+    position = root.find_field(schema.Manifest.ID)
+    fields = [schema.Manifest.ARRAYS, schema.Manifest.LOCATION_DICTIONARY]
+    others = [root.find_field(field) for field in fields if root.has(field).any()]
+    others += pointers.tolist()
+    if any(position - 4 < other < position + ManifestId.SIZE for other in others):
         root.buffer.fail("its id overlaps a pointer")
-    return place
+    return position
 
 
 def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:
-    """Find the pointers to the changed references, by one bisection for all of them."""
+    """Find the pointers to all changed references with one vectorized binary search."""
     if len(changes.payloads.locations) and root.has(schema.Manifest.LOCATION_DICTIONARY).any():
         return None  # all locations are compressed
-    _, arrays = root.children(schema.Manifest.ARRAYS, "ArrayManifest")
-    node_ids = arrays.structs(schema.ArrayManifest.NODE_ID)
+    _, arrays = root.get_children(schema.Manifest.ARRAYS, "ArrayManifest")
+    node_ids = arrays.read_structs(schema.ArrayManifest.NODE_ID)
     if not np.array_equal(node_ids, changes.indices.node_ids):
         return None
-    vector = arrays.vectors(schema.ArrayManifest.REFS, 4)
-    wanted, last = changes.indices.get_coords(0), int(vector.count[0]) - 1
+    vector = arrays.find_vectors(schema.ArrayManifest.REFS, 4)
+    changed, last = changes.indices.get_coords(0), int(vector.count[0]) - 1
 
-    def coords(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
-        return _read_coords(root.buffer, vector, np.minimum(rows, last), wanted.shape[1])
+    def read_coords(rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+        return _read_coords(root.buffer, vector, np.minimum(rows, last), changed.shape[1])
 
-    low = np.zeros(len(wanted), np.int64)
+    low = np.zeros(len(changed), np.int64)
     high = low + last + 1
     while (low < high).any():
         middle = (low + high) // 2
-        goes_up = (low < high) & is_ascending(coords(middle), wanted)
-        low, high = np.where(goes_up, middle + 1, low), np.where(goes_up, high, middle)
-    if (low > last).any() or not np.array_equal(coords(low), wanted):
+        is_less = (low < high) & is_ascending(read_coords(middle), changed)
+        low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
+    if (low > last).any() or not np.array_equal(read_coords(low), changed):
         return None
-    # Icechunk 1 may write a reference twice; both would have to change.
-    if ((low < last) & (coords(low + 1) == wanted).all(axis=1)).any():
+    # Icechunk 1 may duplicate a reference; both copies would have to change.
+    if ((low < last) & (read_coords(low + 1) == changed).all(axis=1)).any():
         return None
     return vector.start + 4 * low
 
@@ -113,23 +113,23 @@ def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:
 def _read_coords(
     buffer: FlatBuffer, vector: Spans, rows: NDArray[np.int64], ndim: int
 ) -> NDArray[np.uint32]:
-    places = vector.start + 4 * rows
-    refs = Tables(buffer, places + buffer.gather(places, np.dtype("<u4")), "ChunkRef")
-    indices = refs.vectors(schema.ChunkRef.INDEX, 4)
+    pointers = vector.start + 4 * rows
+    refs = Tables(buffer, pointers + buffer.gather(pointers, np.dtype("<u4")), "ChunkRef")
+    indices = refs.find_vectors(schema.ChunkRef.INDEX, 4)
     if not (indices.count == ndim).all():
-        buffer.fail("its chunk references differ from the array in number of dimensions")
-    _, coords = refs.numbers(indices, "<u4")
+        buffer.fail("its chunk references and the array differ in rank")
+    _, coords = refs.read_numbers(indices, "<u4")
     return coords.reshape(len(rows), ndim)
 
 
-def _iter_edited(
+def _iter_edited_bytes(
     buffer: FlatBuffer, edits: Mapping[int, bytes], layout: Layout
 ) -> Iterator[memoryview]:
     """Yield the bytes of a file with edits, followed by the layout."""
     cursor = 0
-    for place, new in sorted(edits.items()):
-        yield buffer.bytes[cursor:place].data
+    for position, new in sorted(edits.items()):
+        yield buffer.bytes[cursor:position].data
         yield memoryview(new)
-        cursor = place + len(new)
+        cursor = position + len(new)
     yield buffer.bytes[cursor:].data
-    yield from layout.pieces()
+    yield from layout.iter_pieces()

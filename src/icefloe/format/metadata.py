@@ -1,7 +1,7 @@
 """Codec of the user metadata of snapshots and repositories.
 
-Each value is encoded separately: as MessagePack in version 1, as FlexBuffers in version 2. Values
-are decoded on access: history has thousands of them, which a commit rewrites unread.
+Each value is encoded separately, as MessagePack (spec version 1) or FlexBuffers (spec version 2).
+Values are decoded on access: a commit rewrites those of the history without decoding them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_DEPTH = 64
 
 
 class EncodedMetadata(Mapping[str, Any]):
-    """Encoded metadata, decoded on access; damaged values then raise `FormatError`."""
+    """Metadata that is decoded on access, where damaged values raise `FormatError`."""
 
     def __init__(self, items: dict[str, bytes], spec_version: int, file: str) -> None:
         self._items, self._file = items, file
@@ -56,14 +56,14 @@ class EncodedMetadata(Mapping[str, Any]):
 def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMetadata:
     """Encode metadata; raise `InvalidInputError` if it is not a mapping of names to JSON."""
     if not isinstance(metadata, Mapping):
-        raise _bad(f"metadata must be a mapping of names to JSON values, not {metadata!r:.80}")
+        raise _metadata_error(f"metadata must be a mapping of names to JSON, got {metadata!r:.80}")
     for name in metadata:
         if not isinstance(name, str):
-            raise _bad(f"the name of a metadata entry must be a str, not {name!r:.80}")
+            raise _metadata_error(f"expected a str as name of a metadata entry, got {name!r:.80}")
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            raise _bad(
+            raise _metadata_error(
                 f"the name of the metadata entry {name!r:.80} has a lone surrogate"
             ) from error
     items = {name: _encode_entry(metadata, name, spec_version) for name in sorted(metadata)}
@@ -74,9 +74,9 @@ def read_metadata(
     owners: Tables, field: schema.Field, spec_version: int, *, required: bool
 ) -> list[Mapping[str, Any]]:
     """Read the metadata of each owner."""
-    splits, items = owners.children(field, "MetadataItem", required=required)
-    names = [name or "" for name in items.texts(schema.MetadataItem.NAME)]
-    values = items.blobs(schema.MetadataItem.VALUE)
+    splits, items = owners.get_children(field, "MetadataItem", required=required)
+    names = [name or "" for name in items.read_texts(schema.MetadataItem.NAME)]
+    values = items.read_blobs(schema.MetadataItem.VALUE)
     result: list[Mapping[str, Any]] = [{} for _ in range(len(owners))]
     for owner in np.flatnonzero(np.diff(splits)):
         rows = slice(int(splits[owner]), int(splits[owner + 1]))
@@ -89,26 +89,26 @@ def read_metadata(
 def write_metadata(
     layout: Layout, owners: Sequence[Mapping[str, Any]], spec_version: int
 ) -> NDArray[np.int64]:
-    """Place the metadata of each owner; return the positions of the vectors."""
+    """Add the metadata of each owner; return the positions of the vectors."""
     entries = [sorted(owner) for owner in owners]
     names = [name for owner in entries for name in owner]
     values = [
         _encode_entry(owner, name, spec_version)
-        for owner, names_of in zip(owners, entries, strict=True)
-        for name in names_of
+        for owner, owner_names in zip(owners, entries, strict=True)
+        for name in owner_names
     ]
     item = schema.MetadataItem
-    counts = [len(names_of) for names_of in entries]
-    places, records = layout.table_vectors(counts, [item.NAME, item.VALUE])
-    records.aim(item.NAME, layout.blobs(Strings.of(names)))
-    records.aim(item.VALUE, layout.blobs(Strings.of(values)))
-    return places
+    counts = [len(owner_names) for owner_names in entries]
+    positions, records = layout.add_table_vectors(counts, [item.NAME, item.VALUE])
+    records.point(item.NAME, layout.add_blobs(Strings.of(names)))
+    records.point(item.VALUE, layout.add_blobs(Strings.of(values)))
+    return positions
 
 
-def require_ascending(names: Sequence[str], what: str, file: str) -> None:
+def require_ascending(names: Sequence[str], label: str, file: str) -> None:
     """Raise if names are not sorted and distinct."""
     if any(a >= b for a, b in pairwise(names)):
-        raise FormatError(f"its {what} is not sorted by name, or a name comes twice", file=file)
+        raise FormatError(f"its {label} must be sorted by name, without duplicates", file=file)
 
 
 def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> bytes:
@@ -120,17 +120,17 @@ def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> byt
             return flexbuffers.dumps(value)
         return bytes(msgpack.packb(_require_json(value, 0), use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as error:  # InvalidInputError is a ValueError
-        raise _bad(f"the metadata entry {name!r} cannot be stored: {error}") from error
+        raise _metadata_error(f"the metadata entry {name!r} cannot be stored: {error}") from error
 
 
-def _bad(problem: str) -> InvalidInputError:
+def _metadata_error(problem: str) -> InvalidInputError:
     return InvalidInputError(problem, kind=ErrorKind.BAD_METADATA)
 
 
 def _require_json(value: Any, depth: int) -> Any:
-    """Return a value as JSON; raise for other values that MessagePack supports."""
+    """Return a JSON value; raise for other values that MessagePack supports."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -143,7 +143,7 @@ def _require_json(value: Any, depth: int) -> Any:
     raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
-def _unique_keys(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def _build_map(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     entries = list(pairs)
     result = dict(entries)
     if len(result) != len(entries):
@@ -155,9 +155,9 @@ def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
     if spec_version > 1:
         return flexbuffers.loads(data, file=file)
     try:
-        # Not the C decoder: it allocates the declared number of items of nested arrays, and leaks
-        # them if there are fewer.
-        value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_unique_keys)
+        # The C decoder would allocate the declared number of items of nested arrays unchecked, and
+        # leak them if the data is truncated.
+        value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_build_map)
         return _require_json(value, 0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(

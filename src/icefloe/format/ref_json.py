@@ -11,16 +11,16 @@ MAX_REF_SIZE = 1 << 16
 
 
 def decode_ref(data: bytes | memoryview, file: str) -> SnapshotId:
-    """Decode the target of a branch or tag."""
+    """Decode the snapshot id of a branch or tag."""
     if len(data) > MAX_REF_SIZE:
-        raise FormatError(f"{len(data)} bytes are too many for a ref file", file=file)
+        raise FormatError(f"{len(data)} bytes exceed the limit of {MAX_REF_SIZE}", file=file)
     try:
         content = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"not JSON ({error})", file=file) from error
+        raise FormatError(f"not valid JSON ({error})", file=file) from error
     snapshot = content.get("snapshot") if isinstance(content, dict) else None
     if not isinstance(snapshot, str):
-        raise FormatError('a ref file must be {"snapshot": "<id>"}', file=file)
+        raise FormatError('expected the content {"snapshot": "<id>"}', file=file)
     try:
         return SnapshotId.parse(snapshot)
     except InvalidInputError as error:

@@ -1,4 +1,4 @@
-"""Codec of the file ``repo`` of generation v2 (schema `repo.fbs`)."""
+"""Codec of the file ``repo`` of generation v2 (Icechunk schema `repo.fbs`)."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _ID, _STRING, _STATUS = "id", "string", "status"
 
 
 class _UpdateKind(NamedTuple):
-    """The stored form of one kind of update: names and types of its fields, by slot."""
+    """The encoding of one kind of update: names and types of its fields, in slot order."""
 
     type: type[Any]
     fields: tuple[tuple[str, str], ...] = ()
 
     def iter_fields(self) -> Iterator[tuple[Field, str]]:
-        for slot, (name, stored) in enumerate(self.fields):
-            if stored == _ID:
-                yield Field(name, slot, "<u1", SnapshotId.SIZE), stored
-            elif stored in (_STRING, _STATUS):
-                yield Field(name, slot), stored
+        for slot, (name, encoding) in enumerate(self.fields):
+            if encoding == _ID:
+                yield Field(name, slot, "<u1", SnapshotId.SIZE), encoding
+            elif encoding in (_STRING, _STATUS):
+                yield Field(name, slot), encoding
             else:
-                yield Field(name, slot, stored), stored
+                yield Field(name, slot, encoding), encoding
 
 
-# In the order of their numbers in the union, which start at 1.
+# In the order of their numbers in the flatbuffers union, which start at 1.
 _UPDATE_KINDS = (
     _UpdateKind(model.RepoInitialized),
     _UpdateKind(model.RepoMigrated, (("from_version", "<u1"), ("to_version", "<u1"))),
@@ -79,21 +79,21 @@ _UPDATE_KINDS = (
 def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
     """Decode the file ``repo``, or one of its backups."""
     header, body = unpack(data, FileType.REPO_INFO, file)
-    root = FlatBuffer(body, file).root("Repo")
+    root = FlatBuffer(body, file).get_root("Repo")
     table = schema.Repo
-    spec_version = int(root.scalars(table.SPEC_VERSION)[0])
+    spec_version = int(root.read_scalars(table.SPEC_VERSION)[0])
     if header.spec_version != SPEC_VERSION or spec_version != SPEC_VERSION:
         raise FormatError(
-            f"has version {header.spec_version} for a repository of version {spec_version}; "
-            f"icefloe supports version {SPEC_VERSION}",
+            f"has spec version {header.spec_version} in its header, {spec_version} in its content; "
+            f"expected {SPEC_VERSION}",
             file=file,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     snapshots = _read_snapshots(root, header.spec_version)
     branches = _read_refs(root, table.BRANCHES, snapshots)
     if "main" not in branches:
-        root.buffer.fail("has no branch main, which every repository has")
-    deleted = root.string_vector(table.DELETED_TAGS)
+        root.buffer.fail("has no branch main")
+    deleted = root.read_string_vector(table.DELETED_TAGS)
     require_ascending(deleted, table.DELETED_TAGS.name, file)
     return model.RepoInfo(
         spec_version=spec_version,
@@ -101,10 +101,10 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
         tags=_read_refs(root, table.TAGS, snapshots),
         deleted_tags=frozenset(deleted),
         snapshots=snapshots,
-        status=_read_statuses(root.tables(table.STATUS, "RepoStatus"))[0],
+        status=_read_statuses(root.get_tables(table.STATUS, "RepoStatus"))[0],
         latest_updates=_read_updates(root),
         metadata=read_metadata(root, table.METADATA, header.spec_version, required=False)[0],
-        repo_before_updates=root.texts(table.REPO_BEFORE_UPDATES, required=False)[0],
+        repo_before_updates=root.read_texts(table.REPO_BEFORE_UPDATES, required=False)[0],
         config=_read_config(root),
         enabled_feature_flags=_read_flags(root, table.ENABLED_FEATURE_FLAGS),
         disabled_feature_flags=_read_flags(root, table.DISABLED_FEATURE_FLAGS),
@@ -113,17 +113,17 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
 
 def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]:
     table, file = schema.SnapshotInfo, root.buffer.file
-    _, infos = root.children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
-    rows = infos.structs(table.ID)
+    _, infos = root.get_children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
+    rows = infos.read_structs(table.ID)
     root.buffer.require_ascending(rows, "snapshots")
-    parents = infos.scalars(table.PARENT_OFFSET).astype(np.int64)
+    parents = infos.read_scalars(table.PARENT_OFFSET).astype(np.int64)
     _require_ancestry(root.buffer, parents)
     ids = to_ids(rows, SnapshotId)
     field = table.PRUNED_ANCESTOR_TX_LOGS
-    splits, pruned_rows = infos.id_vectors(field, SnapshotId.SIZE, required=False)
+    splits, pruned_rows = infos.read_id_vectors(field, SnapshotId.SIZE, required=False)
     pruned = to_ids(pruned_rows, SnapshotId)
-    times = infos.scalars(table.FLUSHED_AT).tolist()
-    messages = infos.texts(table.MESSAGE)
+    times = infos.read_scalars(table.FLUSHED_AT).tolist()
+    messages = infos.read_texts(table.MESSAGE)
     metadata = read_metadata(infos, table.METADATA, spec_version, required=False)
     return tuple(
         SnapshotInfo(
@@ -143,7 +143,7 @@ def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
     count = len(parents)
     if ((parents < _NO_PARENT) | (parents >= count)).any():
         buffer.fail("has a snapshot whose parent is not in the list of snapshots")
-    # Pointer doubling: each round follows twice as many parents; all end in `count`, or in a cycle.
+    # Pointer doubling: each round doubles the number of steps. Paths end in `count` or in a cycle.
     ancestor = np.append(np.where(parents == _NO_PARENT, count, parents), count)
     for _ in range(count.bit_length()):
         ancestor = ancestor[ancestor]
@@ -152,20 +152,20 @@ def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
 
 
 def _read_refs(root: Tables, field: Field, snapshots: Snapshots) -> dict[str, SnapshotId]:
-    _, refs = root.children(field, "Ref")
-    names = [name or "" for name in refs.texts(schema.Ref.NAME)]
+    _, refs = root.get_children(field, "Ref")
+    names = [name or "" for name in refs.read_texts(schema.Ref.NAME)]
     require_ascending(names, field.name, root.buffer.file)
-    places = refs.scalars(schema.Ref.SNAPSHOT_INDEX)
-    if (places >= len(snapshots)).any():
-        root.buffer.fail(f"has one of {field.name} point at a missing snapshot")
-    return {name: snapshots[place].id for name, place in zip(names, places, strict=True)}
+    positions = refs.read_scalars(schema.Ref.SNAPSHOT_INDEX)
+    if (positions >= len(snapshots)).any():
+        root.buffer.fail(f"has a ref in {field.name} to a missing snapshot")
+    return {name: snapshots[position].id for name, position in zip(names, positions, strict=True)}
 
 
 def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
     table, file = schema.RepoStatus, tables.buffer.file
-    numbers = tables.scalars(table.AVAILABILITY).tolist()
-    times = [from_microseconds(time, file) for time in tables.scalars(table.SET_AT).tolist()]
-    reasons = tables.texts(table.LIMITED_AVAILABILITY_REASON, required=False)
+    numbers = tables.read_scalars(table.AVAILABILITY).tolist()
+    times = [from_microseconds(time, file) for time in tables.read_scalars(table.SET_AT).tolist()]
+    reasons = tables.read_texts(table.LIMITED_AVAILABILITY_REASON, required=False)
     try:
         kinds = [model.RepoAvailability(number) for number in numbers]
         return list(map(model.RepoStatus, kinds, times, reasons))
@@ -175,37 +175,37 @@ def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
 
 def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
     table, file = schema.Update, root.buffer.file
-    _, updates = root.children(schema.Repo.LATEST_UPDATES, "Update")
-    codes = updates.scalars(table.UPDATE_TYPE_TYPE)
+    _, updates = root.get_children(schema.Repo.LATEST_UPDATES, "Update")
+    codes = updates.read_scalars(table.UPDATE_TYPE_TYPE)
     kinds: dict[int, model.UpdateType] = {}
     for code, kind in enumerate(_UPDATE_KINDS, 1):
         rows = np.flatnonzero(codes == code)
         if len(rows):
-            tables = updates.tables(table.UPDATE_TYPE, kind.type.__name__, rows)
+            tables = updates.get_tables(table.UPDATE_TYPE, kind.type.__name__, rows)
             kinds.update(zip(rows.tolist(), _read_update_kind(tables, kind), strict=True))
     if len(kinds) < len(updates):
         unknown = int(codes[[row not in kinds for row in range(len(codes))]][0])
         root.buffer.fail(
-            f"its ops log has an update of the unknown kind {unknown}: a newer icefloe may read it"
+            f"its ops log has an update of the unknown kind {unknown}: upgrade icefloe"
         )
-    times = updates.scalars(table.UPDATED_AT).tolist()
+    times = updates.read_scalars(table.UPDATED_AT).tolist()
     return tuple(
         model.OpsLogEntry(kinds[row], from_microseconds(times[row], file), backup_path)
-        for row, backup_path in enumerate(updates.texts(table.BACKUP_PATH, required=False))
+        for row, backup_path in enumerate(updates.read_texts(table.BACKUP_PATH, required=False))
     )
 
 
 def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateType]:
     columns: list[list[Any]] = []
-    for field, stored in kind.iter_fields():
-        if stored == _STRING:
-            columns.append(tables.texts(field))
-        elif stored == _ID:
-            columns.append(to_ids(tables.structs(field), SnapshotId))
-        elif stored == _STATUS:
-            columns.append(_read_statuses(tables.tables(field, "RepoStatus")))
+    for field, encoding in kind.iter_fields():
+        if encoding == _STRING:
+            columns.append(tables.read_texts(field))
+        elif encoding == _ID:
+            columns.append(to_ids(tables.read_structs(field), SnapshotId))
+        elif encoding == _STATUS:
+            columns.append(_read_statuses(tables.get_tables(field, "RepoStatus")))
         else:
-            columns.append(tables.scalars(field).tolist())
+            columns.append(tables.read_scalars(field).tolist())
     if kind.type is model.FeatureFlagChanged:
         return [
             model.FeatureFlagChanged(flag, bool(value) if is_set else None)
@@ -217,17 +217,17 @@ def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateTyp
 
 
 def _read_config(root: Tables) -> Any:
-    span = root.vectors(schema.Repo.CONFIG, 1, required=False)
+    span = root.find_vectors(schema.Repo.CONFIG, 1, required=False)
     if not span.present[0] or not span.count[0]:
         return None
-    blob = root.buffer.blob(int(span.start[0]), int(span.count[0]))
+    blob = root.buffer.copy_bytes(int(span.start[0]), int(span.count[0]))
     return config_flexbuffers.loads(blob, file=root.buffer.file)
 
 
 def _read_flags(root: Tables, field: Field) -> frozenset[int]:
-    _, flags = root.numbers(root.vectors(field, 2, required=False), "<u2")
+    _, flags = root.read_numbers(root.find_vectors(field, 2, required=False), "<u2")
     if not (flags[:-1] < flags[1:]).all():
-        root.buffer.fail(f"its {field.name} are not sorted, or one comes twice")
+        root.buffer.fail(f"its {field.name} must be sorted, without duplicates")
     return frozenset(flags.tolist())
 
 
@@ -245,115 +245,115 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
     refs = (table.TAGS, table.BRANCHES, table.DELETED_TAGS, table.SNAPSHOTS)
     required = (table.SPEC_VERSION, *refs, table.STATUS, table.METADATA, table.LATEST_UPDATES)
     fields = [field for field, present in optional.items() if present]
-    root = layout.records(1, [*required, *fields])
+    root = layout.add_records(1, [*required, *fields])
     root.fill(table.SPEC_VERSION, info.spec_version)
-    root.aim(table.STATUS, _write_statuses(layout, [info.status]))
-    root.aim(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
+    root.point(table.STATUS, _write_statuses(layout, [info.status]))
+    root.point(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
     snapshots = sorted(info.snapshots, key=lambda snapshot: snapshot.id.raw)
-    places = {snapshot.id: place for place, snapshot in enumerate(snapshots)}
-    _write_refs(layout, root, table.TAGS, info.tags, places)
-    _write_refs(layout, root, table.BRANCHES, info.branches, places)
-    place, names = layout.pointers([len(info.deleted_tags)])
-    root.aim(table.DELETED_TAGS, place)
-    names.aim(layout.blobs(Strings.of(sorted(info.deleted_tags))))
-    _write_snapshots(layout, root, snapshots, places)
+    positions = {snapshot.id: position for position, snapshot in enumerate(snapshots)}
+    _write_refs(layout, root, table.TAGS, info.tags, positions)
+    _write_refs(layout, root, table.BRANCHES, info.branches, positions)
+    position, names = layout.add_pointers([len(info.deleted_tags)])
+    root.point(table.DELETED_TAGS, position)
+    names.set_targets(layout.add_blobs(Strings.of(sorted(info.deleted_tags))))
+    _write_snapshots(layout, root, snapshots, positions)
     _write_updates(layout, root, info.latest_updates)
     if info.repo_before_updates is not None:
         text = Strings.of([info.repo_before_updates])
-        root.aim(table.REPO_BEFORE_UPDATES, layout.blobs(text))
+        root.point(table.REPO_BEFORE_UPDATES, layout.add_blobs(text))
     if info.config is not None:
         blob = Strings.of([config_flexbuffers.dumps(info.config)])
-        root.aim(table.CONFIG, layout.blobs(blob))
+        root.point(table.CONFIG, layout.add_blobs(blob))
     for field, flags in (
         (table.ENABLED_FEATURE_FLAGS, info.enabled_feature_flags),
         (table.DISABLED_FEATURE_FLAGS, info.disabled_feature_flags),
     ):
         if flags:
-            place, items = layout.vectors(np.array([len(flags)]), "<u2")
+            position, items = layout.add_vectors(np.array([len(flags)]), "<u2")
             assign(items, sorted(flags), field.name)
-            root.aim(field, place)
+            root.point(field, position)
     return layout.pack(root, file_type=FileType.REPO_INFO, spec_version=SPEC_VERSION, level=level)
 
 
 def _require_consistency(info: model.RepoInfo) -> None:
-    """Raise for content that a reader would refuse."""
+    """Raise for content that a reader would reject."""
     if info.spec_version != SPEC_VERSION:
         raise FormatError(
-            f"a repository of version {info.spec_version} has no repository info",
+            f"expected spec version {SPEC_VERSION}, got {info.spec_version}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     ids = {snapshot.id for snapshot in info.snapshots}
     if len(ids) < len(info.snapshots):
         raise FormatError(
-            "the repository info names a snapshot twice", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
+            "the repository info has duplicate snapshot ids", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
         )
     parents = (snapshot.parent_id for snapshot in info.snapshots)
-    needed = {*info.branches.values(), *info.tags.values(), *filter(None, parents)}
-    if "main" not in info.branches or not needed <= ids:
-        missing = ", ".join(map(str, sorted(needed - ids))) or "branch main"
+    referenced = {*info.branches.values(), *info.tags.values(), *filter(None, parents)}
+    if "main" not in info.branches or not referenced <= ids:
+        missing = ", ".join(map(str, sorted(referenced - ids))) or "branch main"
         raise FormatError(f"the repository info lacks {missing}", kind=ErrorKind.SERIALIZATION)
 
 
 def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDArray[np.int64]:
     table = schema.RepoStatus
     fields = [table.AVAILABILITY, table.SET_AT, table.LIMITED_AVAILABILITY_REASON]
-    records = layout.records(len(statuses), fields)
+    records = layout.add_records(len(statuses), fields)
     records.fill(table.AVAILABILITY, [status.availability for status in statuses])
     records.fill(table.SET_AT, [to_microseconds(status.set_at) for status in statuses])
     reasons = [status.limited_availability_reason for status in statuses]
-    _aim_texts(layout, records, table.LIMITED_AVAILABILITY_REASON, reasons)
+    _add_texts(layout, records, table.LIMITED_AVAILABILITY_REASON, reasons)
     return records.positions
 
 
-def _aim_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
-    """Place the distinct texts and point a field at them; None leaves the field out."""
+def _add_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
+    """Add the distinct texts and point a field to them; omit the field for None."""
     codes, distinct = Strings.of([text or "" for text in texts]).unique()
-    places = layout.blobs(distinct)
+    positions = layout.add_blobs(distinct)
     present = np.array([text is not None for text in texts], bool)
-    records.aim(field, places[codes], None if present.all() else present)
+    records.point(field, positions[codes], None if present.all() else present)
 
 
 def _write_refs(
-    layout: Layout, root: Records, field: Field, refs: Refs, places: Mapping[SnapshotId, int]
+    layout: Layout, root: Records, field: Field, refs: Refs, positions: Mapping[SnapshotId, int]
 ) -> None:
     table = schema.Ref
     ordered = sorted(refs.items())
-    place, records = layout.table_vectors([len(ordered)], [table.NAME, table.SNAPSHOT_INDEX])
-    root.aim(field, place)
-    _aim_texts(layout, records, table.NAME, [name for name, _ in ordered])
-    records.fill(table.SNAPSHOT_INDEX, [places[snapshot_id] for _, snapshot_id in ordered])
+    position, records = layout.add_table_vectors([len(ordered)], [table.NAME, table.SNAPSHOT_INDEX])
+    root.point(field, position)
+    _add_texts(layout, records, table.NAME, [name for name, _ in ordered])
+    records.fill(table.SNAPSHOT_INDEX, [positions[snapshot_id] for _, snapshot_id in ordered])
 
 
 def _write_snapshots(
-    layout: Layout, root: Records, snapshots: Snapshots, places: Mapping[SnapshotId, int]
+    layout: Layout, root: Records, snapshots: Snapshots, positions: Mapping[SnapshotId, int]
 ) -> None:
     table = schema.SnapshotInfo
     fields = [table.ID, table.PARENT_OFFSET, table.FLUSHED_AT, table.MESSAGE, table.METADATA]
     fields.append(table.PRUNED_ANCESTOR_TX_LOGS)
-    place, records = layout.table_vectors([len(snapshots)], fields)
-    root.aim(schema.Repo.SNAPSHOTS, place)
+    position, records = layout.add_table_vectors([len(snapshots)], fields)
+    root.point(schema.Repo.SNAPSHOTS, position)
     records.fill(table.ID, to_id_rows([info.id for info in snapshots], SnapshotId))
     parents = [info.parent_id for info in snapshots]
-    offsets = [_NO_PARENT if parent is None else places[parent] for parent in parents]
+    offsets = [_NO_PARENT if parent is None else positions[parent] for parent in parents]
     records.fill(table.PARENT_OFFSET, offsets)
     records.fill(table.FLUSHED_AT, [to_microseconds(info.flushed_at) for info in snapshots])
-    _aim_texts(layout, records, table.MESSAGE, [info.message for info in snapshots])
+    _add_texts(layout, records, table.MESSAGE, [info.message for info in snapshots])
     metadata = write_metadata(layout, [info.metadata for info in snapshots], SPEC_VERSION)
-    records.aim(table.METADATA, metadata)
+    records.point(table.METADATA, metadata)
     counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
     pruned = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
-    vectors = layout.id_vectors(counts, to_id_rows(pruned, SnapshotId))
-    # A snapshot without pruned ancestors lacks the field; the format has no empty list here.
-    records.aim(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
+    vectors = layout.add_id_vectors(counts, to_id_rows(pruned, SnapshotId))
+    # Snapshots without pruned ancestors omit the field; an empty list is not allowed.
+    records.point(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
 
 
 def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLogEntry]) -> None:
     table = schema.Update
     fields = [table.UPDATE_TYPE_TYPE, table.UPDATE_TYPE, table.UPDATED_AT, table.BACKUP_PATH]
-    place, records = layout.table_vectors([len(updates)], fields)
-    root.aim(schema.Repo.LATEST_UPDATES, place)
+    position, records = layout.add_table_vectors([len(updates)], fields)
+    root.point(schema.Repo.LATEST_UPDATES, position)
     records.fill(table.UPDATED_AT, [to_microseconds(update.updated_at) for update in updates])
-    _aim_texts(layout, records, table.BACKUP_PATH, [update.backup_path for update in updates])
+    _add_texts(layout, records, table.BACKUP_PATH, [update.backup_path for update in updates])
     codes = np.zeros(len(updates), np.uint8)
     targets = np.zeros(len(updates), np.int64)
     for code, kind in enumerate(_UPDATE_KINDS, 1):
@@ -361,27 +361,27 @@ def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLog
         codes[rows] = code
         targets[rows] = _write_update_kind(layout, kind, [updates[row].kind for row in rows])
     records.fill(table.UPDATE_TYPE_TYPE, codes)
-    records.aim(table.UPDATE_TYPE, targets)
+    records.point(table.UPDATE_TYPE, targets)
 
 
 def _write_update_kind(
     layout: Layout, kind: _UpdateKind, values: Sequence[model.UpdateType]
 ) -> NDArray[np.int64]:
-    records = layout.records(len(values), [field for field, _ in kind.iter_fields()])
-    for field, stored in kind.iter_fields():
-        items = [_get_stored_value(value, field.name) for value in values]
-        if stored == _STRING:
-            _aim_texts(layout, records, field, items)
-        elif stored == _ID:
+    records = layout.add_records(len(values), [field for field, _ in kind.iter_fields()])
+    for field, encoding in kind.iter_fields():
+        items = [_get_field_value(value, field.name) for value in values]
+        if encoding == _STRING:
+            _add_texts(layout, records, field, items)
+        elif encoding == _ID:
             records.fill(field, to_id_rows(items, SnapshotId))
-        elif stored == _STATUS:
-            records.aim(field, _write_statuses(layout, items))
+        elif encoding == _STATUS:
+            records.point(field, _write_statuses(layout, items))
         else:
             records.fill(field, items)
     return records.positions
 
 
-def _get_stored_value(value: model.UpdateType, name: str) -> Any:
+def _get_field_value(value: model.UpdateType, name: str) -> Any:
     if isinstance(value, model.FeatureFlagChanged):
         if name == "is_set":
             return value.new_value is not None

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 UOFFSET = "<u4"
-"""The type of a field that points at a string, a vector or a table."""
+"""The type of a pointer to a string, a vector or a table."""
 
 _OBJECT_ID = ("<u1", 12)
 _NODE_ID = ("<u1", 8)
 
 
 class Field(NamedTuple):
-    """A field of a table: its name, for messages, its slot in the vtable, and its type.
+    """A field of a table: its name in messages, its slot in the vtable, and its type.
 
-    A struct, such as an id, is a number of ``items`` of one type.
+    A struct, such as an id, has several ``items`` of one type.
     """
 
     name: str

@@ -53,20 +53,20 @@ _MANIFEST_FILE_INFO = np.dtype(
 
 
 def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
-    """Decode a snapshot file of either version."""
+    """Decode a snapshot file of either spec version."""
     header, body = unpack(data, FileType.SNAPSHOT, file)
-    root = FlatBuffer(body, file).root("Snapshot")
+    root = FlatBuffer(body, file).get_root("Snapshot")
     table = schema.Snapshot
     is_v1 = header.spec_version == 1
     parent = None
-    # In version 2 the file `repo` records ancestry, and a parent here is ignored.
+    # In spec version 2, the file `repo` records ancestry, and a parent here is ignored.
     if is_v1 and root.has(table.PARENT_ID)[0]:
-        parent = SnapshotId(root.structs(table.PARENT_ID).tobytes())
+        parent = SnapshotId(root.read_structs(table.PARENT_ID).tobytes())
     return Snapshot(
-        id=SnapshotId(root.structs(table.ID).tobytes()),
+        id=SnapshotId(root.read_structs(table.ID).tobytes()),
         parent_id=parent,
-        flushed_at=from_microseconds(int(root.scalars(table.FLUSHED_AT)[0]), file),
-        message=root.texts(table.MESSAGE)[0] or "",
+        flushed_at=from_microseconds(int(root.read_scalars(table.FLUSHED_AT)[0]), file),
+        message=root.read_texts(table.MESSAGE)[0] or "",
         metadata=read_metadata(root, table.METADATA, header.spec_version, required=True)[0],
         nodes=_read_nodes(root, is_v1=is_v1),
         manifest_files=_read_manifest_files(root, is_v1=is_v1),
@@ -75,24 +75,24 @@ def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
 
 def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
     table = schema.NodeSnapshot
-    _, nodes = root.children(schema.Snapshot.NODES, "NodeSnapshot")
+    _, nodes = root.get_children(schema.Snapshot.NODES, "NodeSnapshot")
     file = root.buffer.file
-    paths = [path or "" for path in nodes.texts(table.PATH)]
+    paths = [path or "" for path in nodes.read_texts(table.PATH)]
     require_ascending(paths, "list of nodes", file)
-    kinds = nodes.scalars(table.NODE_DATA_TYPE)
+    kinds = nodes.read_scalars(table.NODE_DATA_TYPE)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
         unknown = kinds[~is_array & (kinds != _GROUP)][0]
         root.buffer.fail(f"has a node of the unknown type {unknown}")
     node_data: list[NodeData] = [GroupNodeData()] * len(nodes)
     rows = np.flatnonzero(is_array)
-    arrays = _read_arrays(nodes.tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
+    arrays = _read_arrays(nodes.get_tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
     for row, array in zip(rows, arrays, strict=True):
         node_data[row] = array
-    ids = to_ids(nodes.structs(table.ID), NodeId)
+    ids = to_ids(nodes.read_structs(table.ID), NodeId)
     if len(set(ids)) < len(ids):
         root.buffer.fail("has two nodes with the same id")
-    user_data = nodes.blobs(table.USER_DATA)
+    user_data = nodes.read_blobs(table.USER_DATA)
     try:
         return tuple(map(NodeSnapshot, ids, map(Path, paths), user_data, node_data))
     except InvalidInputError as error:
@@ -112,40 +112,41 @@ def _read_arrays(arrays: Tables, *, is_v1: bool) -> list[ArrayNodeData]:
 
 
 def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]:
-    field, name = schema.ArrayNodeData.DIMENSION_NAMES, schema.DimensionName.NAME
-    splits, tables = arrays.children(field, "DimensionName", required=False)
-    codes, texts = tables.buffer.factorize(tables.strings(name, required=False), "a dimension name")
+    field, name_field = schema.ArrayNodeData.DIMENSION_NAMES, schema.DimensionName.NAME
+    splits, tables = arrays.get_children(field, "DimensionName", required=False)
+    spans = tables.find_strings(name_field, required=False)
+    codes, texts = tables.buffer.factorize(spans, "a dimension name")
     # A dimension without a name is an absent string (code -1) or an empty one.
     distinct = [text or None for text in texts] + [None]
-    found = _make_shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
+    names = _make_shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
     has_names = arrays.has(field).tolist()
-    return [row if present else None for row, present in zip(found, has_names, strict=True)]
+    return [row if present else None for row, present in zip(names, has_names, strict=True)]
 
 
 def _read_shapes(arrays: Tables, *, is_v1: bool) -> list[tuple[DimensionShape, ...]]:
     table, shape = schema.ArrayNodeData, schema.DimensionShapeV2
     is_v2 = arrays.has(table.SHAPE_V2)
-    # A scalar has an empty shape in either version, so presence decides.
+    # The shape of a scalar array is empty in either version, so the fields themselves are checked.
     if not (is_v2 | arrays.has(table.SHAPE)).all():
         arrays.buffer.fail("has an array without a shape")
     if is_v1 and is_v2.any():
-        arrays.buffer.fail("claims version 1 and has array shapes of version 2")
+        arrays.buffer.fail("has spec version 1 but array shapes of spec version 2")
     if is_v2.all():
-        splits, dimensions = arrays.children(table.SHAPE_V2, "DimensionShapeV2")
-        lengths = dimensions.scalars(shape.ARRAY_LENGTH)
-        counts = dimensions.scalars(shape.NUM_CHUNKS)
+        splits, dimensions = arrays.get_children(table.SHAPE_V2, "DimensionShapeV2")
+        lengths = dimensions.read_scalars(shape.ARRAY_LENGTH)
+        counts = dimensions.read_scalars(shape.NUM_CHUNKS)
         return _make_shared(splits, np.stack([lengths, counts], 1), DimensionShape)
     if is_v2.any():
-        arrays.buffer.fail("has arrays with shapes of both versions")
+        arrays.buffer.fail("has array shapes of both spec versions")
     make = DimensionShape.regular if is_v1 else _make_irregular
-    spans = arrays.vectors(table.SHAPE, 16, align=8)
-    splits, items = arrays.numbers(spans, _DIMENSION_SHAPE)
+    spans = arrays.find_vectors(table.SHAPE, 16, align=8)
+    splits, items = arrays.read_numbers(spans, _DIMENSION_SHAPE)
     pairs = np.stack([items["f0"], items["f1"]], 1)
     return _make_shared(splits, pairs, make)
 
 
 def _make_irregular(array_length: int, chunk_length: int) -> DimensionShape:
-    """Make a dimension as version 2 records it."""
+    """Make a dimension as in spec version 2, without the chunk length."""
     return replace(DimensionShape.regular(array_length, chunk_length), chunk_length=None)
 
 
@@ -155,7 +156,7 @@ Item = TypeVar("Item")
 def _make_shared(
     splits: NDArray[np.int64], rows: NDArray[Any], make: Callable[..., Item]
 ) -> list[tuple[Item, ...]]:
-    """Make a tuple of items for each array, one item for each row; equal tuples are shared."""
+    """Make a tuple of items for each array, one item per row; equal tuples are one object."""
     size = rows.itemsize * rows.shape[1]
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
     codes, table = factorize(data, splits[:-1] * size, np.diff(splits) * size)
@@ -170,18 +171,18 @@ def _read_manifest_refs(
     arrays: Tables, ndims: Sequence[int]
 ) -> tuple[NDArray[np.int64], list[ManifestRef]]:
     table = schema.ManifestRef
-    splits, refs = arrays.children(schema.ArrayNodeData.MANIFESTS, "ManifestRef")
-    range_splits, ranges = refs.numbers(refs.vectors(table.EXTENTS, 8), _INDEX_RANGE)
+    splits, refs = arrays.get_children(schema.ArrayNodeData.MANIFESTS, "ManifestRef")
+    range_splits, ranges = refs.read_numbers(refs.find_vectors(table.EXTENTS, 8), _INDEX_RANGE)
     if not (ranges["f0"] <= ranges["f1"]).all():
-        refs.buffer.fail("has a manifest whose extents run backwards")
-    # No ranges mean the whole array.
+        refs.buffer.fail("has a manifest whose extents end before they start")
+    # Extents without ranges cover the whole array.
     counts, expected = np.diff(range_splits), np.repeat(np.array(ndims, int), np.diff(splits))
     if not ((counts == 0) | (counts == expected)).all():
-        refs.buffer.fail("has a manifest whose extents have another rank than its array")
+        refs.buffer.fail("has a manifest whose extents and array differ in rank")
     pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
     boxes = _make_shared(range_splits, pairs, ChunkIndexRange)
     extents = {box: ManifestExtents(box) for box in set(boxes)}
-    ids = to_ids(refs.structs(table.OBJECT_ID), ManifestId)
+    ids = to_ids(refs.read_structs(table.OBJECT_ID), ManifestId)
     return splits, [
         ManifestRef(manifest_id, extents[box]) for manifest_id, box in zip(ids, boxes, strict=True)
     ]
@@ -191,15 +192,16 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
     table = schema.Snapshot
     if root.has(table.MANIFEST_FILES_V2)[0]:
         if is_v1:
-            root.buffer.fail("claims version 1 and has a list of manifests of version 2")
+            root.buffer.fail("has spec version 1 but a list of manifests of spec version 2")
         info = schema.ManifestFileInfoV2
-        _, files = root.children(table.MANIFEST_FILES_V2, "ManifestFileInfoV2")
-        ids = files.structs(info.ID)
-        sizes = files.scalars(info.SIZE_BYTES)
-        counts = files.scalars(info.NUM_CHUNK_REFS)
+        _, files = root.get_children(table.MANIFEST_FILES_V2, "ManifestFileInfoV2")
+        ids = files.read_structs(info.ID)
+        sizes = files.read_scalars(info.SIZE_BYTES)
+        counts = files.read_scalars(info.NUM_CHUNK_REFS)
     else:
-        spans = root.vectors(table.MANIFEST_FILES, _MANIFEST_FILE_INFO.itemsize, align=8)
-        items = root.buffer.items(int(spans.start[0]), int(spans.count[0]), _MANIFEST_FILE_INFO)
+        spans = root.find_vectors(table.MANIFEST_FILES, _MANIFEST_FILE_INFO.itemsize, align=8)
+        start, count = int(spans.start[0]), int(spans.count[0])
+        items = root.buffer.view_items(start, count, _MANIFEST_FILE_INFO)
         ids, sizes, counts = items["id"], items["size_bytes"], items["num_chunk_refs"]
     root.buffer.require_ascending(ids, "manifest files")
     columns = to_ids(ids, ManifestId), sizes.tolist(), counts.tolist()
@@ -218,13 +220,13 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
         columns.append(table.PARENT_ID)
     if spec_version > 1:
         columns.append(table.MANIFEST_FILES_V2)
-    root = layout.records(1, columns)
+    root = layout.add_records(1, columns)
     root.fill(table.ID, np.frombuffer(snapshot.id.raw, np.uint8))
     if snapshot.parent_id is not None and has_parent:
         root.fill(table.PARENT_ID, np.frombuffer(snapshot.parent_id.raw, np.uint8))
     root.fill(table.FLUSHED_AT, to_microseconds(snapshot.flushed_at))
-    root.aim(table.MESSAGE, layout.blobs(Strings.of([snapshot.message])))
-    root.aim(table.METADATA, write_metadata(layout, [snapshot.metadata], spec_version))
+    root.point(table.MESSAGE, layout.add_blobs(Strings.of([snapshot.message])))
+    root.point(table.METADATA, write_metadata(layout, [snapshot.metadata], spec_version))
     _write_manifest_files(layout, root, snapshot, spec_version)
     nodes = sorted(snapshot.nodes, key=lambda node: node.path.value)
     _write_nodes(layout, root, nodes, spec_version)
@@ -232,15 +234,15 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
 
 
 def _require_distinct(snapshot: Snapshot) -> None:
-    """Raise for content that a reader would refuse."""
-    names: dict[str, list[object]] = {
-        "has one path": [node.path for node in snapshot.nodes],
-        "has one node id": [node.id for node in snapshot.nodes],
-        "lists one manifest": [info.id for info in snapshot.manifest_files],
+    """Raise for content that a reader would reject."""
+    values: dict[str, list[object]] = {
+        "paths": [node.path for node in snapshot.nodes],
+        "node ids": [node.id for node in snapshot.nodes],
+        "manifest files": [info.id for info in snapshot.manifest_files],
     }
-    for problem, found in names.items():
-        if len(set(found)) < len(found):
-            message = f"snapshot {snapshot.id} {problem} twice"
+    for name, items in values.items():
+        if len(set(items)) < len(items):
+            message = f"snapshot {snapshot.id} has duplicate {name}"
             raise FormatError(message, kind=ErrorKind.SERIALIZATION)
 
 
@@ -250,9 +252,9 @@ def _write_manifest_files(
     table = schema.Snapshot
     files = sorted(snapshot.manifest_files, key=lambda info: info.id.raw)
     ids = to_id_rows([info.id for info in files], ManifestId)
-    old_count = len(files) if spec_version == 1 else 0
-    place, items = layout.vectors(np.array([old_count]), _MANIFEST_FILE_INFO, align=8)
-    root.aim(table.MANIFEST_FILES, place)
+    count = len(files) if spec_version == 1 else 0
+    position, items = layout.add_vectors(np.array([count]), _MANIFEST_FILE_INFO, align=8)
+    root.point(table.MANIFEST_FILES, position)
     if spec_version == 1:
         items["id"] = ids
         assign(items["size_bytes"], [info.size_bytes for info in files], "size_bytes")
@@ -261,8 +263,8 @@ def _write_manifest_files(
         return
     info_table = schema.ManifestFileInfoV2
     fields = [info_table.ID, info_table.SIZE_BYTES, info_table.NUM_CHUNK_REFS]
-    place, records = layout.table_vectors([len(files)], fields)
-    root.aim(table.MANIFEST_FILES_V2, place)
+    position, records = layout.add_table_vectors([len(files)], fields)
+    root.point(table.MANIFEST_FILES_V2, position)
     records.fill(info_table.ID, ids)
     records.fill(info_table.SIZE_BYTES, [info.size_bytes for info in files])
     records.fill(info_table.NUM_CHUNK_REFS, [info.num_chunk_refs for info in files])
@@ -273,19 +275,19 @@ def _write_nodes(
 ) -> None:
     table = schema.NodeSnapshot
     fields = [table.ID, table.PATH, table.USER_DATA, table.NODE_DATA_TYPE, table.NODE_DATA]
-    place, records = layout.table_vectors([len(nodes)], fields)
-    root.aim(schema.Snapshot.NODES, place)
+    position, records = layout.add_table_vectors([len(nodes)], fields)
+    root.point(schema.Snapshot.NODES, position)
     records.fill(table.ID, to_id_rows([node.id for node in nodes], NodeId))
-    records.aim(table.PATH, layout.blobs(Strings.of([str(node.path) for node in nodes])))
-    # Equal metadata, which most groups have, is stored once.
+    records.point(table.PATH, layout.add_blobs(Strings.of([str(node.path) for node in nodes])))
+    # Equal metadata, such as that of most groups, is stored once.
     codes, distinct = Strings.of([node.user_data for node in nodes]).unique()
-    records.aim(table.USER_DATA, layout.blobs(distinct)[codes])
+    records.point(table.USER_DATA, layout.add_blobs(distinct)[codes])
     arrays = [node.node_data for node in nodes if isinstance(node.node_data, ArrayNodeData)]
     is_array = np.array([isinstance(node.node_data, ArrayNodeData) for node in nodes], bool)
     records.fill(table.NODE_DATA_TYPE, np.where(is_array, _ARRAY, _GROUP))
-    targets = np.full(len(nodes), layout.records(1, []).positions[0])  # shared by all groups
+    targets = np.full(len(nodes), layout.add_records(1, []).positions[0])  # shared by all groups
     targets[is_array] = _write_arrays(layout, arrays, spec_version)
-    records.aim(table.NODE_DATA, targets)
+    records.point(table.NODE_DATA, targets)
 
 
 def _write_arrays(
@@ -295,7 +297,7 @@ def _write_arrays(
     fields = [table.SHAPE, table.DIMENSION_NAMES, table.MANIFESTS]
     if spec_version > 1:
         fields.append(table.SHAPE_V2)
-    records = layout.records(len(arrays), fields)
+    records = layout.add_records(len(arrays), fields)
     _write_shapes(layout, records, arrays, spec_version)
     _write_dimension_names(layout, records, arrays)
     _write_manifest_refs(layout, records, arrays)
@@ -309,18 +311,18 @@ def _write_shapes(
     counts = np.array([len(array.shape) for array in arrays], np.int64)
     dimensions = [dimension for array in arrays for dimension in array.shape]
     if spec_version == 1:
-        places, items = layout.vectors(counts, _DIMENSION_SHAPE, align=8)
+        positions, items = layout.add_vectors(counts, _DIMENSION_SHAPE, align=8)
         array_lengths = [dimension.array_length for dimension in dimensions]
         assign(items["f0"], array_lengths, "array_length")
         chunk_lengths = [_get_chunk_length(dimension) for dimension in dimensions]
         assign(items["f1"], chunk_lengths, "chunk_length")
-        records.aim(table.SHAPE, places)
+        records.point(table.SHAPE, positions)
         return
-    empty, _ = layout.vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)
-    records.aim(table.SHAPE, np.broadcast_to(empty, (len(arrays),)))
+    empty, _ = layout.add_vectors(np.zeros(1, np.int64), _DIMENSION_SHAPE, align=8)
+    records.point(table.SHAPE, np.broadcast_to(empty, (len(arrays),)))
     shape = schema.DimensionShapeV2
-    places, tables = layout.table_vectors(counts, [shape.ARRAY_LENGTH, shape.NUM_CHUNKS])
-    records.aim(table.SHAPE_V2, places)
+    positions, tables = layout.add_table_vectors(counts, [shape.ARRAY_LENGTH, shape.NUM_CHUNKS])
+    records.point(table.SHAPE_V2, positions)
     tables.fill(shape.ARRAY_LENGTH, [dimension.array_length for dimension in dimensions])
     tables.fill(shape.NUM_CHUNKS, [dimension.num_chunks for dimension in dimensions])
 
@@ -328,7 +330,7 @@ def _write_shapes(
 def _get_chunk_length(dimension: DimensionShape) -> int:
     if dimension.chunk_length is not None:
         return dimension.chunk_length
-    # Version 2 does not record it: return a length that gives this many chunks.
+    # Spec version 2 does not record it: return a length that gives the same number of chunks.
     return max(1, -(-dimension.array_length // max(1, dimension.num_chunks)))
 
 
@@ -337,24 +339,24 @@ def _write_dimension_names(
 ) -> None:
     names = [array.dimension_names or () for array in arrays]
     name_field = schema.DimensionName.NAME
-    places, tables = layout.table_vectors([len(row) for row in names], [name_field])
+    positions, tables = layout.add_table_vectors([len(row) for row in names], [name_field])
     is_named = np.array([array.dimension_names is not None for array in arrays], bool)
-    records.aim(schema.ArrayNodeData.DIMENSION_NAMES, places, is_named)
+    records.point(schema.ArrayNodeData.DIMENSION_NAMES, positions, is_named)
     flat = [name for row in names for name in row]
-    texts = layout.blobs(Strings.of([name or "" for name in flat]))
-    tables.aim(name_field, texts, np.array([name is not None for name in flat], bool))
+    texts = layout.add_blobs(Strings.of([name or "" for name in flat]))
+    tables.point(name_field, texts, np.array([name is not None for name in flat], bool))
 
 
 def _write_manifest_refs(layout: Layout, records: Records, arrays: Sequence[ArrayNodeData]) -> None:
     table = schema.ManifestRef
     counts = np.array([len(array.manifests) for array in arrays], np.int64)
-    places, tables = layout.table_vectors(counts, [table.OBJECT_ID, table.EXTENTS])
-    records.aim(schema.ArrayNodeData.MANIFESTS, places)
+    positions, tables = layout.add_table_vectors(counts, [table.OBJECT_ID, table.EXTENTS])
+    records.point(schema.ArrayNodeData.MANIFESTS, positions)
     refs = [ref for array in arrays for ref in array.manifests]
     tables.fill(table.OBJECT_ID, to_id_rows([ref.id for ref in refs], ManifestId))
     counts = np.array([len(ref.extents.ranges) for ref in refs], np.int64)
-    places, items = layout.vectors(counts, _INDEX_RANGE)
-    tables.aim(table.EXTENTS, places)
+    positions, items = layout.add_vectors(counts, _INDEX_RANGE)
+    tables.point(table.EXTENTS, positions)
     ranges = [pair for ref in refs for pair in ref.extents.ranges]
     assign(items["f0"], [pair.start for pair in ranges], "chunk index")
     assign(items["f1"], [pair.stop for pair in ranges], "chunk index")

@@ -14,7 +14,7 @@ _MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 def from_microseconds(value: int, file: str) -> datetime:
     """Decode a timestamp."""
     if value > _MAX:
-        raise FormatError(f"has a time {value} µs after 1970, past the year 9999", file=file)
+        raise FormatError(f"has the timestamp {value} µs, after the year 9999", file=file)
     return _EPOCH + timedelta(microseconds=int(value))
 
 

@@ -1,4 +1,4 @@
-"""Codec of transaction log files (Icechunk spec, "Transaction logs")."""
+"""Codec of transaction log files (Icechunk spec, "Transaction Logs")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from icefloe.format.chunk_indices import (
 )
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
-from icefloe.format.flatbuffer_writer import LateRecords, Layout, Records
+from icefloe.format.flatbuffer_writer import Layout, LazyRecords, Records
 from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId, SnapshotId
@@ -43,11 +43,11 @@ _NODE_SETS: dict[str, schema.Field] = {
 
 
 def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLog:
-    """Decode a transaction log file of either version."""
+    """Decode a transaction log file of either spec version."""
     _, body = unpack(data, FileType.TRANSACTION_LOG, file)
-    root = FlatBuffer(body, file).root("TransactionLog")
+    root = FlatBuffer(body, file).get_root("TransactionLog")
     return TransactionLog(
-        id=SnapshotId(root.structs(schema.TransactionLog.ID).tobytes()),
+        id=SnapshotId(root.read_structs(schema.TransactionLog.ID).tobytes()),
         updated_chunks=_read_updated_chunks(root),
         moved_nodes=_read_moves(root),
         **{name: _read_node_set(root, field) for name, field in _NODE_SETS.items()},
@@ -55,47 +55,47 @@ def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLo
 
 
 def _read_node_set(root: Tables, field: schema.Field) -> frozenset[NodeId]:
-    _, rows = root.id_vectors(field, NodeId.SIZE)
+    _, rows = root.read_id_vectors(field, NodeId.SIZE)
     root.buffer.require_ascending(rows, field.name)
     return frozenset(to_ids(rows, NodeId))
 
 
 def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
     table = schema.ArrayUpdatedChunks
-    _, arrays = root.children(schema.TransactionLog.UPDATED_CHUNKS, "ArrayUpdatedChunks")
-    node_ids = arrays.structs(table.NODE_ID)
+    _, arrays = root.get_children(schema.TransactionLog.UPDATED_CHUNKS, "ArrayUpdatedChunks")
+    node_ids = arrays.read_structs(table.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays with updated chunks")
-    splits, positions = arrays.child_positions(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
+    splits, positions = arrays.find_children(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
     field = schema.ChunkIndices.COORDS
     reader = IndexReader(root.buffer, positions, splits, "ChunkIndices", field)
     for begin in range(0, len(positions), BLOCK_ROWS):
-        places = positions[begin : begin + BLOCK_ROWS]
-        reader.read_block(Tables(root.buffer, places, "ChunkIndices", first_row=begin))
+        block = positions[begin : begin + BLOCK_ROWS]
+        reader.read_block(Tables(root.buffer, block, "ChunkIndices", first_row=begin))
     columns = ChunkIndexColumns(node_ids, splits, reader.ndims, reader.coords)
-    # Icechunk writes the chunks of a split array by manifest, not in the order of the spec.
+    # Icechunk orders the chunks of a split array by manifest, unlike the spec.
     return sort_indices(root.buffer, columns, "updated chunks")
 
 
 def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
     table = schema.MoveOperation
-    _, moves = root.children(schema.TransactionLog.MOVED_NODES, "MoveOperation", required=False)
-    ids = to_ids(moves.structs(table.NODE_ID), NodeId)
+    _, moves = root.get_children(schema.TransactionLog.MOVED_NODES, "MoveOperation", required=False)
+    ids = to_ids(moves.read_structs(table.NODE_ID), NodeId)
     try:
         result = tuple(
             MoveOperation(Path(source or ""), Path(target or ""), node_id, NodeKind(kind))
             for source, target, node_id, kind in zip(
-                moves.texts(table.FROM),
-                moves.texts(table.TO),
+                moves.read_texts(table.FROM),
+                moves.read_texts(table.TO),
                 ids,
-                moves.scalars(table.NODE_TYPE).tolist(),
+                moves.read_scalars(table.NODE_TYPE).tolist(),
                 strict=True,
             )
         )
     except (InvalidInputError, ValueError) as error:
-        raise FormatError(f"has a malformed move ({error})", file=root.buffer.file) from error
+        raise FormatError(f"has an invalid move ({error})", file=root.buffer.file) from error
     targets = [move.to_path.segments for move in result]
     if any(a >= b for a, b in pairwise(targets)):
-        root.buffer.fail("its moves are not sorted by destination, or one comes twice")
+        root.buffer.fail("its moves must be sorted by destination, without duplicates")
     return result
 
 
@@ -105,18 +105,19 @@ def encode_transaction_log(
     """Encode a transaction log file; moves are sorted."""
     if len({move.to_path for move in log.moved_nodes}) < len(log.moved_nodes):
         raise FormatError(
-            f"transaction log {log.id} moves two nodes to one path", kind=ErrorKind.SERIALIZATION
+            f"transaction log {log.id} moves several nodes to one path",
+            kind=ErrorKind.SERIALIZATION,
         )
     layout = Layout(f"transaction log {log.id} with {len(log.updated_chunks)} updated chunks")
     table = schema.TransactionLog
-    root = layout.records(
+    root = layout.add_records(
         1, [table.ID, *_NODE_SETS.values(), table.UPDATED_CHUNKS, table.MOVED_NODES]
     )
     root.fill(table.ID, np.frombuffer(log.id.raw, np.uint8))
     for name, field in _NODE_SETS.items():
         nodes: frozenset[NodeId] = getattr(log, name)
         rows = to_id_rows(sorted(nodes), NodeId)
-        root.aim(field, layout.id_vectors(np.array([len(nodes)]), rows))
+        root.point(field, layout.add_id_vectors(np.array([len(nodes)]), rows))
     _write_moves(layout, root, sorted(log.moved_nodes, key=lambda move: move.to_path.segments))
     _write_updated_chunks(layout, root, log.updated_chunks)
     return layout.pack(
@@ -127,24 +128,25 @@ def encode_transaction_log(
 def _write_moves(layout: Layout, root: Records, moves: Sequence[MoveOperation]) -> None:
     table = schema.MoveOperation
     fields = [table.FROM, table.TO, table.NODE_ID, table.NODE_TYPE]
-    place, records = layout.table_vectors([len(moves)], fields)
-    root.aim(schema.TransactionLog.MOVED_NODES, place)
-    records.aim(table.FROM, layout.blobs(Strings.of([str(move.from_path) for move in moves])))
-    records.aim(table.TO, layout.blobs(Strings.of([str(move.to_path) for move in moves])))
+    position, records = layout.add_table_vectors([len(moves)], fields)
+    root.point(schema.TransactionLog.MOVED_NODES, position)
+    records.point(table.FROM, layout.add_blobs(Strings.of([str(move.from_path) for move in moves])))
+    records.point(table.TO, layout.add_blobs(Strings.of([str(move.to_path) for move in moves])))
     records.fill(table.NODE_ID, to_id_rows([move.node_id for move in moves], NodeId))
     records.fill(table.NODE_TYPE, [move.node_kind for move in moves])
 
 
 def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColumns) -> None:
     table = schema.ArrayUpdatedChunks
-    place, arrays = layout.table_vectors([len(chunks.node_ids)], [table.NODE_ID, table.CHUNKS])
-    root.aim(schema.TransactionLog.UPDATED_CHUNKS, place)
+    fields = [table.NODE_ID, table.CHUNKS]
+    position, arrays = layout.add_table_vectors([len(chunks.node_ids)], fields)
+    root.point(schema.TransactionLog.UPDATED_CHUNKS, position)
     arrays.fill(table.NODE_ID, chunks.node_ids)
     records = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
     layout.require_room(len(chunks) * (records.stride + 4))
-    places, indices = layout.pointers(np.diff(chunks.splits))
-    arrays.aim(table.CHUNKS, places)
-    indices.aim(_write_indices(layout, records, chunks))
+    positions, indices = layout.add_pointers(np.diff(chunks.splits))
+    arrays.point(table.CHUNKS, positions)
+    indices.set_targets(_write_indices(layout, records, chunks))
 
 
 def _write_indices(
@@ -157,5 +159,5 @@ def _write_indices(
     def fill(block: Records, rows: slice) -> None:
         fill_coords(block, schema.ChunkIndices.COORDS, chunks, rows)
 
-    layout.put(start, LateRecords(records, starts, nbytes, fill))
+    layout.put(start, LazyRecords(records, starts, nbytes, fill))
     return records.locate_tables(starts)

@@ -1,1 +1,1 @@
-"""The persisted types as frozen values, no I/O; `icefloe.format` has the codec of the same name."""
+"""Values of the repository format, without I/O; `icefloe.format` has the codecs."""

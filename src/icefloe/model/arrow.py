@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def load_pyarrow() -> Any:
-    """Import pyarrow, or raise with a hint to install it."""
+    """Import pyarrow; raise `InvalidInputError` if it is not installed."""
     try:
         import pyarrow  # noqa: ICN001, PLC0415 - optional
         import pyarrow.compute  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise InvalidInputError(
-            "Arrow tables need pyarrow, which is not installed: pip install 'icefloe[virtual]'",
+            "Arrow tables require pyarrow, which is not installed: pip install 'icefloe[virtual]'",
             kind=ErrorKind.UNIMPLEMENTED,
         ) from error
     return pyarrow
@@ -67,29 +67,29 @@ def to_arrow_column(value: object) -> Any:
 def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
     """Return the code of each string, `NO_CODE` for nulls, and the distinct strings.
 
-    Raises `InvalidInputError` if the column does not hold strings, or they are not UTF-8.
+    Raises `InvalidInputError` if the column does not hold valid UTF-8 strings.
     """
     pa = load_pyarrow()
-    kind = column.type
-    is_dictionary = pa.types.is_dictionary(kind)
-    values = kind.value_type if is_dictionary else kind
-    if pa.types.is_null(kind):
+    column_type = column.type
+    is_dictionary = pa.types.is_dictionary(column_type)
+    value_type = column_type.value_type if is_dictionary else column_type
+    if pa.types.is_null(column_type):
         return np.full(len(column), NO_CODE, np.int32), Strings.of([])
     if not (
-        pa.types.is_string(values)
-        or pa.types.is_large_string(values)
-        or pa.types.is_string_view(values)
+        pa.types.is_string(value_type)
+        or pa.types.is_large_string(value_type)
+        or pa.types.is_string_view(value_type)
     ):
         raise InvalidInputError(
-            f"column {name!r} must hold strings, plain or dictionary-encoded, not {kind}",
+            f"column {name!r} must hold strings, plain or dictionary-encoded, got {column_type}",
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         )
-    if pa.types.is_string_view(values):
+    if pa.types.is_string_view(value_type):
         column = column.cast(pa.large_string())
         is_dictionary = False
     encoded = column if is_dictionary else column.dictionary_encode()
     combined = encoded.unify_dictionaries().combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):  # it has no chunks
+    if isinstance(combined, pa.ChunkedArray):  # a column without chunks
         return np.zeros(0, np.int32), Strings.of([])
     codes = combined.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False).astype(np.int32)
     table = combined.dictionary.cast(pa.large_string())
@@ -101,7 +101,7 @@ def encode_strings(column: Any, name: str) -> tuple[NDArray[np.int32], Strings]:
             kind=ErrorKind.INVALID_VIRTUAL_REF,
         ) from error
     is_null = table.is_null().to_numpy(zero_copy_only=False)
-    # Dictionaries of other libraries may have duplicates and nulls.
+    # Dictionaries that other libraries built may have duplicates and nulls.
     renumber, distinct = view_strings(table).unique()
     renumber = np.append(np.where(is_null, NO_CODE, renumber), NO_CODE).astype(np.int32)
     return renumber[codes], distinct
@@ -123,6 +123,6 @@ def to_dictionary_array(codes: NDArray[np.int32], table: Strings) -> Any:
     buffers = [None, pa.py_buffer(table.offsets), pa.py_buffer(table.data)]
     values = pa.LargeStringArray.from_buffers(len(table), buffers[1], buffers[2])
     if len(table.data) < 2**31:
-        values = values.cast(pa.string())  # what most tools expect
+        values = values.cast(pa.string())  # the type that most tools expect
     indices = pa.array(codes, mask=codes == NO_CODE)
     return pa.DictionaryArray.from_arrays(indices, values)

@@ -1,4 +1,4 @@
-"""Attribution of requests: labels for the owner of a bucket."""
+"""Labels in the ``User-Agent`` header, by which the owner of a bucket can attribute requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_LENGTH: Final = 128
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CLIENT: Final = re.compile(rf"{_WORD}(/{_WORD})?")
 _LABEL: Final = re.compile(r"[\x20-\x7e]+")
-_NOT_IN_LABELS: Final = frozenset('()\\;="')
+_FORBIDDEN_CHARACTERS: Final = frozenset('()\\;="')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Attribution:
             if label is not None and not (
                 len(label) <= _MAX_LENGTH
                 and _LABEL.fullmatch(label)
-                and _NOT_IN_LABELS.isdisjoint(label)
+                and _FORBIDDEN_CHARACTERS.isdisjoint(label)
             ):
                 raise _label_error(field, label, 'printable ASCII without ( ) \\ ; = "')
 

@@ -21,7 +21,7 @@ class Bounded:
     end: int
 
     def __post_init__(self) -> None:
-        _require(0 <= self.start <= self.end, f"a byte range must not end before it starts: {self}")
+        _require(0 <= self.start <= self.end, f"expected 0 <= start <= end, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class From:
     start: int
 
     def __post_init__(self) -> None:
-        _require(self.start >= 0, f"a byte range must not start below 0: {self}")
+        _require(self.start >= 0, f"the start of a byte range must not be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last ``length`` bytes, or all if there are fewer."""
+    """The last ``length`` bytes, or all bytes of a shorter object."""
 
     length: int
 
     def __post_init__(self) -> None:
-        _require(self.length >= 0, f"a byte range must not have a negative length: {self}")
+        _require(self.length >= 0, f"the length of a byte range must not be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,28 @@ class Until:
     skipped: int
 
     def __post_init__(self) -> None:
-        _require(self.skipped >= 0, f"a byte range must not skip a negative length: {self}")
+        _require(self.skipped >= 0, f"the number of skipped bytes must not be negative: {self}")
 
 
 ByteRange: TypeAlias = Bounded | From | Last | Until
 
 
 def resolve(byte_range: ByteRange | None, size: int) -> Bounded:
-    """Return a byte range of ``size`` bytes as a bounded one; None means all.
+    """Return the bounded form of a byte range of an object of ``size`` bytes; None means all.
 
-    A range beyond the end raises, except `Last`, which is clipped.
+    Raises `InvalidInputError` for a range beyond the end; `Last` is clipped instead.
     """
     match byte_range:
         case None:
             return Bounded(0, size)
         case Bounded(start, end):
-            _require(end <= size, f"bytes {start} to {end} exceed an object of {size} bytes")
+            _require(end <= size, f"bytes {start} to {end} exceed the object of {size} bytes")
             return byte_range
         case From(start):
-            _require(start <= size, f"bytes from {start} exceed an object of {size} bytes")
+            _require(start <= size, f"byte {start} is after the end of the object of {size} bytes")
             return Bounded(start, size)
         case Last(length):
             return Bounded(max(0, size - length), size)
         case Until(skipped):
-            _require(skipped <= size, f"all but {skipped} bytes exceed an object of {size} bytes")
+            _require(skipped <= size, f"cannot skip {skipped} of the object's {size} bytes")
             return Bounded(0, size - skipped)

@@ -1,7 +1,7 @@
 """Columnar chunk indices of arrays, as in manifests and transaction logs.
 
-Rows are grouped by array, arrays are sorted by the bytes of their node id, and the rows of an array
-lexicographically by coordinates, as the format requires.
+As the format requires, rows are grouped by array, arrays are sorted by the bytes of their node ids,
+and the rows of an array are sorted lexicographically by coordinates.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class ChunkIndexColumns:
 
     @classmethod
     def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:
-        """Make columns from a ``u4[n, ndim]`` matrix for each array, in any order."""
+        """Build columns from one ``u4[n, ndim]`` matrix per array, in any order."""
         return cls.of_sorted([(key, sort_rows(arrays[key])) for key in sorted(arrays)])
 
     @classmethod
     def of_sorted(cls, arrays: Sequence[tuple[NodeId, NDArray[np.uint32]]]) -> ChunkIndexColumns:
-        """Make columns from sorted matrices, ordered by node id; one matrix is not copied."""
+        """Build columns from sorted matrices, ordered by node id; a single matrix is not copied."""
         raw = b"".join(node_id.raw for node_id, _ in arrays)
         flat = [matrix.reshape(-1) for _, matrix in arrays] or [np.zeros(0, np.uint32)]
         return cls(
@@ -55,14 +55,13 @@ class ChunkIndexColumns:
         )
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return int(self.splits[-1])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChunkIndexColumns):
             return NotImplemented
-        names = ("node_ids", "splits", "ndims", "coords")
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+        columns = ("node_ids", "splits", "ndims", "coords")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def __hash__(self) -> int:
         return hash((self.node_ids.tobytes(), self.coords.tobytes()))
@@ -72,7 +71,7 @@ class ChunkIndexColumns:
 
     @property
     def coord_starts(self) -> NDArray[np.int64]:
-        """The start of each array in ``coords``, and the length of ``coords`` as last entry."""
+        """The start of each array in ``coords``, and the length of ``coords`` as the last entry."""
         return to_offsets(np.diff(self.splits) * self.ndims)
 
     def iter_node_ids(self) -> Iterator[NodeId]:
@@ -80,12 +79,12 @@ class ChunkIndexColumns:
         return (NodeId(row.tobytes()) for row in self.node_ids)
 
     def find_array(self, node_id: NodeId) -> int | None:
-        """Return the position of an array, or None."""
-        place = bisect_left(
+        """Return the position of an array in ``node_ids``, or None."""
+        position = bisect_left(
             range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
         )
-        if place < len(self.node_ids) and self.node_ids[place].tobytes() == node_id.raw:
-            return place
+        if position < len(self.node_ids) and self.node_ids[position].tobytes() == node_id.raw:
+            return position
         return None
 
     def get_coords(self, position: int) -> NDArray[np.uint32]:
@@ -116,7 +115,7 @@ def is_sorted(matrix: NDArray[np.uint32]) -> bool:
 def is_ascending(
     before: NDArray[np.unsignedinteger], after: NDArray[np.unsignedinteger]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of rows in strictly ascending order."""
+    """Return a mask of the rows where ``before`` is less than ``after``, lexicographically."""
     result = np.zeros(len(before), bool)
     for axis in range(before.shape[1] - 1, -1, -1):
         left, right = before[:, axis], after[:, axis]
@@ -134,6 +133,6 @@ def find_sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
 
 
 def sort_rows(matrix: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the matrix with its rows in lexicographic order."""
+    """Sort the rows of a matrix lexicographically."""
     order = find_sort_order(matrix)
     return matrix if order is None else matrix[order]

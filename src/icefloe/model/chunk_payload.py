@@ -1,7 +1,4 @@
-"""Chunk references, one value for each chunk.
-
-Manifests hold them as columns (`icefloe.model.manifest`) and return these values on request.
-"""
+"""Single chunk references; manifests store them as columns (`icefloe.model.manifest`)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ MAX_U64 = 2**64 - 1
 
 
 class ChunkKind(IntEnum):
-    """The kind of a chunk reference; numbers as in the public API."""
+    """The kind of a chunk reference, numbered as in the public API."""
 
     NATIVE = 1
     VIRTUAL = 2
@@ -27,15 +24,15 @@ class ChunkKind(IntEnum):
 
 
 class ChunkIndices(tuple[int, ...]):
-    """The coordinates of a chunk in the grid of its array, as unsigned 32-bit numbers."""
+    """The coordinates of a chunk in the grid of its array, as unsigned 32-bit integers."""
 
     __slots__ = ()
 
     def __new__(cls, *coords: int) -> Self:
-        """Make the indices of a chunk; that of a scalar array has none."""
+        """Make the indices of a chunk; the chunk of a scalar array has no coordinates."""
         if any(not 0 <= coord <= MAX_U32 for coord in coords):
             raise InvalidInputError(
-                f"chunk indices {coords} must be between 0 and {MAX_U32}",
+                f"chunk indices must be between 0 and {MAX_U32}, got {coords}",
                 kind=ErrorKind.INVALID_CHUNK_INDEX,
             )
         return super().__new__(cls, coords)
@@ -46,14 +43,14 @@ class ChunkIndices(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class ETag:
-    """A checksum: the file of a virtual chunk must have this entity tag when read."""
+    """A checksum: the entity tag that the file of a virtual chunk must have."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class LastModified:
-    """A checksum: the file must not have changed after this time, in seconds since 1970."""
+    """A checksum: the time, in seconds since 1970, after which the file must not have changed."""
 
     seconds: int
 
@@ -61,7 +58,7 @@ class LastModified:
         if not 0 < self.seconds <= MAX_U32:
             raise InvalidInputError(
                 f"a last-modified checksum must be between 1 and {MAX_U32} seconds since 1970, "
-                f"not {self.seconds}",
+                f"got {self.seconds}",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
 
@@ -70,7 +67,7 @@ Checksum: TypeAlias = ETag | LastModified
 
 
 class ChunkRef(NamedTuple):
-    """A native chunk: a range of ``chunks/{id}``. A tuple, for speed: each access makes one."""
+    """A native chunk: a byte range of ``chunks/{id}``; a tuple, because each read creates one."""
 
     id: ChunkId
     offset: int
@@ -79,7 +76,7 @@ class ChunkRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunkRef:
-    """A virtual chunk: a range of a file outside the repository."""
+    """A virtual chunk: a byte range of a file outside the repository."""
 
     location: str
     offset: int
@@ -89,7 +86,7 @@ class VirtualChunkRef:
     def __post_init__(self) -> None:
         if not (0 <= self.offset <= MAX_U64 and 0 <= self.length <= MAX_U64):
             raise InvalidInputError(
-                f"offset {self.offset} and length {self.length} must be unsigned 64-bit numbers",
+                f"offset {self.offset} and length {self.length} must be unsigned 64-bit integers",
                 kind=ErrorKind.INVALID_VIRTUAL_REF,
             )
 

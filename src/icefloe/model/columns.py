@@ -14,7 +14,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def freeze_columns(owner: Any) -> None:
-    """Replace each column of a frozen dataclass by a read-only view."""
+    """Replace each column of a frozen dataclass with a read-only view."""
     for field in fields(owner):
         column = getattr(owner, field.name)
         if isinstance(column, np.ndarray) and column.flags.writeable:
@@ -24,21 +24,18 @@ def freeze_columns(owner: Any) -> None:
 
 
 def make_constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
-    """Make a column that repeats one value without using memory."""
+    """Make a column that repeats one value, stored once."""
     return np.broadcast_to(np.array(value, dtype), (rows,))
 
 
 def to_offsets(lengths: ArrayLike) -> NDArray[np.int64]:
-    """Return the start of each of several items, and the total length as last entry."""
+    """Return the start of each item, and the total length as the last entry."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.concatenate([np.zeros(1, np.int64), ends])
 
 
 def sort_distinct(numbers: NDArray[Number]) -> NDArray[Number]:
-    """Return the distinct numbers, sorted.
-
-    `numpy.unique` would import masked arrays, which takes about ten milliseconds.
-    """
+    """Return the sorted distinct numbers; `numpy.unique` would import masked arrays, in 10 ms."""
     ordered = np.sort(numbers)
     is_new = np.ones(len(ordered), bool)
     is_new[1:] = ordered[1:] != ordered[:-1]

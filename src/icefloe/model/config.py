@@ -2,9 +2,9 @@
 
 `RepositoryConfig` is a tree of mutable sections. An unset field is None; its ``effective_``
 attribute has the value that applies. `RepositoryConfig.merge` overlays configurations: the defaults
-of the storage, the persisted configuration, and that of the user.
+of the storage, the persisted configuration, and the configuration of the user.
 
-As in Icechunk, a section assigned to two configurations is shared: use `copy` to separate them.
+As in Icechunk, two configurations can share a section: assign a `copy` to separate them.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class CompressionAlgorithm(Enum):
 
 @dataclass(slots=True, repr=False)
 class CompressionConfig(ConfigSection):
-    """Algorithm and level of the compression of metadata files."""
+    """The compression algorithm and level of metadata files."""
 
     algorithm: CompressionAlgorithm | None = None
     level: U8 | None = None
@@ -57,7 +57,7 @@ class CompressionConfig(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class CachingConfig(ConfigSection):
-    """Sizes of the caches in memory; 0 disables a cache."""
+    """The sizes of the in-memory caches; 0 disables a cache."""
 
     num_snapshot_nodes: U64 | None = None
     num_chunk_refs: U64 | None = None
@@ -99,7 +99,7 @@ DEFAULT_REPO_UPDATE_RETRIES: Final = StorageRetriesSettings(
 
 @dataclass(slots=True, repr=False)
 class RepoUpdateRetryConfig(ConfigSection):
-    """Retries of an update of ``repo`` that another writer preceded."""
+    """Retries of an update of ``repo`` after another writer updated it first."""
 
     default: StorageRetriesSettings | None = None
 
@@ -107,7 +107,7 @@ class RepoUpdateRetryConfig(ConfigSection):
 
 
 def _copy_mapping(containers: object) -> object:
-    """Copy a mapping, so that only checked assignments change a section."""
+    """Copy a mapping, so that every change of a section is a checked assignment."""
     return dict(containers) if isinstance(containers, Mapping) else containers
 
 
@@ -116,8 +116,8 @@ class RepositoryConfig(ConfigSection):
     """The configuration of a repository.
 
     Chunks of at most ``inline_chunk_threshold_bytes`` bytes are stored in their manifest.
-    ``virtual_chunk_containers`` maps URL prefixes to containers; None means the default containers,
-    an empty mapping none at all. Chunks are packed only if ``packing`` is set.
+    ``virtual_chunk_containers`` maps URL prefixes to containers: None means the default containers,
+    an empty mapping no containers. Chunks are packed only if ``packing`` is set.
     """
 
     inline_chunk_threshold_bytes: U16 | None = None
@@ -151,7 +151,7 @@ class RepositoryConfig(ConfigSection):
 
     @property
     def effective_get_partial_values_concurrency(self) -> int:
-        """The maximum number of keys of one call to fetch concurrently, at least one."""
+        """The maximum number of keys that one call fetches concurrently, at least one."""
         concurrency = self.get_partial_values_concurrency
         return 10 if concurrency is None else max(1, concurrency)
 
@@ -166,38 +166,38 @@ class RepositoryConfig(ConfigSection):
         Default containers are not part of the configuration.
         """
         containers = self.virtual_chunk_containers or {}
-        # A name has no '/' and a prefix has '://', so a name hides no prefix but a bare scheme.
+        # A name has no '/' and a prefix has '://', so a name can only equal a bare scheme.
         named = (container for container in containers.values() if container.name == name)
-        found = containers.get(name) or next(named, None)
-        return found or containers.get(normalize_prefix(name))
+        container = containers.get(name) or next(named, None)
+        return container or containers.get(normalize_prefix(name))
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
-        """Add a container, replacing those with the same prefix or the same name.
+        """Add a container, and remove containers with the same prefix or name.
 
-        The first container disables the default ones.
+        The first container disables the default containers.
         """
         if not isinstance(cont, VirtualChunkContainer):
             raise InvalidInputError(
-                f"a VirtualChunkContainer is needed, not a {type(cont).__qualname__}",
+                f"expected a VirtualChunkContainer, got a {type(cont).__qualname__}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
-        prefix_to_set = normalize_prefix(cont.url_prefix)
-        kept = {
+        new_prefix = normalize_prefix(cont.url_prefix)
+        others = {
             prefix: other
             for prefix, other in (self.virtual_chunk_containers or {}).items()
             if (cont.name is None or other.name != cont.name)
-            and normalize_prefix(other.url_prefix) != prefix_to_set
+            and normalize_prefix(other.url_prefix) != new_prefix
         }
-        self.virtual_chunk_containers = {**kept, cont.url_prefix: cont}
+        self.virtual_chunk_containers = {**others, cont.url_prefix: cont}
 
     def clear_virtual_chunk_containers(self) -> None:
-        """Remove all containers, including the default ones, also after a merge or save."""
+        """Remove all containers, including the defaults; merges and saves preserve this."""
         self.virtual_chunk_containers = {}
 
     def usable_containers(self) -> list[VirtualChunkContainer]:
         """Return the valid containers, longest prefix first.
 
-        The container of a location is the first whose prefix the location starts with.
+        The first container whose prefix matches a location is the container of that location.
         """
         usable = [c for c in (self.virtual_chunk_containers or {}).values() if c.problem is None]
         return sorted(usable, key=lambda c: (-len(c.url_prefix), c.url_prefix))

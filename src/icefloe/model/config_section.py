@@ -1,8 +1,8 @@
 """Base classes of the parts of the configuration.
 
-A `ConfigSection` is mutable; unset fields are None, also on disk, so that a new default reaches old
-repositories. A `PersistedValue`, such as a condition or a container, is frozen and hashable. Fields
-are checked against their annotations, from which the persisted form is derived too.
+A `ConfigSection` is mutable; unset fields are None, also on disk, so that new defaults apply to old
+repositories. A `PersistedValue`, such as a condition or a container, is frozen and hashable. The
+annotations of the fields define their validation and their persisted form.
 """
 
 import copy
@@ -21,34 +21,34 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Bounds:
     """The inclusive range of an integer field."""
 
     minimum: int
     maximum: int
 
 
-U8 = Annotated[int, Between(0, 2**8 - 1)]
-U16 = Annotated[int, Between(0, 2**16 - 1)]
-U32 = Annotated[int, Between(0, 2**32 - 1)]
-U64 = Annotated[int, Between(0, 2**64 - 1)]
-I32 = Annotated[int, Between(-(2**31), 2**31 - 1)]
-NonZeroU16 = Annotated[int, Between(1, 2**16 - 1)]
-NonZeroU64 = Annotated[int, Between(1, 2**64 - 1)]
+U8 = Annotated[int, Bounds(0, 2**8 - 1)]
+U16 = Annotated[int, Bounds(0, 2**16 - 1)]
+U32 = Annotated[int, Bounds(0, 2**32 - 1)]
+U64 = Annotated[int, Bounds(0, 2**64 - 1)]
+I32 = Annotated[int, Bounds(-(2**31), 2**31 - 1)]
+NonZeroU16 = Annotated[int, Bounds(1, 2**16 - 1)]
+NonZeroU64 = Annotated[int, Bounds(1, 2**64 - 1)]
 
-REPLACED_WHOLE: Final = {"merge": "replace"}
+REPLACE_ON_MERGE: Final = {"merge": "replace"}
 """Field metadata: a merge replaces the whole section instead of its fields."""
 
 ABSENT_IF_UNSET: Final = {"unset": "absent"}
-"""Field metadata: an unset field is not written, not even as null, as Icechunk lacks it."""
+"""Field metadata: an unset field is omitted instead of written as null; Icechunk lacks it."""
 
-NOT_A_FIELD_ON_DISK: Final = {"persisted": False}
+NOT_PERSISTED: Final = {"persisted": False}
 """Field metadata: the field has no entry in the persisted form."""
 
 
 def convert_with(convert: Callable[[Any], Any]) -> dict[str, Any]:
     """Return field metadata: ``convert`` is applied to a value before it is checked."""
-    # It returns values that it cannot convert unchanged, and the check refuses them.
+    # It returns values that it cannot convert unchanged, and the check rejects them.
     return {"convert": convert}
 
 
@@ -69,9 +69,9 @@ class Effective(Generic[T]):
 
 
 class Persisted:
-    """A persisted part of the configuration."""
+    """Base class of the persisted parts of the configuration."""
 
-    # Not a dataclass, because frozen and mutable dataclasses cannot share a base that is one.
+    # Not a dataclass: frozen and mutable dataclasses cannot share a dataclass as base.
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -79,28 +79,28 @@ class Persisted:
 
         @property
         def unknown(self) -> Mapping[str, Any]:
-            """Fields that a newer version wrote, kept so that saving does not lose them."""
+            """Fields written by a newer version, preserved on save."""
 
     def __repr__(self) -> str:
         """Show the fields that are set, except those that may hold secrets."""
-        shown = (
+        values = (
             f"{item.name}={value!r}"
             for item in fields(self)
-            if item.repr and (value := getattr(self, item.name)) != _default_of(item)
+            if item.repr and (value := getattr(self, item.name)) != _get_default(item)
         )
-        return f"{type(self).__qualname__}({', '.join(shown)})"
+        return f"{type(self).__qualname__}({', '.join(values)})"
 
 
-def _default_of(item: Field[Any]) -> Any:
+def _get_default(item: Field[Any]) -> Any:
     return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PersistedValue(Persisted):
-    """A frozen, hashable part."""
+    """A frozen, hashable part of the configuration."""
 
     unknown: Mapping[str, Any] = field(
-        default_factory=dict, kw_only=True, repr=False, hash=False, metadata=NOT_A_FIELD_ON_DISK
+        default_factory=dict, kw_only=True, repr=False, hash=False, metadata=NOT_PERSISTED
     )
 
     def __post_init__(self) -> None:
@@ -110,29 +110,29 @@ class PersistedValue(Persisted):
 
 @dataclass(slots=True, repr=False)
 class ConfigSection(Persisted):
-    """A section of optional fields, which can be assigned to and merged.
+    """A section of optional fields that supports assignment and merging.
 
-    Assignments are checked like arguments of the constructor: `InvalidInputError` for an invalid
-    value, `AttributeError` if there is no such field. A refused value changes nothing.
+    Assignments are validated like constructor arguments: `InvalidInputError` for an invalid value,
+    `AttributeError` for an unknown field. A failed assignment changes nothing.
     """
 
     unknown: Mapping[str, Any] = field(
-        default_factory=dict, kw_only=True, repr=False, hash=False, metadata=NOT_A_FIELD_ON_DISK
+        default_factory=dict, kw_only=True, repr=False, hash=False, metadata=NOT_PERSISTED
     )
 
     def __setattr__(self, name: str, value: object) -> None:
         section = type(self)
         item = self.__dataclass_fields__.get(name)
         if item is None:
-            close = difflib.get_close_matches(
+            matches = difflib.get_close_matches(
                 name.removeprefix("effective_"), get_field_types(section)
             )
-            names = (
-                f"did you mean {' or '.join(close)}?"
-                if close
-                else f"it has {', '.join(get_field_types(section))}"
+            hint = (
+                f"did you mean {' or '.join(matches)}?"
+                if matches
+                else f"available: {', '.join(get_field_types(section))}"
             )
-            raise AttributeError(f"{section.__name__} has no field {name!r} to set: {names}")
+            raise AttributeError(f"{section.__name__} has no field {name!r}: {hint}")
         if "convert" in item.metadata:
             value = item.metadata["convert"](value)
         if value is not None and name in get_field_types(section):  # None is always allowed
@@ -148,19 +148,19 @@ class ConfigSection(Persisted):
         return copy.deepcopy(self)
 
     def merge(self, other: Self) -> Self:
-        """Return a copy overlaid by the set fields of ``other``, recursively.
+        """Return a copy, with the set fields of ``other`` applied recursively.
 
         Containers, preload and splitting are replaced as a whole.
         """
-        merged, over = self.copy(), other.copy()
-        for item in fields(over):
-            mine, theirs = getattr(merged, item.name), getattr(over, item.name)
+        merged, overlay = self.copy(), other.copy()
+        for item in fields(overlay):
+            old, new = getattr(merged, item.name), getattr(overlay, item.name)
             if item.name == "unknown":
-                set_by_other = {k: v for k, v in theirs.items() if v is not None or k not in mine}
-                merged.unknown = {**mine, **set_by_other}
-            elif theirs is not None:
-                by_leaf = isinstance(mine, ConfigSection) and "merge" not in item.metadata
-                setattr(merged, item.name, mine.merge(theirs) if by_leaf else theirs)
+                changed = {k: v for k, v in new.items() if v is not None or k not in old}
+                merged.unknown = {**old, **changed}
+            elif new is not None:
+                is_merged = isinstance(old, ConfigSection) and "merge" not in item.metadata
+                setattr(merged, item.name, old.merge(new) if is_merged else new)
         return merged
 
 
@@ -188,7 +188,7 @@ def _get_field_types(section: Any) -> Mapping[str, Any]:
 
 
 def remove_none(hint: Any) -> Any:
-    """Return the other type of a union with None."""
+    """Return an optional type without None; other types are returned unchanged."""
     alternatives = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
     return alternatives[0] if is_optional(hint) and len(alternatives) == 1 else hint
 
@@ -199,7 +199,7 @@ def is_optional(hint: Any) -> bool:
 
 
 def find_problem(hint: Any, value: object) -> str | None:
-    """Return why a value is not of the annotated type, or None if it is."""
+    """Return why a value does not match an annotation, or None if it matches."""
     if value is None and is_optional(hint):
         return None
     hint = remove_none(hint)
@@ -207,39 +207,39 @@ def find_problem(hint: Any, value: object) -> str | None:
     match typing.get_origin(hint):
         case origin if origin is Annotated:
             if type(value) is not int:
-                return f"an integer is needed, not {_describe(value)}"
-            bounds: Between = args[1]
+                return f"expected an integer, got {_describe(value)}"
+            bounds: Bounds = args[1]
             if not bounds.minimum <= value <= bounds.maximum:
                 return f"{value} is not between {bounds.minimum} and {bounds.maximum}"
             return None
         case types.UnionType | typing.Union:
-            return None if isinstance(value, args) else _wrong_type(args, value)
+            return None if isinstance(value, args) else _describe_mismatch(args, value)
         case origin if origin is tuple:
             if not isinstance(value, tuple):
-                return _wrong_type([tuple], value)
+                return _describe_mismatch([tuple], value)
             if args[-1] is Ellipsis:
                 return _find_first_problem((args[0], item) for item in value)
             if len(value) != len(args):
-                return f"{len(args)} items are needed, not {len(value)}"
+                return f"expected {len(args)} items, got {len(value)}"
             return _find_first_problem(zip(args, value, strict=True))
         case origin if origin is Mapping:
             if not isinstance(value, Mapping):
-                return _wrong_type([Mapping], value)
-            keys = _find_first_problem((args[0], key) for key in value)
-            return keys or _find_first_problem((args[1], item) for item in value.values())
+                return _describe_mismatch([Mapping], value)
+            problem = _find_first_problem((args[0], key) for key in value)
+            return problem or _find_first_problem((args[1], item) for item in value.values())
         case _:
-            return None if isinstance(value, hint) else _wrong_type([hint], value)
+            return None if isinstance(value, hint) else _describe_mismatch([hint], value)
 
 
 def _find_first_problem(pairs: Iterable[tuple[Any, object]]) -> str | None:
     return next((p for hint, value in pairs if (p := find_problem(hint, value))), None)
 
 
-def _wrong_type(expected: Iterable[type], value: object) -> str:
+def _describe_mismatch(expected: Iterable[type], value: object) -> str:
     names = " or ".join(kind.__qualname__ for kind in expected)
-    return f"{names} is needed, not {_describe(value)}"
+    return f"expected {names}, got {_describe(value)}"
 
 
 def _describe(value: object) -> str:
-    # Never the value of a string: it may be a misplaced credential.
+    # Strings are not shown: one may be a misplaced credential.
     return f"{value!r}" if isinstance(value, int | float) else f"a {type(value).__qualname__}"

@@ -16,7 +16,7 @@ from icefloe.model.config_section import ABSENT_IF_UNSET, U32, Persisted, Persis
 
 
 class ChecksumAlgorithm(Enum):
-    """The checksum of writes to S3."""
+    """The checksum algorithm of writes to S3."""
 
     Crc32 = 0
     Crc32c = 1
@@ -40,8 +40,8 @@ class S3Options(PersistedValue):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _WithOptions(PersistedValue):
-    """A store whose client takes options by name; None means none, as in Icechunk."""
+class _StoreWithOptions(PersistedValue):
+    """A store whose client takes named options; None means no options, as in Icechunk."""
 
     opts: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -56,12 +56,12 @@ class _WithOptions(PersistedValue):
 class ObjectStoreConfig:
     """The kinds of stores; `AnyObjectStoreConfig` is their union.
 
-    Options and headers are not part of a repr, because they can hold credentials.
+    A repr omits options and headers, because they can hold credentials.
     """
 
     @dataclass(frozen=True, slots=True)
     class InMemory(PersistedValue):
-        """The memory of this process."""
+        """Objects in the memory of this process."""
 
     @dataclass(frozen=True, slots=True)
     class LocalFileSystem(PersistedValue):
@@ -71,7 +71,7 @@ class ObjectStoreConfig:
 
     @dataclass(frozen=True, slots=True)
     class S3Compatible(PersistedValue):
-        """A service with the S3 protocol."""
+        """A service that implements the S3 API."""
 
         options: S3Options
 
@@ -88,16 +88,16 @@ class ObjectStoreConfig:
         opts: S3Options
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Gcs(_WithOptions):
-        """Google Cloud Storage, with options of its client."""
+    class Gcs(_StoreWithOptions):
+        """Google Cloud Storage, with client options."""
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Azure(_WithOptions):
-        """Azure Blob Storage, with options of its client, including ``account``."""
+    class Azure(_StoreWithOptions):
+        """Azure Blob Storage, with client options, including ``account``."""
 
     @dataclass(frozen=True, slots=True, init=False)
-    class Http(_WithOptions):
-        """A web server, with options of the client and headers for each request."""
+    class Http(_StoreWithOptions):
+        """A web server, with client options and headers for each request."""
 
         headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -109,7 +109,7 @@ class ObjectStoreConfig:
             unknown: Mapping[str, object] | None = None,
         ) -> None:
             object.__setattr__(self, "headers", {} if headers is None else headers)
-            _WithOptions.__init__(self, opts, unknown=unknown)
+            _StoreWithOptions.__init__(self, opts, unknown=unknown)
 
 
 AnyObjectStoreConfig: TypeAlias = (
@@ -123,7 +123,7 @@ AnyObjectStoreConfig: TypeAlias = (
     | ObjectStoreConfig.Http
 )
 
-_STORES_OF_SCHEME: Final[Mapping[str, tuple[type[Persisted], ...]]] = {
+_STORES_BY_SCHEME: Final[Mapping[str, tuple[type[Persisted], ...]]] = {
     "s3": (ObjectStoreConfig.S3, ObjectStoreConfig.S3Compatible, ObjectStoreConfig.Tigris),
     "gcs": (ObjectStoreConfig.Gcs,),
     "gs": (ObjectStoreConfig.Gcs,),
@@ -143,19 +143,19 @@ _STORES_WITH_BUCKETS: Final = (
     ObjectStoreConfig.Gcs,
     ObjectStoreConfig.Azure,
 )
-"""Also the stores of schemes without a platform, such as ``modela``."""
+"""Stores with buckets; custom schemes, such as ``modela``, must use one of them."""
 
 RELATIVE_SCHEME: Final = "vcc"
-"""``vcc://name/path`` refers to a container by name, so no container has this scheme."""
+"""``vcc://name/path`` refers to a container by name, so containers must not use this scheme."""
 
-_SCHEMES_THAT_NEED_A_HOST: Final = frozenset({"http", "https"})
-"""A user who authorizes a web container must be able to see its servers."""
+_SCHEMES_WITH_HOST: Final = frozenset({"http", "https"})
+"""Schemes without a wildcard for hosts: authorizing a web container must show the server."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)")
 _HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9A-Fa-f:.]*\])(?::[0-9]*)?")
-"""A password may hold a slash: the part before it then has an invalid port."""
+"""A password with a slash does not match either: the text before the slash is no valid port."""
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
-_WITHOUT_COLON: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
+_BARE_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:/(.*))?", re.DOTALL)
 
 
 def normalize_prefix(url_prefix: str) -> str:
@@ -164,14 +164,14 @@ def normalize_prefix(url_prefix: str) -> str:
     Bare schemes become URLs (``s3`` is ``s3://``, ``models/dev`` is ``models://dev/``), schemes are
     lowercased, and a bucket or host ends in ``/``. Invalid prefixes are returned unchanged.
     """
-    bare = _WITHOUT_COLON.fullmatch(url_prefix)
+    bare = _BARE_SCHEME.fullmatch(url_prefix)
     if bare is not None:
         url_prefix = f"{bare[1]}://{bare[2] or ''}"
     parts = _URL.fullmatch(url_prefix)
     if parts is None:
         return url_prefix
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
-    # A bare host or bucket never means a prefix of its name.
+    # The slash makes the prefix match this host or bucket only, not longer names.
     return f"{scheme}://{host}{path}" if path or not host else f"{scheme}://{host}/"
 
 
@@ -179,13 +179,13 @@ def is_bucket(name: str) -> bool:
     """Whether a name is valid for a bucket.
 
     Buckets become part of host names, and configurations and locations are untrusted: with the
-    bucket ``evil.example#`` a signed request would go to another server.
+    bucket ``evil.example#`` a signed request would be sent to another server.
     """
     return _BUCKET.fullmatch(name) is not None
 
 
 def get_bucket(store: AnyObjectStoreConfig, authority: str) -> str:
-    """Return the bucket in the authority of a URL, without user or host."""
+    """Return the bucket in the authority of a URL, without user and host."""
     if isinstance(store, ObjectStoreConfig.Azure):
         # abfs://container@account.dfs.core.windows.net/path
         return authority.partition("@")[0]
@@ -194,20 +194,20 @@ def get_bucket(store: AnyObjectStoreConfig, authority: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VirtualChunkContainer(PersistedValue):
-    """A URL prefix of virtual chunks, and its store.
+    """A URL prefix of virtual chunks, and the store that serves it.
 
-    A prefix matches whole segments: ``s3://foo`` is the bucket ``foo`` and not ``foobar``,
-    ``s3://foo/bar.nc`` is that object or folder, and ``s3://``, or ``s3``, is every bucket. A
-    custom scheme, such as ``modela://``, has the buckets of the platform of the store.
+    A prefix matches whole segments: ``s3://foo`` matches the bucket ``foo`` but not ``foobar``,
+    ``s3://foo/bar.nc`` matches that object or folder, and ``s3://`` or ``s3`` match every bucket.
+    The buckets of a custom scheme, such as ``modela://``, are those of the store.
 
     Parameters
     ----------
     url_prefix
-        The prefix of the locations of chunks.
+        The URL prefix of chunk locations.
     store
         The platform and its settings.
     name
-        A name for ``vcc://name/path`` and credentials, unique within a repository.
+        The name in ``vcc://name/path`` and for credentials, unique within a repository.
     target_prefix
         The URL that replaces ``url_prefix`` on reads: with ``gs://bucket/folder/`` as target of
         ``modela://``, ``modela://2024/x.nc`` is read from ``gs://bucket/folder/2024/x.nc``.
@@ -216,7 +216,7 @@ class VirtualChunkContainer(PersistedValue):
     Raises
     ------
     InvalidInputError
-        If the prefix does not match the store or holds credentials, or the name is invalid.
+        If the prefix does not match the store or contains credentials, or the name is invalid.
     """
 
     url_prefix: str
@@ -243,27 +243,27 @@ class VirtualChunkContainer(PersistedValue):
         *,
         unknown: Mapping[str, object],
     ) -> Self:
-        """Make a container from its persisted form, unchecked.
+        """Make a container from its persisted form, without validation.
 
-        An invalid container must not make a repository unreadable, and must survive a rewrite of
-        the configuration; it is never read from, see `usable_containers`.
+        An invalid container must not make a repository unreadable, and a rewrite of the
+        configuration must preserve it; chunks are never read from it, see `usable_containers`.
         """
         container = object.__new__(cls)
-        for name_, value in (
+        for field_name, value in (
             ("url_prefix", url_prefix),
             ("store", store),
             ("name", name),
             ("target_prefix", target_prefix),
             ("unknown", unknown),
         ):
-            object.__setattr__(container, name_, value)
+            object.__setattr__(container, field_name, value)
         return container
 
     @property
     def problem(self) -> str | None:
         """Why this container is invalid, or None."""
         if self.name is not None and (not self.name or "/" in self.name):
-            return f"the name of a container must not be empty or have a '/': {self.name!r}"
+            return f"the name of a container must not be empty or contain '/': {self.name!r}"
         if self.target_prefix is None:
             return _check_prefix(self.url_prefix) or _check_store(self.url_prefix, self.store)
         target = normalize_prefix(self.target_prefix)
@@ -276,15 +276,15 @@ class VirtualChunkContainer(PersistedValue):
 
 
 def _find_secrets(container: VirtualChunkContainer) -> str | None:
-    """Return a problem of new containers only: persisted ones are read as before."""
+    """Return why a prefix seems to hold a secret, or None; not checked for persisted containers."""
     for prefix in (container.url_prefix, container.target_prefix or ""):
         host = prefix.partition("://")[2].partition("/")[0]
         if isinstance(container.store, ObjectStoreConfig.Azure):
             host = host.rpartition("@")[2] if ":" not in host else host  # container@account.…
         if _HOST.fullmatch(host) is None:
             return (
-                f"{_hide(prefix)!r}: a user or password in the URL prefix of a container would be "
-                "saved and shown to all readers of the repository; pass credentials to "
+                f"{_hide(prefix)!r}: the URL prefix of a container must not have a user or "
+                "password, which all readers of the repository could see; pass credentials to "
                 "authorize_virtual_chunk_access, or in the environment"
             )
     return None
@@ -302,29 +302,27 @@ def _redact(prefix: str) -> str:
 def _check_prefix(prefix: str) -> str | None:
     parts = _URL.fullmatch(normalize_prefix(prefix))
     if parts is None:
-        return f"the URL prefix of a container must be like 's3://bucket/', not {_redact(prefix)!r}"
+        return f"expected a URL prefix like 's3://bucket/', got {_redact(prefix)!r}"
     scheme, host, path = parts[1].lower(), parts[2], parts[3]
     if scheme == RELATIVE_SCHEME:
-        return (
-            f"vcc:// is reserved, and cannot be the URL prefix of a container: {_redact(prefix)!r}"
-        )
+        return f"the scheme vcc:// is reserved and cannot be a URL prefix: {_redact(prefix)!r}"
     if scheme == "file":
         if not host and len(path) < 2:
             return f"a local URL prefix must include a path: {_redact(prefix)!r}"
         if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in path.split("/")):
-            return f"a local URL prefix must not have '.' or '..' segments: {_redact(prefix)!r}"
-    elif not host and (path or scheme in _SCHEMES_THAT_NEED_A_HOST):
+            return f"a local URL prefix must not contain '.' or '..' segments: {_redact(prefix)!r}"
+    elif not host and (path or scheme in _SCHEMES_WITH_HOST):
         return f"the URL prefix of a container must include a host or bucket: {_redact(prefix)!r}"
     return None
 
 
 def _check_store(prefix: str, store: AnyObjectStoreConfig) -> str | None:
-    scheme, _, rest = normalize_prefix(prefix).partition("://")
-    if not isinstance(store, _STORES_OF_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
+    scheme, _, path = normalize_prefix(prefix).partition("://")
+    if not isinstance(store, _STORES_BY_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
         kind = type(store).__name__
         return f"the URL prefix {_redact(prefix)!r} does not match a store of kind {kind}"
-    bucket = get_bucket(store, rest.partition("/")[0])
-    if rest and isinstance(store, _STORES_WITH_BUCKETS) and not is_bucket(bucket):
+    bucket = get_bucket(store, path.partition("/")[0])
+    if path and isinstance(store, _STORES_WITH_BUCKETS) and not is_bucket(bucket):
         return (
             f"{_redact(bucket)!r} in the URL prefix {_redact(prefix)!r} is not a valid bucket name"
         )

@@ -1,7 +1,7 @@
-"""Ids of the objects of a repository, one type for each kind.
+"""Ids of the objects of a repository, one type per kind.
 
-An id is random bytes, not derived from content. Its text form is Crockford base 32, in upper case
-and without padding, with zeros as spare bits on the right.
+An id is random bytes, independent of the content. Its text form is Crockford base 32, in upper case
+and without padding; the unused bits at the end are zero.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from icefloe.errors import ErrorKind, InvalidInputError
 _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _PAIRS = [chr(first) + chr(second) for first in _CROCKFORD for second in _CROCKFORD]
-# By size of the id: the number of spare bits, the shift of each ten bits, the length of the text.
-_PLACES = {8: (6, tuple(range(60, -1, -10)), 13), 12: (4, tuple(range(90, -1, -10)), 20)}
-# Crockford's decoding accepts either case, O as 0, and I and L as 1. All other bytes, including
-# letters of the other alphabet, are mapped to one that the decoder refuses.
+# By size of the id: the number of unused bits, the shift of each ten bits, the length of the text.
+_TEXT_LAYOUTS = {8: (6, tuple(range(60, -1, -10)), 13), 12: (4, tuple(range(90, -1, -10)), 20)}
+# Crockford's decoding accepts both cases, O as 0, and I and L as 1. All other bytes, including
+# letters of the RFC 4648 alphabet, are mapped to a byte that the decoder rejects.
 _FROM_CROCKFORD = bytearray(b"!" * 256)
 for _digit, _letter in zip(_CROCKFORD, _RFC4648, strict=True):
     _FROM_CROCKFORD[_digit] = _FROM_CROCKFORD[ord(chr(_digit).lower())] = _letter
-for _ambiguous, _meant in (("Oo", b"0"), ("IiLl", b"1")):
-    for _character in _ambiguous:
-        _FROM_CROCKFORD[ord(_character)] = _RFC4648[_CROCKFORD.index(_meant)]
+for _aliases, _digit_text in (("Oo", b"0"), ("IiLl", b"1")):
+    for _character in _aliases:
+        _FROM_CROCKFORD[ord(_character)] = _RFC4648[_CROCKFORD.index(_digit_text)]
 
 
 @total_ordering
@@ -41,7 +41,7 @@ class ObjectId:
     def __init__(self, raw: bytes) -> None:
         if len(raw) != self.SIZE:
             raise InvalidInputError(
-                f"a {type(self).__name__} has {self.SIZE} bytes, not {len(raw)}",
+                f"expected a {type(self).__name__} of {self.SIZE} bytes, got {len(raw)}",
                 kind=ErrorKind.INVALID_SNAPSHOT_ID,
             )
         _set_raw(self, bytes(raw))
@@ -54,13 +54,13 @@ class ObjectId:
     @classmethod
     def parse(cls, text: object) -> Self:
         """Parse the text form of an id."""
-        length = _PLACES[cls.SIZE][2]
+        length = _TEXT_LAYOUTS[cls.SIZE][2]
         try:
             if not isinstance(text, str) or len(text) != length:
                 raise ValueError  # noqa: TRY301 - reported below
             padded = text.encode("ascii").translate(bytes(_FROM_CROCKFORD)) + b"=" * (-length % 8)
             raw = base64.b32decode(padded)
-            if base64.b32encode(raw) != padded:  # spare bits are set: not canonical
+            if base64.b32encode(raw) != padded:  # not canonical: unused bits are set
                 raise ValueError  # noqa: TRY301
         except (ValueError, binascii.Error) as error:
             raise InvalidInputError(
@@ -78,9 +78,9 @@ class ObjectId:
 
     def __str__(self) -> str:
         # Ten bits at a time: every read formats the key of a chunk, and `base64` is slow.
-        spare, places, length = _PLACES[self.SIZE]
-        number = int.from_bytes(self.raw, "big") << spare
-        return "".join([_PAIRS[number >> place & 1023] for place in places])[:length]
+        unused_bits, shifts, length = _TEXT_LAYOUTS[self.SIZE]
+        number = int.from_bytes(self.raw, "big") << unused_bits
+        return "".join([_PAIRS[number >> shift & 1023] for shift in shifts])[:length]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{self}')"
@@ -121,14 +121,8 @@ class ChunkId(ObjectId):
     __slots__ = ()
 
 
-class AttributesId(ObjectId):
-    """The id of user attributes of a node; reserved by the format."""
-
-    __slots__ = ()
-
-
 class NodeId(ObjectId):
-    """The id of a group or array, which it keeps when it moves."""
+    """The id of a group or array; moving a node preserves its id."""
 
     SIZE = 8
     __slots__ = ()

@@ -1,7 +1,6 @@
 """Manifests: columnar chunk references of arrays.
 
-A manifest is a few numpy arrays, in the layout of Arrow columns, so that an Arrow table needs no
-copy.
+The columns are numpy arrays in the memory layout of Arrow: conversion to Arrow is zero-copy.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_CODE = -1
-"""The code of a row without a location or entity tag."""
+"""The code of a missing location or entity tag."""
 
 ROW_COLUMNS = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
-"""The columns of `ChunkPayloads` with an entry for each row."""
+"""The columns of `ChunkPayloads` with one entry per row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPayloads:
-    """The references of many chunks, one row each.
+    """Chunk references as columns, one row per chunk.
 
-    ``kind`` is a `ChunkKind`. ``offset`` and ``length`` are the range in the chunk file, the
-    virtual file, or ``inline``, the bytes of all inline chunks. ``chunk_id`` is ``u1[n, 12]``,
-    zeros for rows that are not native. ``location`` and ``etag`` are codes into ``locations`` and
-    ``etags``, `NO_CODE` for none; ``last_modified`` is in seconds since 1970, 0 for none.
+    ``kind`` is a `ChunkKind`. ``offset`` and ``length`` are a byte range of the chunk file, of the
+    virtual file, or of ``inline``, the concatenated inline chunks. ``chunk_id`` is ``u1[n, 12]``,
+    zeros in rows that are not native. ``location`` and ``etag`` are codes into ``locations`` and
+    ``etags``, or `NO_CODE`; ``last_modified`` is in seconds since 1970, or 0.
     """
 
     kind: NDArray[np.uint8]
@@ -90,7 +89,7 @@ class ChunkPayloads:
 
     @classmethod
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
-        """Make columns from single references."""
+        """Build columns from single references."""
         columns = allocate_columns(len(payloads))
         kind, offset, length, chunk_id, location, etag, last_modified = columns.values()
         locations: dict[str, int] = {}
@@ -158,7 +157,7 @@ class ChunkPayloads:
         if kind == ChunkKind.INLINE:
             return InlineChunk(self.inline[start : start + size].tobytes())
         location = self.locations[self.location.item(row)]
-        return VirtualChunkRef(location, start, size, self._checksum(row))
+        return VirtualChunkRef(location, start, size, self._get_checksum(row))
 
     def __iter__(self) -> Iterator[ChunkPayload]:
         return (self[row] for row in range(len(self)))
@@ -186,10 +185,10 @@ class ChunkPayloads:
         return f"<{len(self)} chunk payloads: {', '.join(counts)}>"
 
     def select_rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
-        """Select rows; string tables and inline bytes are shared."""
+        """Return some rows; the result shares string tables and inline bytes."""
         return replace(self, **{name: getattr(self, name)[selection] for name in ROW_COLUMNS})
 
-    def _checksum(self, row: int) -> ETag | LastModified | None:
+    def _get_checksum(self, row: int) -> ETag | LastModified | None:
         if self.etag[row] != NO_CODE:
             return ETag(self.etags[self.etag[row]])
         if self.last_modified[row]:
@@ -204,7 +203,7 @@ class ChunkPayloads:
 
 
 def allocate_columns(rows: int) -> dict[str, Any]:
-    """Return `ROW_COLUMNS` of rows without a kind."""
+    """Return `ROW_COLUMNS` to fill, initially without references."""
     return {
         "kind": np.zeros(rows, np.uint8),
         "offset": np.zeros(rows, np.uint64),
@@ -228,7 +227,7 @@ class ArrayManifest:
 
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
-        """Make it from rows in any order."""
+        """Sort rows by coordinates."""
         order = find_sort_order(coords)
         if order is None:
             return cls(coords, payloads)
@@ -245,7 +244,7 @@ class ArrayManifest:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The chunk references of one or several arrays, stored in one file."""
+    """The chunk references of one or more arrays in one file."""
 
     id: ManifestId
     indices: ChunkIndexColumns
@@ -253,7 +252,7 @@ class Manifest:
 
     @classmethod
     def of(cls, manifest_id: ManifestId, arrays: Mapping[NodeId, ArrayManifest]) -> Manifest:
-        """Make a manifest from the references of arrays."""
+        """Build a manifest from the references of each array, in any order."""
         ordered = [
             (node_id, ArrayManifest.of(array.coords, array.payloads))
             for node_id, array in sorted(arrays.items(), key=lambda item: item[0])
@@ -266,16 +265,15 @@ class Manifest:
 
     @classmethod
     def of_array(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
-        """Make a manifest of one array whose rows are sorted."""
+        """Make a manifest of one array with sorted rows."""
         indices = ChunkIndexColumns.of_sorted([(node_id, array.coords)])
         return cls(manifest_id, indices, array.payloads)
 
     def __len__(self) -> int:
-        """Return the number of chunk references."""
         return len(self.indices)
 
     def get_array(self, node_id: NodeId) -> ArrayManifest | None:
-        """Return the references of one array without copying, or None."""
+        """Return the references of one array, or None; columns are shared."""
         position = self.indices.find_array(node_id)
         if position is None:
             return None
@@ -300,7 +298,7 @@ def _get_nbytes(column: NDArray[np.generic] | Strings) -> int:
 def merge_codes(
     parts: Sequence[tuple[NDArray[np.int32], Strings]],
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Concatenate coded columns, with one table of distinct strings."""
+    """Concatenate dictionary-encoded columns; the result has one table of distinct strings."""
     tables = [table for _, table in parts]
     counts = to_offsets([len(table) for table in tables])
     starts = to_offsets([len(table.data) for table in tables])
@@ -312,8 +310,8 @@ def merge_codes(
     renumber, distinct = combined.unique()
     lookup = np.append(renumber, np.int32(NO_CODE))
     codes = [
-        lookup[np.where(code == NO_CODE, len(renumber), code + before)]
-        for (code, _), before in zip(parts, counts, strict=False)
+        lookup[np.where(code == NO_CODE, len(renumber), code + first)]
+        for (code, _), first in zip(parts, counts, strict=False)
     ]
     return np.concatenate(codes or [lookup[:0]]), distinct
 
@@ -321,7 +319,7 @@ def merge_codes(
 def _has_same_strings(
     left: tuple[NDArray[np.int32], Strings], right: tuple[NDArray[np.int32], Strings]
 ) -> bool:
-    """Whether two coded columns hold the same strings, whatever the order of their tables."""
+    """Whether two dictionary-encoded columns hold equal strings, in tables of any order."""
     codes, table = left
     other_codes, other_table = right
     if not np.array_equal(codes == NO_CODE, other_codes == NO_CODE):

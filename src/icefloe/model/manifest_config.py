@@ -1,7 +1,7 @@
-"""Configuration of manifests: splitting, preloading and compression of locations.
+"""Configuration of manifests: splitting, preloading, and compression of locations.
 
-Conditions are data; `icefloe.transaction` evaluates them. Their regular expressions come from the
-repository and are untrusted.
+`icefloe.transaction` evaluates the conditions. Their regular expressions come from the repository
+and are untrusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from icefloe.model.config_section import (
     I32,
-    REPLACED_WHOLE,
+    REPLACE_ON_MERGE,
     U16,
     U32,
     U64,
@@ -49,12 +49,12 @@ class ManifestPreloadCondition(PersistedValue):
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadOr":
-        """Return a condition that holds if one of the conditions does."""
+        """Return a condition that holds if any of the conditions holds."""
         return PreloadOr(tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadAnd":
-        """Return a condition that holds if all conditions do."""
+        """Return a condition that holds if all conditions hold."""
         return PreloadAnd(tuple(conditions))
 
     @staticmethod
@@ -69,7 +69,7 @@ class ManifestPreloadCondition(PersistedValue):
 
     @staticmethod
     def num_refs(from_refs: int | None = None, to_refs: int | None = None) -> "PreloadNumRefs":
-        """Return a condition: at least ``from_refs`` and fewer than ``to_refs`` references."""
+        """Return a condition on the number of references, in ``[from_refs, to_refs)``."""
         return PreloadNumRefs(
             Unbounded() if from_refs is None else Included(from_refs),
             Unbounded() if to_refs is None else Excluded(to_refs),
@@ -98,7 +98,7 @@ class ManifestPreloadCondition(PersistedValue):
 
 @dataclass(frozen=True, slots=True)
 class PreloadOr(ManifestPreloadCondition):
-    """One of the conditions holds."""
+    """Any of the conditions holds."""
 
     conditions: tuple[ManifestPreloadCondition, ...]
 
@@ -112,14 +112,14 @@ class PreloadAnd(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True)
 class PreloadPathMatches(ManifestPreloadCondition):
-    """The path of the array matches."""
+    """The path of the array matches a regular expression."""
 
     regex: str
 
 
 @dataclass(frozen=True, slots=True)
 class PreloadNameMatches(ManifestPreloadCondition):
-    """The last segment of the array's path matches."""
+    """The last segment of the array's path matches a regular expression."""
 
     regex: str
 
@@ -156,7 +156,7 @@ COORDINATE_NAMES: Final = ManifestPreloadCondition.or_conditions(
         r"^(x|i|nlon|rlon|ni)$",
     )
 )
-"""Common names of coordinates, as cf-xarray guesses them."""
+"""Common names of coordinates, from cf-xarray."""
 
 DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & PreloadNumRefs(
     Unbounded(), Included(1000)
@@ -178,16 +178,16 @@ class ManifestPreloadConfig(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition(PersistedValue):
-    """A condition on arrays to split; hashable."""
+    """A condition on arrays whose manifests are split."""
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitOr":
-        """Return a condition that holds if one of the conditions does."""
+        """Return a condition that holds if any of the conditions holds."""
         return SplitOr(tuple(conditions))
 
     @staticmethod
     def and_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitAnd":
-        """Return a condition that holds if all conditions do."""
+        """Return a condition that holds if all conditions hold."""
         return SplitAnd(tuple(conditions))
 
     @staticmethod
@@ -218,7 +218,7 @@ class ManifestSplitCondition(PersistedValue):
 
 @dataclass(frozen=True, slots=True)
 class SplitOr(ManifestSplitCondition):
-    """One of the conditions holds."""
+    """Any of the conditions holds."""
 
     conditions: tuple[ManifestSplitCondition, ...]
 
@@ -232,14 +232,14 @@ class SplitAnd(ManifestSplitCondition):
 
 @dataclass(frozen=True, slots=True)
 class SplitPathMatches(ManifestSplitCondition):
-    """The path of the array matches."""
+    """The path of the array matches a regular expression."""
 
     regex: str
 
 
 @dataclass(frozen=True, slots=True)
 class SplitNameMatches(ManifestSplitCondition):
-    """The last segment of the array's path matches."""
+    """The last segment of the array's path matches a regular expression."""
 
     regex: str
 
@@ -254,13 +254,13 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class Axis(PersistedValue):
-        """The dimension with this number."""
+        """The dimension at this index."""
 
         axis: U64
 
     @dataclass(frozen=True, slots=True)
     class DimensionName(PersistedValue):
-        """The dimensions whose name matches."""
+        """The dimensions whose name matches a regular expression."""
 
         regex: str
 
@@ -284,13 +284,13 @@ class ManifestSplitDim(PersistedValue):
     num_chunks: U32
 
     def __iter__(self) -> Iterator[AnySplitDimCondition | int]:
-        """Unpack as a pair, as in Icechunk."""
+        """Unpack like a pair, as in Icechunk."""
         yield self.condition
         yield self.num_chunks
 
 
 AnySplitDim: TypeAlias = ManifestSplitDim | tuple[AnySplitDimCondition, int]
-"""A size, as a class or as a pair, as in Icechunk."""
+"""A `ManifestSplitDim`, or the equivalent pair, as in Icechunk."""
 
 SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
 
@@ -301,7 +301,7 @@ WHOLE_ARRAYS: Final[SplitSizes] = (
 
 
 def _convert_sizes(rules: Any) -> Any:
-    """Convert lists, and pairs of condition and size, to the type of the field."""
+    """Convert lists to tuples, and pairs to `ManifestSplitDim`."""
     if not isinstance(rules, list | tuple):
         return rules
     return tuple(_convert_rule(rule) for rule in rules)
@@ -323,7 +323,7 @@ def _convert_dim(dim: Any) -> Any:
 
 @dataclass(slots=True, repr=False, init=False)
 class ManifestSplittingConfig(ConfigSection):
-    """Rules that split the chunk references of an array; the first match wins."""
+    """Rules that split the manifests of arrays; the first matching rule applies."""
 
     split_sizes: SplitSizes | None = field(default=None, metadata=convert_with(_convert_sizes))
 
@@ -341,10 +341,10 @@ class ManifestSplittingConfig(ConfigSection):
 
     @staticmethod
     def from_dict(
-        # Any, because the keys of a mapping are invariant to type checkers.
+        # Any, because the key type of Mapping is invariant.
         split_sizes: Mapping[Any, Mapping[Any, int]],
     ) -> "ManifestSplittingConfig":
-        """Make the configuration from rules, in order."""
+        """Make the configuration from an ordered mapping of rules."""
         return ManifestSplittingConfig(
             tuple(
                 (condition, tuple(ManifestSplitDim(dim, size) for dim, size in sizes.items()))
@@ -353,7 +353,7 @@ class ManifestSplittingConfig(ConfigSection):
         )
 
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]]:
-        """Return the rules as a mapping; the first of equal conditions wins."""
+        """Return the rules as a mapping; of equal conditions, the first applies."""
         rules: dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]] = {}
         for condition, dims in self.split_sizes or ():
             sizes: dict[AnySplitDimCondition, int] = {}
@@ -365,7 +365,7 @@ class ManifestSplittingConfig(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
-    """Compression of virtual chunk locations with a shared dictionary."""
+    """Compression of virtual chunk locations with a zstd dictionary."""
 
     min_num_chunks: U16 | None = None
     dictionary_max_training_samples: U16 | None = field(default=None, kw_only=True)
@@ -382,8 +382,8 @@ class ManifestVirtualChunkLocationCompressionConfig(ConfigSection):
 class ManifestConfig(ConfigSection):
     """Configuration of manifests."""
 
-    preload: ManifestPreloadConfig | None = field(default=None, metadata=REPLACED_WHOLE)
-    splitting: ManifestSplittingConfig | None = field(default=None, metadata=REPLACED_WHOLE)
+    preload: ManifestPreloadConfig | None = field(default=None, metadata=REPLACE_ON_MERGE)
+    splitting: ManifestSplittingConfig | None = field(default=None, metadata=REPLACE_ON_MERGE)
     virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
     max_concurrent_manifest_fetches_during_commit: U16 | None = None
 

@@ -27,7 +27,7 @@ class ChunkIndexRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManifestExtents:
-    """The bounding box of the chunks of one array in a manifest; no ranges mean all chunks."""
+    """The bounding box of the chunks of one array in a manifest; without ranges, all chunks."""
 
     ranges: tuple[ChunkIndexRange, ...]
 
@@ -41,12 +41,12 @@ class ManifestExtents:
     def overlaps(self, other: ManifestExtents) -> bool:
         """Whether the boxes intersect."""
         pairs = zip(self.ranges, other.ranges, strict=bool(self.ranges and other.ranges))
-        return all(mine.start < theirs.stop and theirs.start < mine.stop for mine, theirs in pairs)
+        return all(a.start < b.stop and b.start < a.stop for a, b in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """A reference from an array to a manifest with its chunk references."""
+    """A reference from an array to one of its manifests."""
 
     id: ManifestId
     extents: ManifestExtents
@@ -56,7 +56,7 @@ class ManifestRef:
 class DimensionShape:
     """The length and number of chunks of one dimension.
 
-    ``chunk_length`` is recorded in version 1 only, since chunks of version 2 may differ in length.
+    Only spec version 1 records ``chunk_length``; in spec version 2, chunks may differ in length.
     """
 
     array_length: int
@@ -65,14 +65,14 @@ class DimensionShape:
 
     @classmethod
     def regular(cls, array_length: int, chunk_length: int) -> DimensionShape:
-        """Make a dimension with chunks of one length."""
+        """Make a dimension with chunks of equal length."""
         num_chunks = -(-array_length // chunk_length) if chunk_length else 0
         return cls(array_length, num_chunks, chunk_length)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayNodeData:
-    """The data of an array in a snapshot, besides its Zarr metadata."""
+    """The shape, dimension names and manifests of an array."""
 
     shape: tuple[DimensionShape, ...]
     dimension_names: tuple[str | None, ...] | None
@@ -81,7 +81,7 @@ class ArrayNodeData:
 
 @dataclass(frozen=True, slots=True)
 class GroupNodeData:
-    """Marker of a group."""
+    """Marks a group, which has no further data."""
 
 
 NodeData: TypeAlias = ArrayNodeData | GroupNodeData
@@ -98,10 +98,10 @@ class NodeSnapshot:
 
     @property
     def kind(self) -> NodeKind:
-        """The kind of the node."""
+        """Group or array."""
         return NodeKind.ARRAY if isinstance(self.node_data, ArrayNodeData) else NodeKind.GROUP
 
     @property
     def is_array(self) -> bool:
-        """Whether it is an array."""
+        """Whether the node is an array."""
         return isinstance(self.node_data, ArrayNodeData)

@@ -1,7 +1,7 @@
 """Paths of nodes.
 
 A path is absolute and normalized: ``/`` or ``/a/b``, without empty, ``.`` or ``..`` segments and
-without a trailing slash. Paths are ordered by their UTF-8 bytes, the order of Python's strings.
+without a trailing slash. Paths are ordered by their UTF-8 bytes, like Python strings.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Path:
 
     def __post_init__(self) -> None:
         value = self.value
-        # The fast path of nearly all paths; others may be valid too, such as "/.hidden".
+        # Fast check that accepts nearly all valid paths, but not all of them: "/.hidden".
         looks_plain = value.isascii() and value[:1] == "/" and value[-1] != "/"
         if looks_plain and "/." not in value and "//" not in value:
             return
         problem = _find_problem(value)
         if problem is not None:
             raise InvalidInputError(
-                f"{self.value!r} is not a valid path: {problem}; write it like '/group/array'",
+                f"{self.value!r} is not a valid path, such as '/group/array': {problem}",
                 kind=ErrorKind.INVALID_PATH,
             )
 
@@ -53,15 +53,15 @@ class Path:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The names from the root down; empty for the root."""
+        """The names from the root to this node; empty for the root."""
         return () if self.is_root else tuple(self.value[1:].split("/"))
 
     def ancestors(self) -> Iterator[Path]:
         """Yield the paths of all ancestors, from the parent to the root."""
-        above = self.parent
-        while above is not None:
-            yield above
-            above = above.parent
+        ancestor = self.parent
+        while ancestor is not None:
+            yield ancestor
+            ancestor = ancestor.parent
 
     def child(self, name: str) -> Path:
         """Return the path of a child."""

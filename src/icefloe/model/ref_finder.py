@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.manifest import ArrayManifest
 
-# A grid with more chunks does not fit integer keys, and is searched by coordinates.
+# The numbers of a larger grid do not fit int64, so it is searched by coordinates.
 _MAX_CHUNKS = 2**62
 
 
 class RefFinder:
-    """References of an array with numbered chunks, so that a lookup is one binary search.
+    """Finds references by the number of a chunk in the grid, with one binary search.
 
-    If no chunk of a box is missing, the common case, the number gives the row directly.
+    If the numbers are consecutive, the common case, the number gives the row without a search.
     """
 
     __slots__ = ("_first", "_keys", "_strides", "_widths", "refs")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
 
 Id = TypeVar("Id", "SnapshotId", str)
-"""An id of an update: `SnapshotId` in the ops log, text in its public form."""
+"""A snapshot id of an update: `SnapshotId` in the ops log, `str` in the public API."""
 
 
 class RepoAvailability(IntEnum):
@@ -29,7 +29,7 @@ class RepoAvailability(IntEnum):
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class RepoStatus:
-    """The availability of a repository, since when (default: now), and why."""
+    """The availability of a repository, the time it was set (default: now), and the reason."""
 
     availability: RepoAvailability
     set_at: datetime
@@ -71,12 +71,12 @@ MOVE_NODE = FeatureFlag(3, "move_node")
 CREATE_TAG = FeatureFlag(4, "create_tag")
 DELETE_TAG = FeatureFlag(5, "delete_tag")
 FEATURE_FLAGS = (MOVE_NODE, CREATE_TAG, DELETE_TAG)
-"""The known flags; unknown ones are kept and have no effect."""
+"""The known flags; unknown flags are preserved and have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateType:
-    """The kind of an update: one of the classes below.
+    """The kind of an update: one of these classes.
 
     Use ``isinstance(update.kind, UpdateType.NewCommit)`` or ``case UpdateType.NewCommit(branch)``.
     """
@@ -154,7 +154,7 @@ class BranchDeleted(UpdateType, Generic[Id]):
 
 @dataclass(frozen=True, slots=True)
 class BranchReset(UpdateType, Generic[Id]):
-    """A branch was pointed at another snapshot."""
+    """A branch was reset to another snapshot."""
 
     name: str
     previous_snap_id: Id
@@ -179,7 +179,7 @@ class CommitAmended(UpdateType, Generic[Id]):
 
 @dataclass(frozen=True, slots=True)
 class NewDetachedSnapshot(UpdateType, Generic[Id]):
-    """A snapshot was written that no branch points at."""
+    """A snapshot that no branch points to was written."""
 
     new_snap_id: Id
 
@@ -210,14 +210,14 @@ class RepoStatusChanged(UpdateType):
 
 
 for _kind in UpdateType.__subclasses__():
-    # The public names, for `repr` and pickle.
+    # The public name, for `repr` and pickle.
     _kind.__qualname__ = f"UpdateType.{_kind.__name__}"
     setattr(UpdateType, _kind.__name__, _kind)
 
 
 @dataclass(frozen=True, slots=True)
 class OpsLogEntry:
-    """An entry of the ops log; ``backup_path`` is the backup of the state after it."""
+    """An entry of the ops log; ``backup_path`` is the backup of the state after the update."""
 
     kind: UpdateType
     updated_at: datetime
@@ -228,8 +228,8 @@ class OpsLogEntry:
 class RepoInfo:
     """The mutable state of a generation v2 repository.
 
-    ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always has
-    ``main``. ``repo_before_updates`` is the backup with the rest of the ops log.
+    ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always contains
+    ``main``. ``repo_before_updates`` is the backup with the earlier entries of the ops log.
     """
 
     spec_version: int

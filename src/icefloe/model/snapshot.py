@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
 
     from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.node import NodeSnapshot
-    from icefloe.model.path import Path
 
 INITIAL_MESSAGE = "Repository initialized"
 INITIAL_METADATA: Mapping[str, Any] = {"__icechunk": {"is_root": True}}
@@ -29,7 +27,7 @@ class ManifestFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """The history entry of a snapshot; times are UTC, to the microsecond."""
+    """The history entry of a snapshot; times are in UTC, with microseconds."""
 
     id: SnapshotId
     parent_id: SnapshotId | None
@@ -43,8 +41,8 @@ class SnapshotInfo:
 class Snapshot:
     """A commit: all groups and arrays, and their manifest files.
 
-    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in version 2,
-    where `RepoInfo` records ancestry.
+    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in spec version
+    2, where `RepoInfo` records ancestry.
     """
 
     id: SnapshotId
@@ -54,13 +52,6 @@ class Snapshot:
     metadata: Mapping[str, Any] = field(hash=False)
     nodes: tuple[NodeSnapshot, ...]
     manifest_files: tuple[ManifestFileInfo, ...]
-
-    def node(self, path: Path) -> NodeSnapshot | None:
-        """Return the node at a path, or None."""
-        place = bisect_left(self.nodes, path, key=lambda node: node.path)
-        if place < len(self.nodes) and self.nodes[place].path == path:
-            return self.nodes[place]
-        return None
 
     def get_info(self) -> SnapshotInfo:
         """Return the history entry of this snapshot."""

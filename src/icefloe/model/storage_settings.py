@@ -1,6 +1,6 @@
 """Settings of storages: concurrency, retries, timeouts, conditional requests, storage classes.
 
-Unset fields take the defaults of the kind of storage, which are those of Icechunk.
+The defaults of unset fields depend on the kind of storage, as in Icechunk.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from icefloe.model.config_section import U32, U64, ConfigSection, Effective, Non
 
 @dataclass(slots=True, repr=False)
 class StorageConcurrencySettings(ConfigSection):
-    """The splitting of a large object into requests."""
+    """Concurrent requests for parts of a large object."""
 
     max_concurrent_requests_for_object: NonZeroU16 | None = None
     ideal_concurrent_request_size: NonZeroU64 | None = None
@@ -22,7 +22,7 @@ class StorageConcurrencySettings(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class StorageRetriesSettings(ConfigSection):
-    """Number and backoff of retries of a failed request."""
+    """The number of attempts of a request, and the backoff between them."""
 
     max_tries: NonZeroU16 | None = None
     initial_backoff_ms: U32 | None = None
@@ -35,7 +35,7 @@ class StorageRetriesSettings(ConfigSection):
 
 @dataclass(slots=True, repr=False)
 class StorageTimeoutSettings(ConfigSection):
-    """Timeouts of requests; unset ones are those of the client library."""
+    """Timeouts of requests; the client library has the defaults."""
 
     connect_timeout_ms: U32 | None = None
     read_timeout_ms: U32 | None = None
@@ -102,4 +102,4 @@ LOCAL_FILE_SYSTEM_DEFAULTS: Final = StorageSettings(
     unsafe_use_conditional_update=False,
     unsafe_use_metadata=False,
 )
-"""Icechunk's defaults: it has no conditional update on a local file system."""
+"""Icechunk's defaults, without conditional updates."""

@@ -1,4 +1,4 @@
-"""Columns of strings, in the layout of Arrow, and their vectorized dictionary encoding.
+"""Columns of strings, in the memory layout of Arrow, and their vectorized dictionary encoding.
 
 `factorize` encodes strings as codes into a table of distinct strings: a million virtual chunks may
 refer to a thousand files.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Rows per block, so that temporaries fit in the CPU cache.
+# Rows per block, so that temporary arrays fit in the CPU cache.
 _BLOCK_ROWS = 1 << 15
-# Longer strings are not hashed word by word.
+# Longer strings are encoded with a dictionary instead of vectorized hashing.
 _MAX_HASHED_LENGTH = 512
 
 
@@ -41,7 +41,7 @@ class Strings:
         """Build a column from Python strings; raise `InvalidInputError` for lone surrogates."""
         pieces: list[bytes] = []
         lengths = np.zeros(len(values), np.int64)
-        # In blocks, so that only one block of strings is in memory twice.
+        # Block by block, which limits the memory for encoded copies.
         for begin in range(0, len(values), _BLOCK_ROWS):
             block = values[begin : begin + _BLOCK_ROWS]
             encoded, block_lengths = _encode(block)
@@ -93,10 +93,9 @@ class Strings:
         return np.diff(self.offsets)
 
     def take(self, indices: NDArray[np.int64]) -> Strings:
-        """Return a column of the strings at these indices."""
+        """Return the strings at these indices."""
         lengths = self.lengths[indices]
         offsets = to_offsets(lengths)
-        # Each byte keeps its offset within its string.
         sources = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
         return Strings(self.data[sources], offsets)
 
@@ -126,7 +125,7 @@ EMPTY = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
 
 
 class OverlapError(ValueError):
-    """Different byte strings overlap in their buffer."""
+    """Different strings overlap in their buffer."""
 
 
 def factorize(
@@ -134,15 +133,15 @@ def factorize(
 ) -> tuple[NDArray[np.int32], Strings]:
     """Return the codes of byte strings ``data[start:start + length]``, and the distinct strings.
 
-    The strings must be inside ``data`` and may repeat. The order of the result depends on the
-    content only, and equality is exact. Raises `OverlapError` if different strings overlap, since
-    the work would then not be bounded by the size of ``data``.
+    The strings must be inside ``data`` and may repeat. The order of the distinct strings depends
+    only on the content. Raises `OverlapError` if different strings overlap, because the work would
+    then not be bounded by the size of ``data``.
     """
     if not len(starts):
         return np.zeros(0, np.int32), EMPTY
-    # Adjacent rows with equal positions share a string: factorize one row per run.
+    # Adjacent rows often share a string: factorize one row per run.
     is_head = np.ones(len(starts), bool)
-    # An empty string starts where the next string does, so lengths are compared too.
+    # An empty string starts where the next string starts, so lengths are compared too.
     is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
     if is_head.all():
         return _factorize_spans(data, starts, lengths)
@@ -203,7 +202,7 @@ def _factorize_one_length(
         hashes[block] = _hash(data, starts[heads[block]], length)
     sorted_hashes = np.sort(hashes)
     if (sorted_hashes[1:] != sorted_hashes[:-1]).all():
-        # All hashes differ, so all strings do: each chunk may have its own file.
+        # All hashes differ, so all strings differ, as when each chunk is a separate file.
         codes = np.arange(len(heads), dtype=np.int32)
         if len(heads) == len(starts):
             return codes, _gather(data, starts, length)
@@ -215,7 +214,7 @@ def _factorize_one_length(
     rank[order] = np.arange(len(order), dtype=np.int32)
     representatives = starts[heads[first[order]]]
     codes = rank[inverse]
-    if not _are_all_equal(data, starts[heads], representatives, codes, length):
+    if not _has_equal_contents(data, starts[heads], representatives, codes, length):
         codes, rows = _factorize_by_sorting(data, starts[heads], length)
     else:
         rows = _gather(data, representatives, length)
@@ -225,7 +224,7 @@ def _factorize_one_length(
 def _factorize_by_dictionary(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Factorize with a Python dictionary: faster for few or long strings."""
+    """Factorize with a Python dictionary, which is faster for few or long strings."""
     strings: list[bytes] = _view_windows(data, np.dtype(f"V{length}"))[starts].tolist()
     distinct = dict.fromkeys(strings)
     codes = dict(zip(distinct, range(len(distinct)), strict=True))
@@ -260,7 +259,7 @@ def _factorize_by_sorting(
 
 
 def _view_windows(data: NDArray[np.uint8], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
-    """View ``data`` as overlapping items, one starting at each byte."""
+    """View ``data`` as overlapping items, one at each byte."""
     return np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
 
 
@@ -283,7 +282,7 @@ def _plan_words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
     raise AssertionError("an empty string has no words")
 
 
-# Random, so that the writer of a file cannot cause collisions.
+# Random, so that an untrusted file cannot cause collisions.
 _MULTIPLIERS = np.random.default_rng().integers(0, 2**64, 1024, np.uint64)
 
 
@@ -299,7 +298,7 @@ def _hash(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> ND
     return total
 
 
-def _are_all_equal(
+def _has_equal_contents(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     representatives: NDArray[np.int64],
@@ -310,8 +309,8 @@ def _are_all_equal(
     windows = _view_windows(data, dtype)
     for begin in range(0, len(starts), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
-        mine, other = starts[block], representatives[codes[block]]
+        rows, expected = starts[block], representatives[codes[block]]
         for offset in offsets:
-            if not np.array_equal(windows[mine + offset], windows[other + offset]):
+            if not np.array_equal(windows[rows + offset], windows[expected + offset]):
                 return False
     return True

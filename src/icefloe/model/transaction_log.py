@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 NODE_SETS = tuple(
     f"{change}_{kind}" for change in ("new", "deleted", "updated") for kind in ("groups", "arrays")
 )
-"""The fields of a log with ids of nodes."""
+"""The fields of `TransactionLog` that are sets of node ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOperation:
-    """The move of a node, which keeps its id."""
+    """The move of a node, which preserves its id."""
 
     from_path: Path
     to_path: Path
@@ -30,10 +30,10 @@ class MoveOperation:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLog:
-    """The changes of one commit, with the id of its snapshot.
+    """The changes of one commit; ``id`` is the id of its snapshot.
 
-    ``updated_groups`` and ``updated_arrays`` have new metadata; ``updated_chunks`` were written or
-    deleted.
+    The metadata of ``updated_groups`` and ``updated_arrays`` changed; ``updated_chunks`` were
+    written or deleted.
     """
 
     id: SnapshotId

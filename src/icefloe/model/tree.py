@@ -36,26 +36,27 @@ class Tree:
         return {node.id: node for node in self.snapshot.nodes}
 
     def iter_below(self, path: Path) -> Iterator[NodeSnapshot]:
-        """Yield the nodes below a path, ordered by path."""
-        first, last = self._range("" if path.is_root else path.value)
-        for place in range(first, last):
-            if self._paths[place] != "/":
-                yield self._nodes[self._paths[place]]
+        """Yield the descendants of a path, ordered by path."""
+        first, last = self._find_range("" if path.is_root else path.value)
+        for position in range(first, last):
+            if self._paths[position] != "/":
+                yield self._nodes[self._paths[position]]
 
     def iter_children(self, path: Path) -> Iterator[str]:
-        """Yield the names directly below a path, without visiting deeper nodes."""
+        """Yield the names of the children of a path, without visiting their descendants."""
         prefix = "" if path.is_root else path.value
-        place, last = self._range(prefix)
+        position, last = self._find_range(prefix)
         seen = set()
-        while place < last:
-            name, deeper, _ = self._paths[place][len(prefix) + 1 :].partition("/")
+        while position < last:
+            name, has_descendants, _ = self._paths[position][len(prefix) + 1 :].partition("/")
             if name and name not in seen:
                 seen.add(name)
                 yield name
-            place += 1
-            if deeper:  # skip the nodes below this child
-                place = bisect_left(self._paths, f"{prefix}/{name}{_AFTER_SLASH}", place, last)
+            position += 1
+            if has_descendants:
+                after = f"{prefix}/{name}{_AFTER_SLASH}"
+                position = bisect_left(self._paths, after, position, last)
 
-    def _range(self, prefix: str) -> tuple[int, int]:
+    def _find_range(self, prefix: str) -> tuple[int, int]:
         first = bisect_left(self._paths, prefix + "/")
         return first, bisect_left(self._paths, prefix + _AFTER_SLASH, first)

@@ -1,4 +1,4 @@
-"""Description of a virtual chunk by a caller; the session checks its container."""
+"""Virtual chunk references as users pass them to a session."""
 
 import operator
 from collections.abc import Iterable
@@ -7,25 +7,23 @@ from datetime import datetime
 from typing import SupportsIndex
 
 from icefloe.errors import ErrorKind, InvalidInputError
-
-_MAX_INDEX = 2**32 - 1
-_MAX_POSITION = 2**64 - 1
+from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class VirtualChunkSpec:
-    """The location of a virtual chunk of an array.
+    """A chunk index of an array, and the byte range of a file with the chunk.
 
     Attributes
     ----------
     index
-        The position of the chunk in the chunk grid.
+        The coordinates of the chunk in the chunk grid.
     location
         The URL of the file.
     offset, length
         The byte range in the file.
     etag_checksum, last_updated_at_checksum
-        Checks that the file did not change; the time must have a time zone.
+        Expected version of the file, checked on reads; the time must have a time zone.
 
     Raises
     ------
@@ -51,25 +49,25 @@ class VirtualChunkSpec:
     ) -> None:
         if last_updated_at_checksum is not None and last_updated_at_checksum.tzinfo is None:
             raise _spec_error("last_updated_at_checksum has no time zone")
-        numbers = tuple(_require_range(part, _MAX_INDEX, "index") for part in index)
+        numbers = tuple(_require_range(part, MAX_U32, "index") for part in index)
         object.__setattr__(self, "index", numbers)
         object.__setattr__(self, "location", location)
-        object.__setattr__(self, "offset", _require_range(offset, _MAX_POSITION, "offset"))
-        object.__setattr__(self, "length", _require_range(length, _MAX_POSITION, "length"))
+        object.__setattr__(self, "offset", _require_range(offset, MAX_U64, "offset"))
+        object.__setattr__(self, "length", _require_range(length, MAX_U64, "length"))
         object.__setattr__(self, "etag_checksum", etag_checksum)
         object.__setattr__(self, "last_updated_at_checksum", last_updated_at_checksum)
 
 
 def _require_range(number: SupportsIndex, maximum: int, name: str) -> int:
     try:
-        plain = operator.index(number)  # also accepts numpy integers
+        integer = operator.index(number)  # also accepts numpy integers
     except TypeError as error:
         raise _spec_error(
-            f"{name}: an integer is needed, not a {type(number).__qualname__}"
+            f"{name}: expected an integer, got a {type(number).__qualname__}"
         ) from error
-    if not 0 <= plain <= maximum:
-        raise _spec_error(f"{name}: {plain} is not between 0 and {maximum}")
-    return plain
+    if not 0 <= integer <= maximum:
+        raise _spec_error(f"{name}: {integer} is not between 0 and {maximum}")
+    return integer
 
 
 def _spec_error(reason: str) -> InvalidInputError:

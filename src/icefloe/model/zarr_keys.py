@@ -1,4 +1,4 @@
-"""Keys of a Zarr store: metadata of a node, or one of its chunks. Pure."""
+"""Keys of a Zarr store: the metadata of a node, or a chunk of an array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 METADATA_NAME = "zarr.json"
-"""The name of metadata keys, which no node can have."""
+"""The name of metadata keys; nodes cannot have this name."""
 
 _INDICES = re.compile(r"(?:0|[1-9][0-9]{0,9})(?:/(?:0|[1-9][0-9]{0,9}))*")
 _V2_NAMES = frozenset({".zgroup", ".zarray", ".zattrs", ".zmetadata"})
@@ -34,7 +34,7 @@ class ChunkKey(NamedTuple):
 
 
 class V2Key(NamedTuple):
-    """Metadata of Zarr version 2, which repositories do not hold."""
+    """Metadata of Zarr version 2, which repositories do not contain."""
 
     key: str
 
@@ -43,30 +43,30 @@ Key: TypeAlias = MetadataKey | ChunkKey | V2Key
 
 
 def parse_key(key: str) -> Key:
-    """Parse a key; raise `InvalidInputError` if it is not one of Zarr version 3."""
-    head, found, tail = key.rpartition("/c/")
-    if found and tail[-1:].isdigit():
-        return ChunkKey(_node_path(head), _parse_indices(tail, key))
+    """Parse a key; raise `InvalidInputError` if it is not a key of Zarr version 3."""
+    head, separator, tail = key.rpartition("/c/")
+    if separator and tail[-1:].isdigit():
+        return ChunkKey(_parse_node_path(head), _parse_indices(tail, key))
     if key.startswith("c/") and tail[-1:].isdigit():
         return ChunkKey(ROOT, _parse_indices(key[2:], key))
     if key == "zarr.json":
         return MetadataKey(ROOT)
     if key.endswith("/zarr.json"):
-        return MetadataKey(_node_path(key[: -len("/zarr.json")]))
+        return MetadataKey(_parse_node_path(key[: -len("/zarr.json")]))
     if key == "c":
         return ChunkKey(ROOT, ())
     if key.endswith("/c"):
-        return ChunkKey(_node_path(key[:-2]), ())
+        return ChunkKey(_parse_node_path(key[:-2]), ())
     if key.rpartition("/")[2] in _V2_NAMES:
         return V2Key(key)
-    raise _invalid(key)
+    raise _invalid_key_error(key)
 
 
 def parse_node_prefix(prefix: str) -> Path | None:
-    """Parse a prefix of keys as the path of a node, or return None."""
+    """Return the path of the node whose keys have this prefix, or None."""
     text = prefix.strip("/")
     try:
-        return _node_path(text) if text else ROOT
+        return _parse_node_path(text) if text else ROOT
     except InvalidInputError:
         return None
 
@@ -82,7 +82,7 @@ def format_chunk_prefix(path: Path) -> str:
 
 
 def parse_chunk_prefix(segments: Sequence[str]) -> tuple[int, ...] | None:
-    """Parse the segments after an array in a prefix of chunk keys, such as ``c/1``, else None."""
+    """Parse the part of a key prefix after an array, such as ``c/1``; None if not of chunks."""
     if segments[0] != "c":
         return None
     try:
@@ -97,17 +97,17 @@ def _parse_indices(text: str, key: str) -> tuple[int, ...]:
         indices = tuple(map(int, text.split("/")))
         if max(indices) <= MAX_U32:
             return indices
-    raise _invalid(key)
+    raise _invalid_key_error(key)
 
 
 @lru_cache(maxsize=4096)
-def _node_path(text: str) -> Path:
-    if not text:  # "/zarr.json" is not "zarr.json"
-        raise _invalid("/")
+def _parse_node_path(text: str) -> Path:
+    if not text:  # "/zarr.json" is not a valid key of the root
+        raise _invalid_key_error("/")
     return Path(f"/{text}")
 
 
-def _invalid(key: str) -> InvalidInputError:
+def _invalid_key_error(key: str) -> InvalidInputError:
     return InvalidInputError(
         f"{key!r} is not a key of a Zarr version 3 hierarchy: keys are 'zarr.json', "
         "'path/zarr.json' and 'path/c/0/0', the default chunk key encoding with '/'",
