@@ -452,7 +452,7 @@ class Configs:
         if hint in (ManifestPreloadCondition, ManifestSplitCondition):
             return self.conditions(hint)
         if hint in config_tree._SUM_TYPES:
-            return st.one_of(*(self.section(case.type) for case in config_tree._SUM_TYPES[hint]))
+            return st.one_of(*(self.section(case.cls) for case in config_tree._SUM_TYPES[hint]))
         args = typing.get_args(hint)
         match typing.get_origin(hint):
             case typing.Annotated:
@@ -475,14 +475,14 @@ class Configs:
 
     def section(self, section: type[Persisted]) -> st.SearchStrategy[Any]:
         case = config_tree._VARIANTS_BY_TYPE.get(section)
-        keeps_unknown = case is None or case.content is config_tree._Content.ALL_FIELDS
+        keeps_unknown = case is None or case.content_kind is config_tree._ContentKind.ALL_FIELDS
         values = {name: self.of(hint) for name, hint in get_field_types(section).items()}
         if section is ObjectStoreConfig.Http and not self.headers:
             values["headers"] = st.just({})
         return st.builds(section, **values, unknown=self.unknown if keeps_unknown else st.just({}))
 
     def conditions(self, hint: Any) -> st.SearchStrategy[Any]:
-        either, both, *simple = [case.type for case in config_tree._SUM_TYPES[hint]]
+        either, both, *simple = [case.cls for case in config_tree._SUM_TYPES[hint]]
         leaves = st.one_of(*(self.section(leaf) for leaf in simple))
         return st.recursive(
             leaves,
@@ -894,7 +894,7 @@ virtual_chunk_containers:
         ("manifest: {preload: {preload_if: !no x}}", "preload_if: expected one of: or, and,"),
         ("manifest: {preload: {preload_if: !or x}}", "preload_if.or: expected a list"),
         ("manifest: {preload: {preload_if: !or {}}}", "preload_if.or: expected a list"),
-        ("manifest: {preload: {preload_if: [1]}}", "preload_if: expected a variant"),
+        ("manifest: {preload: {preload_if: [1]}}", "preload_if: expected one of: or,.*got a list"),
         ("manifest: {preload: {preload_if: !true 5}}", "true: expected no value, got 5"),
         ("manifest: {preload: {preload_if: !name_matches {}}}", "name_matches: regex is missing"),
         ("manifest: {preload: {preload_if: !num_refs {to: Unbounded}}}", "from is missing"),

@@ -15,7 +15,7 @@ from icefloe.storage.backoff import compute_backoff_s
 from icefloe.storage.conditional_put import (
     ConditionRejectedError,
     CurrentObject,
-    RequestNotSentError,
+    RequestNotProcessedError,
     ResponseLostError,
     RetryPolicy,
     is_same_version,
@@ -68,7 +68,7 @@ class LossyServer:
         def send() -> Version:
             event = self.script.pop(0) if self.script else "ok"
             if event == "unsent":
-                raise RequestNotSentError
+                raise RequestNotProcessedError
             if event == "dropped":
                 raise ResponseLostError
             if event in {"rival", "rival+lost"}:

@@ -103,7 +103,7 @@ class JobOptions:
             function: Callable[..., Plan | Report] = getattr(pipeline, job)
             return function(spark, *arguments, run_options=run, **options)
 
-        run_job(Engine(self.master, self.remote, self.spark), start, as_json=self.as_json)
+        run_job(Engine(self.master, self.remote, use_spark=self.spark), start, as_json=self.as_json)
 
 
 def _list_parameters(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline import JobFailedError, Plan, Report
-    from icefloe.spark.engine.progress import Progress as Callback
+    from icefloe.spark.engine.progress import Progress as ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,15 @@ class Engine:
 
     master: str | None
     remote: str | None
-    spark: bool
+    use_spark: bool
 
     @contextmanager
     def open_session(self) -> Iterator[SparkSession | None]:
-        """Start Spark, or use the running session, which is not stopped at the end."""
-        if not self.spark:
+        """Yield a Spark session, or None to run in this process.
+
+        A session that was already running is left running.
+        """
+        if not self.use_spark:
             yield None
             return
         from icefloe.spark.engine.local_session import is_running, spark_session  # noqa: PLC0415 - slow
@@ -50,16 +53,23 @@ class Engine:
 
 
 def run_job(
-    engine: Engine, job: Callable[[SparkSession | None, Callback], Plan | Report], *, as_json: bool
+    engine: Engine,
+    job: Callable[[SparkSession | None, ProgressCallback], Plan | Report],
+    *,
+    as_json: bool,
 ) -> None:
-    """Run a job and print its report or plan; list all failures and exit with code 1."""
+    """Run a job and print its report or plan.
+
+    If it fails, print all failures and exit with code 1.
+    """
     from icefloe.pipeline import JobFailedError  # noqa: PLC0415 - imports zarr
 
-    # Source files determine their codecs: users cannot avoid this warning.
+    # The codecs come from the source files, so users cannot act on this warning.
     warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
     try:
         with show_progress() as report_progress, engine.open_session() as spark:
-            report_progress(0, 0)  # Spark has started; the number of tasks is unknown
+            # Startup is over; the number of tasks is not yet known.
+            report_progress(0, 0)
             result = job(spark, report_progress)
     except JobFailedError as error:
         _print_failures(error, as_json=as_json)
@@ -72,23 +82,23 @@ def run_job(
 
 
 @contextmanager
-def show_progress() -> Iterator[Callback]:
-    """Show a progress bar if stderr is a terminal; elsewhere Spark logs its progress."""
+def show_progress() -> Iterator[ProgressCallback]:
+    """Show a progress bar on stderr if it is a terminal and not in CI; otherwise show nothing."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[tasks]}"),
+        TextColumn("{task.fields[counter]}"),
         TimeElapsedColumn(),
     )
     is_hidden = not console.is_terminal or "CI" in os.environ
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
-        task = bar.add_task("starting", total=None, tasks="")
+        bar_id = bar.add_task("starting", total=None, counter="")
 
         def report_progress(done: int, total: int) -> None:
-            tasks = f"{done}/{total} tasks" if total else ""
+            counter = f"{done}/{total} tasks" if total else ""
             bar.update(
-                task, description="working", completed=done, total=total or None, tasks=tasks
+                bar_id, description="working", completed=done, total=total or None, counter=counter
             )
 
         yield report_progress

@@ -58,8 +58,11 @@ def sql(
     snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
     session = opened.readonly_session(snapshot_id=snapshot_id)
     scope = {"group": group, "variables": variables or None, "sel": sel}
-    with show_progress() as progress, Engine(master, remote, spark=True).open_session() as spark:
-        assert spark is not None  # noqa: S101 - because spark=True
+    with (
+        show_progress() as progress,
+        Engine(master, remote, use_spark=True).open_session() as spark,
+    ):
+        assert spark is not None  # noqa: S101 - because use_spark=True
         names, rows = run_query(spark, session, query, limit=limit + 1, progress=progress, **scope)
     if as_json:
         print_json([dict(zip(names, map(_to_json, row), strict=True)) for row in rows[:limit]])

@@ -1,7 +1,7 @@
 """Counts the external files that a repository depends on, and their containers.
 
-Has the result types and the vectorized counting. `maintenance.dependents` and sessions fetch the
-references. Pure, no I/O.
+Defines the result types and counts with NumPy, without I/O; `maintenance.dependents` and `Session`
+fetch the references.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.virtual_chunks import VirtualChunks
     from icefloe.model.ids import NodeId
     from icefloe.model.manifest import ChunkPayloads
 
-_MERGE_ROWS = 1 << 20
-"""Number of new rows to collect before a merge, which takes time proportional to all rows."""
+_MIN_MERGE_ROWS = 1 << 20
+"""Minimum number of new rows before a merge; a merge takes time proportional to all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,11 @@ class FileDependency:
     Attributes
     ----------
     location
-        Resolved location: one text per file, however it is referenced.
+        Resolved location; the same for every spelling under which the file is referenced.
     container
         URL prefix of its container, None if no container matches.
     num_chunks
-        Number of distinct byte ranges that are chunks.
+        Number of distinct byte ranges referenced as chunks.
     num_arrays
         Number of arrays with chunks in the file.
     num_bytes
@@ -58,19 +59,19 @@ class FileDependency:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDependency:
-    """A container with virtual chunks.
+    """The virtual chunks of one container, or of all files that no container matches.
 
     Attributes
     ----------
     url_prefix
-        None for files without a container.
+        None for the files that no container matches.
     is_authorized
-        Whether this repository object can read it.
+        Whether the `Repository` that produced this result can read it.
     authorization
-        Python expression of the ``authorize_virtual_chunk_access`` argument that authorizes it,
-        None for files without a container.
+        Python source of a value for ``authorize_virtual_chunk_access`` that would authorize it,
+        None for the files that no container matches.
     num_files, num_chunks, num_arrays, num_bytes
-        Totals of its files, as in `FileDependency`.
+        As in `FileDependency`, over all its files; each array counts once.
     """
 
     url_prefix: str | None
@@ -85,7 +86,7 @@ class ContainerDependency:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Dependencies:
-    """The external files that a repository needs, and their containers; columnar.
+    """The external files that a repository needs, stored as columns, and their containers.
 
     A byte range counts once, however many references it has.
 
@@ -100,10 +101,10 @@ class Dependencies:
     containers: tuple[ContainerDependency, ...]
     num_arrays: int
     _locations: Strings
-    _container: NDArray[np.int32]
-    _chunks: NDArray[np.int64]
-    _arrays: NDArray[np.int64]
-    _bytes: NDArray[np.uint64]
+    _container_codes: NDArray[np.int32]
+    _chunk_counts: NDArray[np.int64]
+    _array_counts: NDArray[np.int64]
+    _byte_counts: NDArray[np.uint64]
     _prefixes: tuple[str, ...]
 
     @property
@@ -113,17 +114,17 @@ class Dependencies:
 
     @property
     def num_chunks(self) -> int:
-        """Number of distinct byte ranges that are chunks."""
-        return int(self._chunks.sum())
+        """Number of distinct byte ranges referenced as chunks."""
+        return int(self._chunk_counts.sum())
 
     @property
     def num_bytes(self) -> int:
         """Total size of the ranges."""
-        return int(self._bytes.sum())
+        return int(self._byte_counts.sum())
 
     @property
     def unauthorized(self) -> tuple[ContainerDependency, ...]:
-        """The containers that this repository object cannot read."""
+        """The containers that the `Repository` that produced this result cannot read."""
         containers = [item for item in self.containers if item.url_prefix is not None]
         return tuple(item for item in containers if not item.is_authorized)
 
@@ -138,9 +139,11 @@ class Dependencies:
 
     def files(self) -> Iterator[FileDependency]:
         """Yield the files one by one."""
-        prefix_by_code: list[str | None] = [*self._prefixes, None]  # NO_CODE is -1
-        containers = [prefix_by_code[code] for code in self._container.tolist()]
-        counts = (column.tolist() for column in (self._chunks, self._arrays, self._bytes))
+        # NO_CODE (-1) selects the last entry, None.
+        prefix_by_code: list[str | None] = [*self._prefixes, None]
+        containers = [prefix_by_code[code] for code in self._container_codes.tolist()]
+        columns = (self._chunk_counts, self._array_counts, self._byte_counts)
+        counts = (column.tolist() for column in columns)
         yield from map(FileDependency, self._locations, containers, *counts)
 
     def to_arrow(self) -> Any:
@@ -150,10 +153,10 @@ class Dependencies:
         return pa.table(
             {
                 "location": to_dictionary_array(codes, self._locations).dictionary_decode(),
-                "container": to_dictionary_array(self._container, Strings.of(self._prefixes)),
-                "num_chunks": self._chunks,
-                "num_arrays": self._arrays,
-                "num_bytes": self._bytes,
+                "container": to_dictionary_array(self._container_codes, Strings.of(self._prefixes)),
+                "num_chunks": self._chunk_counts,
+                "num_arrays": self._array_counts,
+                "num_bytes": self._byte_counts,
             }
         )
 
@@ -203,7 +206,7 @@ class Dependents:
 
     @property
     def may_delete(self) -> bool:
-        """Whether no snapshot refers to the file; uncommitted sessions may still do."""
+        """Whether no snapshot refers to the file; uncommitted sessions may still refer to it."""
         return not self.snapshots
 
     @property
@@ -239,43 +242,48 @@ class DependencyCounter:
         self._merged = _Ranges.empty()
         self._parts: list[_Ranges] = []
         self._rows = 0
-        self._arrays: dict[NodeId, int] = {}
+        self._array_codes: dict[NodeId, int] = {}
 
     def add(self, node_id: NodeId, payloads: ChunkPayloads) -> None:
         """Add the virtual chunks of an array."""
-        part = _Ranges.from_payloads(payloads, self._arrays.get(node_id, len(self._arrays)))
-        if not len(part.location):
+        array_code = self._array_codes.get(node_id, len(self._array_codes))
+        part = _Ranges.from_payloads(payloads, array_code)
+        if not len(part.range_location):
             return
-        self._arrays.setdefault(node_id, len(self._arrays))
+        self._array_codes.setdefault(node_id, array_code)
         self._parts.append(part)
-        self._rows += len(part.location)
-        if self._rows > max(_MERGE_ROWS, len(self._merged.location)):
+        self._rows += len(part.range_location)
+        if self._rows > max(_MIN_MERGE_ROWS, len(self._merged.range_location)):
             self._merge()
 
-    def finish(self, virtual: VirtualChunks) -> Dependencies:
+    def finish(self, virtual_chunks: VirtualChunks) -> Dependencies:
         """Return the counts by file and by container."""
         self._merge()
         ranges = self._merged
-        resolved = virtual.resolve_many(ranges.locations)
+        resolved = virtual_chunks.resolve_many(ranges.locations)
         codes, locations = resolved.locations.unique()
-        count = len(locations)
-        container = np.full(count, NO_CODE, np.int32)
-        container[codes] = resolved.container
-        # Until here, two texts of one file count as two files.
-        location, file = codes[ranges.location], codes[ranges.file]
-        ranges = replace(ranges, location=location, locations=locations, file=file).deduplicate()
-        accesses = virtual.containers()
-        sizes = np.zeros(count, np.uint64)
-        np.add.at(sizes, ranges.location, ranges.length)
+        num_files = len(locations)
+        container_codes = np.full(num_files, NO_CODE, np.int32)
+        container_codes[codes] = resolved.container
+        # Different spellings of a location were separate files so far; now they become one.
+        ranges = replace(
+            ranges,
+            locations=locations,
+            range_location=codes[ranges.range_location],
+            pair_location=codes[ranges.pair_location],
+        ).deduplicate()
+        container_access = virtual_chunks.containers()
+        byte_counts = np.zeros(num_files, np.uint64)
+        np.add.at(byte_counts, ranges.range_location, ranges.range_length)
         return Dependencies(
-            containers=_count_by_container(ranges, container, sizes, virtual),
-            num_arrays=len(self._arrays),
+            containers=_count_by_container(ranges, container_codes, byte_counts, container_access),
+            num_arrays=len(self._array_codes),
             _locations=locations,
-            _container=container,
-            _chunks=np.bincount(ranges.location, minlength=count),
-            _arrays=np.bincount(ranges.file, minlength=count),
-            _bytes=sizes,
-            _prefixes=tuple(access.container.url_prefix for access in accesses),
+            _container_codes=container_codes,
+            _chunk_counts=np.bincount(ranges.range_location, minlength=num_files),
+            _array_counts=np.bincount(ranges.pair_location, minlength=num_files),
+            _byte_counts=byte_counts,
+            _prefixes=tuple(access.container.url_prefix for access in container_access),
         )
 
     def _merge(self) -> None:
@@ -286,55 +294,66 @@ class DependencyCounter:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Byte ranges (``location``, ``offset``, ``length``) and pairs of ``file`` and ``array``."""
+    """Two columnar tables: byte ranges of files, and pairs of a file and an array.
 
-    location: NDArray[np.int32]
+    The pairs tell which arrays have chunks in which files. Columns of both tables refer to
+    ``locations`` by index: ``range_location`` and ``pair_location``. ``pair_array`` holds the array
+    codes of `DependencyCounter`.
+    """
+
     locations: Strings
-    offset: NDArray[np.uint64]
-    length: NDArray[np.uint64]
-    file: NDArray[np.int32]
-    array: NDArray[np.int32]
+    range_location: NDArray[np.int32]
+    range_offset: NDArray[np.uint64]
+    range_length: NDArray[np.uint64]
+    pair_location: NDArray[np.int32]
+    pair_array: NDArray[np.int32]
 
     @classmethod
     def empty(cls) -> _Ranges:
         codes, numbers = np.zeros(0, np.int32), np.zeros(0, np.uint64)
-        return cls(codes, Strings.of([]), numbers, numbers, codes, codes)
+        return cls(Strings.of([]), codes, numbers, numbers, codes, codes)
 
     @classmethod
-    def from_payloads(cls, payloads: ChunkPayloads, array: int) -> _Ranges:
+    def from_payloads(cls, payloads: ChunkPayloads, array_code: int) -> _Ranges:
         is_virtual = payloads.kind == ChunkKind.VIRTUAL
         rows = payloads if is_virtual.all() else payloads.select_rows(np.flatnonzero(is_virtual))
         is_used = np.zeros(len(rows.locations), bool)
         is_used[rows.location] = True
         used = np.flatnonzero(is_used).astype(np.int32)
-        table, location = rows.locations, rows.location
-        if len(used) < len(table):
-            renumber = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
-            table, location = table.take(used.astype(np.int64)), renumber[location]
+        locations, location = rows.locations, rows.location
+        if len(used) < len(locations):
+            new_codes = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+            locations, location = locations.take(used.astype(np.int64)), new_codes[location]
             used = np.arange(len(used), dtype=np.int32)
-        arrays = np.full(len(used), array, np.int32)
-        return cls(location, table, rows.offset, rows.length, used, arrays)
+        pair_array = np.full(len(used), array_code, np.int32)
+        return cls(locations, location, rows.offset, rows.length, used, pair_array)
 
     @classmethod
     def concatenate(cls, parts: list[_Ranges]) -> _Ranges:
-        location, locations = merge_codes([(part.location, part.locations) for part in parts])
-        file, _ = merge_codes([(part.file, part.locations) for part in parts])
-        offset = np.concatenate([part.offset for part in parts])
-        length = np.concatenate([part.length for part in parts])
-        array = np.concatenate([part.array for part in parts])
-        return cls(location, locations, offset, length, file, array)
+        range_location, locations = merge_codes(
+            [(part.range_location, part.locations) for part in parts]
+        )
+        pair_location, _ = merge_codes([(part.pair_location, part.locations) for part in parts])
+        return cls(
+            locations,
+            range_location,
+            np.concatenate([part.range_offset for part in parts]),
+            np.concatenate([part.range_length for part in parts]),
+            pair_location,
+            np.concatenate([part.pair_array for part in parts]),
+        )
 
     def deduplicate(self) -> _Ranges:
         """Remove duplicate ranges and duplicate pairs."""
-        rows = _find_distinct_rows((self.length, self.offset, self.location))
-        pairs = _find_distinct_rows((self.array, self.file))
+        ranges = _find_distinct_rows((self.range_length, self.range_offset, self.range_location))
+        pairs = _find_distinct_rows((self.pair_array, self.pair_location))
         return _Ranges(
-            self.location[rows],
             self.locations,
-            self.offset[rows],
-            self.length[rows],
-            self.file[pairs],
-            self.array[pairs],
+            self.range_location[ranges],
+            self.range_offset[ranges],
+            self.range_length[ranges],
+            self.pair_location[pairs],
+            self.pair_array[pairs],
         )
 
 
@@ -362,14 +381,17 @@ def _is_increasing(columns: tuple[NDArray[Any], ...]) -> bool:
 
 
 def _count_by_container(
-    ranges: _Ranges, container: NDArray[np.int32], sizes: NDArray[np.uint64], virtual: VirtualChunks
+    ranges: _Ranges,
+    container_codes: NDArray[np.int32],
+    byte_counts: NDArray[np.uint64],
+    container_access: list[ContainerAccess],
 ) -> tuple[ContainerDependency, ...]:
     dependencies = []
-    accesses = virtual.containers()
-    range_container, pair_container = container[ranges.location], container[ranges.file]
-    for code in np.unique(container).tolist():
-        is_member = container == code
-        access = None if code == NO_CODE else accesses[code]
+    range_container = container_codes[ranges.range_location]
+    pair_container = container_codes[ranges.pair_location]
+    for code in np.unique(container_codes).tolist():
+        is_member = container_codes == code
+        access = None if code == NO_CODE else container_access[code]
         dependencies.append(
             ContainerDependency(
                 url_prefix=None if access is None else access.container.url_prefix,
@@ -378,8 +400,8 @@ def _count_by_container(
                 authorization=None if access is None else access.authorization,
                 num_files=int(is_member.sum()),
                 num_chunks=int((range_container == code).sum()),
-                num_arrays=len(np.unique(ranges.array[pair_container == code])),
-                num_bytes=int(sizes[is_member].sum()),
+                num_arrays=len(np.unique(ranges.pair_array[pair_container == code])),
+                num_bytes=int(byte_counts[is_member].sum()),
             )
         )
     return tuple(sorted(dependencies, key=lambda item: (-item.num_bytes, item.url_prefix or "")))

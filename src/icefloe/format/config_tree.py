@@ -1,9 +1,9 @@
 """The configuration as a tree of plain values, which YAML and FlexBuffers encode.
 
 Like Icechunk, this module derives the encoding from the types: a section becomes a map of its
-fields, and only sum types need a table with the names of their variants. A variant without content
-becomes its name; any other becomes a `Variant`, which is a tag in YAML and a map of one entry in
-FlexBuffers.
+fields. Tables are needed only for the variants of sum types, enum members and two renamed fields. A
+variant without content becomes its name; any other becomes a `Variant`, which is a tag in YAML and
+a map of one entry in FlexBuffers.
 
 `Persisted.unknown` preserves unknown fields. For any tree, `from_tree` returns a configuration or
 raises `FormatError` with the path of the field. Invalid containers are preserved but never used, as
@@ -65,8 +65,8 @@ def flatten_variants(tree: Tree) -> Any:
     return tree
 
 
-class _Content(Enum):
-    """The content of a variant."""
+class _ContentKind(Enum):
+    """How the content of a variant is encoded."""
 
     NOTHING = "nothing"
     SINGLE_FIELD = "the value of its only field"
@@ -75,61 +75,62 @@ class _Content(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _VariantType:
+class _VariantSpec:
     name: str
-    type: Any
-    content: _Content
+    cls: Any
+    content_kind: _ContentKind
 
 
-def _make_variant_type(
-    name: str, kind: type[Persisted], content: _Content | None = None
-) -> _VariantType:
-    if content is None:
-        content = _Content.SINGLE_FIELD if get_field_types(kind) else _Content.NOTHING
-    return _VariantType(name, kind, content)
+def _make_variant_spec(
+    name: str, cls: type[Persisted], content_kind: _ContentKind | None = None
+) -> _VariantSpec:
+    if content_kind is None:
+        has_fields = bool(get_field_types(cls))
+        content_kind = _ContentKind.SINGLE_FIELD if has_fields else _ContentKind.NOTHING
+    return _VariantSpec(name, cls, content_kind)
 
 
-_SUM_TYPES: Final[Mapping[Any, tuple[_VariantType, ...]]] = {
+_SUM_TYPES: Final[Mapping[Any, tuple[_VariantSpec, ...]]] = {
     manifest.Bound: (
-        _make_variant_type("Unbounded", manifest.Unbounded),
-        _make_variant_type("Included", manifest.Included),
-        _make_variant_type("Excluded", manifest.Excluded),
+        _make_variant_spec("Unbounded", manifest.Unbounded),
+        _make_variant_spec("Included", manifest.Included),
+        _make_variant_spec("Excluded", manifest.Excluded),
     ),
     manifest.ManifestPreloadCondition: (
-        _make_variant_type("or", manifest.PreloadOr),
-        _make_variant_type("and", manifest.PreloadAnd),
-        _make_variant_type("path_matches", manifest.PreloadPathMatches, _Content.ALL_FIELDS),
-        _make_variant_type("name_matches", manifest.PreloadNameMatches, _Content.ALL_FIELDS),
-        _make_variant_type("num_refs", manifest.PreloadNumRefs, _Content.ALL_FIELDS),
-        _make_variant_type("true", manifest.PreloadTrue),
-        _make_variant_type("false", manifest.PreloadFalse),
+        _make_variant_spec("or", manifest.PreloadOr),
+        _make_variant_spec("and", manifest.PreloadAnd),
+        _make_variant_spec("path_matches", manifest.PreloadPathMatches, _ContentKind.ALL_FIELDS),
+        _make_variant_spec("name_matches", manifest.PreloadNameMatches, _ContentKind.ALL_FIELDS),
+        _make_variant_spec("num_refs", manifest.PreloadNumRefs, _ContentKind.ALL_FIELDS),
+        _make_variant_spec("true", manifest.PreloadTrue),
+        _make_variant_spec("false", manifest.PreloadFalse),
     ),
     manifest.ManifestSplitCondition: (
-        _make_variant_type("or", manifest.SplitOr),
-        _make_variant_type("and", manifest.SplitAnd),
-        _make_variant_type("path_matches", manifest.SplitPathMatches, _Content.ALL_FIELDS),
-        _make_variant_type("name_matches", manifest.SplitNameMatches, _Content.ALL_FIELDS),
-        _make_variant_type("any_array", manifest.SplitAnyArray),
+        _make_variant_spec("or", manifest.SplitOr),
+        _make_variant_spec("and", manifest.SplitAnd),
+        _make_variant_spec("path_matches", manifest.SplitPathMatches, _ContentKind.ALL_FIELDS),
+        _make_variant_spec("name_matches", manifest.SplitNameMatches, _ContentKind.ALL_FIELDS),
+        _make_variant_spec("any_array", manifest.SplitAnyArray),
     ),
     manifest.AnySplitDimCondition: (
-        _make_variant_type("Axis", manifest.ManifestSplitDimCondition.Axis),
-        _make_variant_type("DimensionName", manifest.ManifestSplitDimCondition.DimensionName),
-        _make_variant_type("Any", manifest.ManifestSplitDimCondition.Any),
+        _make_variant_spec("Axis", manifest.ManifestSplitDimCondition.Axis),
+        _make_variant_spec("DimensionName", manifest.ManifestSplitDimCondition.DimensionName),
+        _make_variant_spec("Any", manifest.ManifestSplitDimCondition.Any),
     ),
     AnyObjectStoreConfig: (
-        _make_variant_type("in_memory", ObjectStoreConfig.InMemory),
-        _make_variant_type("local_file_system", ObjectStoreConfig.LocalFileSystem),
-        _make_variant_type("http", ObjectStoreConfig.Http, _Content.OPTIONS_AND_HEADERS),
-        _make_variant_type("s3_compatible", ObjectStoreConfig.S3Compatible),
-        _make_variant_type("s3", ObjectStoreConfig.S3),
-        _make_variant_type("gcs", ObjectStoreConfig.Gcs),
-        _make_variant_type("azure", ObjectStoreConfig.Azure),
-        _make_variant_type("tigris", ObjectStoreConfig.Tigris),
+        _make_variant_spec("in_memory", ObjectStoreConfig.InMemory),
+        _make_variant_spec("local_file_system", ObjectStoreConfig.LocalFileSystem),
+        _make_variant_spec("http", ObjectStoreConfig.Http, _ContentKind.OPTIONS_AND_HEADERS),
+        _make_variant_spec("s3_compatible", ObjectStoreConfig.S3Compatible),
+        _make_variant_spec("s3", ObjectStoreConfig.S3),
+        _make_variant_spec("gcs", ObjectStoreConfig.Gcs),
+        _make_variant_spec("azure", ObjectStoreConfig.Azure),
+        _make_variant_spec("tigris", ObjectStoreConfig.Tigris),
     ),
 }
 
-_VARIANTS_BY_TYPE: Final[Mapping[Any, _VariantType]] = {
-    variant.type: variant for variants in _SUM_TYPES.values() for variant in variants
+_VARIANTS_BY_TYPE: Final[Mapping[Any, _VariantSpec]] = {
+    spec.cls: spec for specs in _SUM_TYPES.values() for spec in specs
 }
 
 _ENUM_NAMES: Final[Mapping[Enum, str]] = {
@@ -147,7 +148,8 @@ _PERSISTED_NAMES: Final = {"from_bound": "from", "to_bound": "to"}
 def to_tree(config: RepositoryConfig) -> dict[str, Tree]:
     """Encode a configuration as a tree; raise `InvalidInputError` if it is nested too deeply.
 
-    Fields that Icechunk has are always present, with None if unset; other fields only if set.
+    Fields that Icechunk knows are always present, as None if unset; other fields are present only
+    if set.
     """
     return _encode_fields(config, 1)
 
@@ -157,11 +159,11 @@ def from_tree(tree: Tree, *, file: str) -> RepositoryConfig:
     return _Decoder(file).decode_fields(RepositoryConfig, tree, "")
 
 
-def _get_persisted_names(section: type[Persisted]) -> Mapping[str, str]:
+def _map_persisted_to_field_names(section: type[Persisted]) -> Mapping[str, str]:
     return {_PERSISTED_NAMES.get(name, name): name for name in get_field_types(section)}
 
 
-def _find_absent_if_unset(section: type[Persisted]) -> frozenset[str]:
+def _find_fields_omitted_if_unset(section: type[Persisted]) -> frozenset[str]:
     return frozenset(
         item.name for item in fields(section) if item.metadata.items() >= ABSENT_IF_UNSET.items()
     )
@@ -178,8 +180,9 @@ def _find_required_fields(section: type[Persisted]) -> frozenset[str]:
 def _encode(value: Any, depth: int) -> Tree:
     if depth > MAX_DEPTH:
         raise InvalidInputError(
-            f"the configuration is nested more than {MAX_DEPTH} levels deep: join conditions with "
-            "or_conditions and and_conditions instead of nesting them",
+            f"the configuration is nested more than {MAX_DEPTH} levels deep: pass a list of "
+            "conditions to one call of or_conditions() or and_conditions() instead of nesting "
+            "calls",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     if isinstance(value, Enum):
@@ -188,34 +191,35 @@ def _encode(value: Any, depth: int) -> Tree:
         return [_encode(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {key: _encode(item, depth + 1) for key, item in value.items()}
-    variant = _VARIANTS_BY_TYPE.get(type(value))
-    if variant is not None:
-        return _encode_variant(variant, value, depth)
+    spec = _VARIANTS_BY_TYPE.get(type(value))
+    if spec is not None:
+        return _encode_variant(spec, value, depth)
     if isinstance(value, Persisted):
         return _encode_fields(value, depth)
     return typing.cast("Tree", value)
 
 
-def _encode_variant(variant: _VariantType, value: Any, depth: int) -> Tree:
-    match variant.content:
-        case _Content.NOTHING:
-            return variant.name
-        case _Content.SINGLE_FIELD:
-            (name,) = get_field_types(variant.type)
-            return Variant(variant.name, _encode(getattr(value, name), depth + 1))
-        case _Content.ALL_FIELDS:
-            return Variant(variant.name, _encode_fields(value, depth + 1))
-        case _Content.OPTIONS_AND_HEADERS:
+def _encode_variant(spec: _VariantSpec, value: Any, depth: int) -> Tree:
+    match spec.content_kind:
+        case _ContentKind.NOTHING:
+            return spec.name
+        case _ContentKind.SINGLE_FIELD:
+            (name,) = get_field_types(spec.cls)
+            return Variant(spec.name, _encode(getattr(value, name), depth + 1))
+        case _ContentKind.ALL_FIELDS:
+            return Variant(spec.name, _encode_fields(value, depth + 1))
+        case _ContentKind.OPTIONS_AND_HEADERS:
             headers: dict[str, Tree] = {"headers": dict(value.headers)} if value.headers else {}
-            return Variant(variant.name, {**value.opts, **headers})
+            return Variant(spec.name, {**value.opts, **headers})
 
 
 def _encode_fields(value: Persisted, depth: int) -> dict[str, Tree]:
-    names = _get_persisted_names(type(value))
+    names = _map_persisted_to_field_names(type(value))
     known = {
         key: _encode(getattr(value, name), depth + 1)
         for key, name in names.items()
-        if getattr(value, name) is not None or name not in _find_absent_if_unset(type(value))
+        if getattr(value, name) is not None
+        or name not in _find_fields_omitted_if_unset(type(value))
     }
     return {**known, **{key: item for key, item in value.unknown.items() if key not in known}}
 
@@ -270,6 +274,7 @@ class _Decoder:
         return tuple(self.decode(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(pairs))
 
     def decode_member(self, hint: type[Enum], tree: Tree, path: str) -> Enum:
+        # In YAML a member may also be written as an empty tag, such as ``!zstd``.
         name = tree.name if isinstance(tree, Variant) and tree.value is None else tree
         for member in hint:
             if _ENUM_NAMES[member] == name:
@@ -278,7 +283,7 @@ class _Decoder:
         raise self._make_error(path, f"expected one of: {names}; got {_quote(tree)}")
 
     def decode_fields(self, section: type[P], tree: Tree, path: str) -> P:
-        names, hints = _get_persisted_names(section), get_field_types(section)
+        names, hints = _map_persisted_to_field_names(section), get_field_types(section)
         known: dict[str, Any] = {}
         unknown: dict[str, Tree] = {}
         for key, item in self.require_map(tree, path).items():
@@ -287,14 +292,19 @@ class _Decoder:
                 known[names[key]] = self.decode(hints[names[key]], item, field_path)
             else:
                 unknown[key] = item
-        for missing in sorted(_find_required_fields(section) - known.keys()):
-            raise self._make_error(path, f"{_PERSISTED_NAMES.get(missing, missing)} is missing")
+        required = _find_required_fields(section) - known.keys()
+        missing = sorted(key for key, name in names.items() if name in required)
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            raise self._make_error(path, f"{', '.join(missing)} {verb} missing")
         if issubclass(section, VirtualChunkContainer):
             return section.from_persisted(**known, unknown=unknown)
         make: Callable[..., P] = section
         return make(**known, unknown=unknown)
 
     def decode_variant(self, hint: Any, tree: Tree, path: str) -> Any:
+        specs = {spec.name: spec for spec in _SUM_TYPES[hint]}
+        expected = f"expected one of: {', '.join(specs)}"
         content: Tree
         match tree:
             case str(name):
@@ -304,26 +314,25 @@ class _Decoder:
             case dict() if len(tree) == 1:
                 ((name, content),) = tree.items()
             case _:
-                raise self._make_error(path, f"expected a variant, got {_describe(tree)}")
-        variant = next((variant for variant in _SUM_TYPES[hint] if variant.name == name), None)
-        if variant is None:
-            names = ", ".join(variant.name for variant in _SUM_TYPES[hint])
-            raise self._make_error(path, f"expected one of: {names}; got {_quote(name)}")
+                raise self._make_error(path, f"{expected}; got {_describe(tree)}")
+        spec = specs.get(name)
+        if spec is None:
+            raise self._make_error(path, f"{expected}; got {_quote(name)}")
         path = f"{path}.{name}"
-        match variant.content:
-            case _Content.NOTHING:
+        match spec.content_kind:
+            case _ContentKind.NOTHING:
                 if content is not None:
                     raise self._make_error(path, f"expected no value, got {_describe(content)}")
-                return variant.type()
-            case _Content.SINGLE_FIELD:
-                ((field_name, field_hint),) = get_field_types(variant.type).items()
-                return variant.type(**{field_name: self.decode(field_hint, content, path)})
-            case _Content.ALL_FIELDS:
-                return self.decode_fields(variant.type, content, path)
-            case _Content.OPTIONS_AND_HEADERS:
+                return spec.cls()
+            case _ContentKind.SINGLE_FIELD:
+                ((field_name, field_hint),) = get_field_types(spec.cls).items()
+                return spec.cls(**{field_name: self.decode(field_hint, content, path)})
+            case _ContentKind.ALL_FIELDS:
+                return self.decode_fields(spec.cls, content, path)
+            case _ContentKind.OPTIONS_AND_HEADERS:
                 opts = dict(self.require_map(content, path))
                 headers = opts.pop("headers", {})
-                return variant.type(
+                return spec.cls(
                     opts=self.decode(Mapping[str, str], opts, path),
                     headers=self.decode(Mapping[str, str], headers, f"{path}.headers"),
                 )

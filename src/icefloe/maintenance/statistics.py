@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from icefloe.model.manifest import Manifest
     from icefloe.storage.interface import Storage
 
-_MERGE_ROWS = 1 << 20
+_MIN_MERGE_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def measure_chunks(
         parts.append(distinct)
         rows += len(distinct)
         # A merge copies all rows, so it waits for enough new ones.
-        if rows > max(_MERGE_ROWS, len(merged)):
+        if rows > max(_MIN_MERGE_ROWS, len(merged)):
             merged, parts, rows = _find_distinct([merged, *parts]), [], 0
     merged = _find_distinct([merged, *parts])
     is_native = merged.kind == ChunkKind.NATIVE

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.model import repo_info  # noqa: PLW0406 - names that UpdateType hides
+    from icefloe.model import repo_info  # noqa: PLW0406 - attributes of UpdateType hide these classes
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import SnapshotInfo
 
 Id = TypeVar("Id", "SnapshotId", str)
-"""A snapshot id of an update: `SnapshotId` in the ops log, `str` in the public API."""
+"""The type of snapshot ids in updates: `SnapshotId` in the ops log, `str` in the public API."""
 
 
 class RepoAvailability(IntEnum):
@@ -76,7 +76,7 @@ FEATURE_FLAGS = (MOVE_NODE, CREATE_TAG, DELETE_TAG)
 
 @dataclass(frozen=True, slots=True)
 class UpdateType:
-    """The kind of an update: one of these classes.
+    """Base class of the kinds of updates; each kind is also an attribute of this class.
 
     Use ``isinstance(update.kind, UpdateType.NewCommit)`` or ``case UpdateType.NewCommit(branch)``.
     """
@@ -217,7 +217,11 @@ for _kind in UpdateType.__subclasses__():
 
 @dataclass(frozen=True, slots=True)
 class OpsLogEntry:
-    """An entry of the ops log; ``backup_path`` is the backup of the state after the update."""
+    """An entry of the ops log.
+
+    ``backup_path`` is the path of the backup of the state right after this update; None for the
+    newest entry, whose state is the current one.
+    """
 
     kind: UpdateType
     updated_at: datetime
@@ -229,7 +233,8 @@ class RepoInfo:
     """The mutable state of a generation v2 repository.
 
     ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always contains
-    ``main``. ``repo_before_updates`` is the backup with the earlier entries of the ops log.
+    ``main``. ``repo_before_updates`` is the path of the backup in which the ops log continues, or
+    None if ``latest_updates`` is complete.
     """
 
     spec_version: int

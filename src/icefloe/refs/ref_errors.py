@@ -39,7 +39,8 @@ def missing_repository_error(url: str) -> RepositoryNotFoundError:
 
 def deleted_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"'{REPO}' is missing in {url}: the repository was deleted or moved since it was opened"
+        f"'{REPO}' is missing in {url}: the repository has been deleted or moved since "
+        "it was opened"
     )
 
 
@@ -52,12 +53,12 @@ def existing_branch_error(branch: str) -> AlreadyExistsError:
 
 def missing_snapshot_error(snapshot_id: SnapshotId, where: str) -> SnapshotNotFoundError:
     return SnapshotNotFoundError(
-        f"snapshot {snapshot_id} is not in {where}: it may have been expired and collected"
+        f"snapshot {snapshot_id} is not in {where}: it may have expired and been garbage-collected"
     )
 
 
 def require_parent(snapshot: SnapshotInfo, parent: SnapshotId) -> None:
-    """Raise if ``parent``, the tip of the branch, is not the parent of a snapshot."""
+    """Raise if ``parent``, the tip of the branch, is not the parent of ``snapshot``."""
     if snapshot.parent_id != parent:
         raise InvalidInputError(
             f"snapshot {snapshot.id} has the parent {snapshot.parent_id}, expected {parent}: a "
@@ -72,7 +73,7 @@ def commit_conflict_error(branch: str, expected: SnapshotId, actual: SnapshotId)
 
 
 def reset_conflict_error(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
-    advice = f"check the new commits, and reset from {actual} to drop them"
+    advice = f"check the new commits; to discard them, reset again with from_snapshot_id='{actual}'"
     return _moved_error(branch, expected, actual, advice, ErrorKind.BRANCH_UPDATE_CONFLICT)
 
 
@@ -89,7 +90,7 @@ def missing_branch_error(
     branch: str, *, names: Collection[str] | None = None, where: str = "the repository"
 ) -> RefNotFoundError:
     return RefNotFoundError(
-        f"there is no branch {branch!r} in {where}; {_suggest(branch, names, 'list_branches()')}",
+        f"there is no branch {branch!r} in {where}; {_suggest(branch, names, 'branches')}",
         kind=ErrorKind.BRANCH_NOT_FOUND,
     )
 
@@ -98,7 +99,7 @@ def missing_tag_error(
     tag: str, *, names: Collection[str] | None = None, where: str = "the repository"
 ) -> RefNotFoundError:
     return RefNotFoundError(
-        f"there is no tag {tag!r} in {where}; {_suggest(tag, names, 'list_tags()')}",
+        f"there is no tag {tag!r} in {where}; {_suggest(tag, names, 'tags')}",
         kind=ErrorKind.TAG_NOT_FOUND,
     )
 
@@ -110,12 +111,13 @@ def deleted_tag_error(tag: str) -> RefNotFoundError:
     )
 
 
-def _suggest(name: str, names: Collection[str] | None, listing: str) -> str:
-    """Suggest existing names; ``names`` is None if they were not listed."""
+def _suggest(name: str, names: Collection[str] | None, kind: str) -> str:
+    """Suggest existing names of branches or tags; ``names`` is None if they were not listed."""
+    listing = f"list_{kind}()"
     if names is None:
         return f"{listing} returns the existing ones"
     if not names:
-        return "none exist"
+        return f"it has no {kind}"
     if matches := get_close_matches(name, names):
         return f"did you mean {' or '.join(map(repr, matches))}?"
     if len(names) > _MAX_NAMES:
@@ -139,8 +141,8 @@ def reused_tag_error(tag: str) -> AlreadyExistsError:
 
 def config_conflict_error() -> ConflictError:
     return ConflictError(
-        "another writer changed the configuration since it was read: reopen the repository and "
-        "save again",
+        "another writer has changed the configuration since it was read: reopen the repository "
+        "and save again",
         kind=ErrorKind.CONFIG_UPDATED,
     )
 

@@ -51,7 +51,7 @@ def require_node(session: Session, path: Path) -> NodeSnapshot:
 
 
 def require_array(session: Session, path: Path) -> NodeSnapshot:
-    """Return the array at a path; raise if there is no node, or a group."""
+    """Return the array at a path; raise if there is no node, or if it is a group."""
     return session.transaction.require_array(path)
 
 
@@ -122,7 +122,10 @@ def iter_changed_chunks(session: Session) -> Iterator[ArrayManifest]:
 
 
 def take_changed_chunks(session: Session, node: NodeSnapshot) -> ArrayManifest | None:
-    """Remove and return the chunks of an array that a session changed; None if it has none."""
+    """Remove the changed chunks of an array from a session and return them.
+
+    Return None if the session changed none.
+    """
     changes = session.transaction.changes.chunks.get(node.id)
     if changes is None:
         return None
@@ -131,22 +134,22 @@ def take_changed_chunks(session: Session, node: NodeSnapshot) -> ArrayManifest |
     return columns
 
 
-def fetch_manifest_refs(
+def fetch_chunk_refs_in_manifests(
     session: Session, manifest_ids: Iterable[ManifestId]
 ) -> Iterator[tuple[ManifestId, NodeSnapshot, ArrayManifest]]:
-    """Yield the references of manifests of the base snapshot, array by array.
+    """Yield the chunk references in manifests of the base snapshot, by manifest and array.
 
     Skips references that are not visible, because an earlier manifest of the array has the same
     chunk or the array shrank.
     """
-    users: dict[ManifestId, list[NodeSnapshot]] = {}
+    nodes_by_manifest: dict[ManifestId, list[NodeSnapshot]] = {}
     for node in get_base_snapshot(session).nodes:
         if isinstance(node.node_data, ArrayNodeData):
             for manifest_id in {ref.id for ref in node.node_data.manifests}:
-                users.setdefault(manifest_id, []).append(node)
+                nodes_by_manifest.setdefault(manifest_id, []).append(node)
     for manifest_id in manifest_ids:
         manifest = session.connection.assets.fetch_manifest(manifest_id)
-        for node in users.get(manifest_id, ()):
+        for node in nodes_by_manifest.get(manifest_id, ()):
             refs, data = manifest.get_array(node.id), node.node_data
             if refs is None or not len(refs) or not isinstance(data, ArrayNodeData):
                 continue

@@ -46,7 +46,7 @@ class ResponseLostError(Exception):
     """The request was sent, and its outcome is unknown."""
 
 
-class RequestNotSentError(Exception):
+class RequestNotProcessedError(Exception):
     """The request did not reach the server, or was rejected without being processed."""
 
 
@@ -100,7 +100,7 @@ def put_conditionally(
             sleep(delay_s)
         try:
             return send()
-        except RequestNotSentError as error:
+        except RequestNotProcessedError as error:
             failure = error
             continue
         except ResponseLostError as error:

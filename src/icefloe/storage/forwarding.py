@@ -85,12 +85,12 @@ class ForwardingStorage(Storage):
 
     def with_settings(self, settings: StorageSettings) -> Self:
         clone = copy.copy(self)
-        clone._inner = self._inner.with_settings(settings)  # noqa: SLF001 - of this class
+        clone._inner = self._inner.with_settings(settings)  # noqa: SLF001 - a private attribute of the same class
         return clone
 
     def with_user_agent(self, user_agent: str) -> Self:
         clone = copy.copy(self)
-        clone._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - of this class
+        clone._inner = self._inner.with_user_agent(user_agent)  # noqa: SLF001 - a private attribute of the same class
         return clone
 
     def get(
@@ -136,11 +136,15 @@ class ForwardingStorage(Storage):
         self._intercept(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``; one `Request`, made before the first object."""
+        """List the objects below ``prefix``.
+
+        One `Request`, intercepted when `list` is called, however many pages are then read.
+        """
         return self._intercept(Request("list", (prefix,)), lambda: self._inner.list(prefix))
 
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False
     ) -> AbandonedUploads:
-        # Not a request: only local file systems have abandoned uploads.
+        # Not intercepted: it sends no request, because only local file systems have abandoned
+        # uploads.
         return self._inner.delete_abandoned_uploads(before=before, dry_run=dry_run)

@@ -1,7 +1,7 @@
-"""Downsampling: each output item aggregates a window of items. Pure.
+"""Downsampling: each output item aggregates a window of items. Pure functions, no I/O.
 
-Windows at the far edges may be clipped. Missing items (NaN, NaT, CF ``_FillValue``) are ignored; a
-window without any valid item is missing.
+Windows at the far edges may be clipped. All methods except ``nearest`` ignore missing items (NaN,
+NaT, CF ``_FillValue``); a window without any valid item is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def coarsen(
     """Aggregate the items of each window; windows may be clipped at the far edges.
 
     ``mean`` is rounded for integers, ``mode`` is the smallest of equally frequent items, and
-    ``nearest`` the first item. ``missing`` is a missing value in addition to NaN and NaT.
+    ``nearest`` the first item. ``missing`` is one more missing value besides NaN; for datetimes
+    and timedeltas only NaT is missing.
     """
     dtype = coarsen_dtype(values.dtype, method)
     if method == "nearest":
@@ -91,17 +92,21 @@ def _split_windows(
         is_valid &= values != missing
     shape = coarsen_shape(values.shape, factors)
     padding = [
-        (0, size * factor - length)
-        for size, factor, length in zip(shape, factors, values.shape, strict=True)
+        (0, num_windows * factor - size)
+        for num_windows, factor, size in zip(shape, factors, values.shape, strict=True)
     ]
     if any(after for _, after in padding):
         values = np.pad(values, padding, mode="edge")
         is_valid = np.pad(is_valid, padding, constant_values=False)
-    lengths = [part for size, factor in zip(shape, factors, strict=True) for part in (size, factor)]
-    axes = [*range(0, len(lengths), 2), *range(1, len(lengths), 2)]
+    split_shape = [
+        part
+        for num_windows, factor in zip(shape, factors, strict=True)
+        for part in (num_windows, factor)
+    ]
+    axes = [*range(0, len(split_shape), 2), *range(1, len(split_shape), 2)]
 
     def reshape_windows(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(lengths).transpose(axes).reshape(*shape, prod(factors))
+        return array.reshape(split_shape).transpose(axes).reshape(*shape, prod(factors))
 
     return reshape_windows(values), reshape_windows(is_valid)
 
@@ -113,11 +118,11 @@ def _compute_mode(windows: NDArray[Any], is_valid: NDArray[np.bool_], missing: A
     frequency = np.stack(
         [
             np.where(
-                is_valid[..., item],
-                ((windows == windows[..., item : item + 1]) & is_valid).sum(axis=-1),
+                is_valid[..., position],
+                ((windows == windows[..., position : position + 1]) & is_valid).sum(axis=-1),
                 0,
             )
-            for item in range(windows.shape[-1])
+            for position in range(windows.shape[-1])
         ],
         axis=-1,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from icefloe.errors import ConflictError
 from icefloe.session import Session, contents
 from icefloe.session.parallel_write import open_session_at
-from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_memory
+from icefloe.spark.writing.staged_rows import StagedRows, fetch_rows, require_fits_in_memory
 from icefloe.spark.writing.write_grid import find_distinct
 from icefloe.spark.writing.write_job import (
     Written,
@@ -61,8 +61,8 @@ def commit_staged_rows(
         session = open_session_at(reader.connection, contents.get_base_id(reader), options.branch)
     if result := find_written(repository, options.branch, job):
         return result
-    require_fits_memory(staged)
-    has_rows = any(part.rows for part in staged)
+    require_fits_in_memory(staged)
+    has_rows = any(part.num_rows for part in staged)
     rows = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
     for attempt in range(_MAX_ATTEMPTS):
         try:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from icefloe.session.connection import Connection
 
-_FILE_BYTES: Final = 64 << 20
-"""Size of a staged file, before compression."""
+_MIN_FILE_BYTES: Final = 64 << 20
+"""A staged file is written when at least this many bytes are pending, before compression."""
 
 _MAX_BYTES: Final = 4 << 30
-"""Maximum that the process that commits holds in memory."""
+"""Maximum size of the staged rows, which the committing process holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StagedRows:
     """Rows that one task staged; ``size_bytes`` is their size before compression."""
 
     files: tuple[ChunkRef, ...]
-    rows: int
+    num_rows: int
     size_bytes: int
 
 
@@ -40,30 +40,31 @@ def stage_rows(connection: Connection, batches: Iterable[pa.RecordBatch]) -> Sta
     """Write rows to chunk files that no snapshot refers to."""
     files: list[ChunkRef] = []
     pending: list[pa.RecordBatch] = []
-    size = total = rows = 0
+    pending_bytes = written_bytes = num_rows = 0
     for batch in batches:
         if not len(batch):
             continue
         pending.append(batch)
-        size += batch.nbytes
-        rows += len(batch)
-        if size >= _FILE_BYTES:
+        pending_bytes += batch.nbytes
+        num_rows += len(batch)
+        if pending_bytes >= _MIN_FILE_BYTES:
             files.append(_write_file(connection, pending))
-            pending, total, size = [], total + size, 0
+            written_bytes += pending_bytes
+            pending, pending_bytes = [], 0
     if pending:
         files.append(_write_file(connection, pending))
-    return StagedRows(tuple(files), rows, total + size)
+    return StagedRows(tuple(files), num_rows, written_bytes + pending_bytes)
 
 
 def fetch_rows(connection: Connection, staged: Sequence[StagedRows]) -> pa.Table:
-    """Read staged rows; there must be at least one."""
+    """Read staged rows; ``staged`` must have at least one row."""
     assets = connection.assets
     refs = [file for part in staged for file in part.files]
     files = assets.run_concurrently(assets.chunks.fetch, refs)
     return pa.concat_tables([pa.ipc.open_stream(pa.py_buffer(data)).read_all() for data in files])
 
 
-def require_fits_memory(staged: Sequence[StagedRows]) -> None:
+def require_fits_in_memory(staged: Sequence[StagedRows]) -> None:
     """Raise if staged rows are too large for the process that commits."""
     size_bytes = sum(part.size_bytes for part in staged)
     if size_bytes > _MAX_BYTES:

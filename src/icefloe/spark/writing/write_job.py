@@ -16,7 +16,7 @@ import pyarrow as pa
 from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from icefloe.session.parallel_write import ForkPoint, copy_changes, finish_task, open_session_at
 from icefloe.spark.option_parsing import input_error
-from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_memory, stage_rows
+from icefloe.spark.writing.staged_rows import fetch_rows, require_fits_in_memory, stage_rows
 from icefloe.spark.writing.write_grid import BLOCK_COLUMN, Grid
 from icefloe.store.open_array import OpenArrays
 
@@ -154,8 +154,8 @@ class WriteJob:
         if (counts > 1).any():
             raise self.grid.duplicate_block_error(int(blocks[counts > 1][0]))
         staged = [result.staged for result in results if result.staged is not None]
-        rows = sum(result.rows for result in results) + sum(part.rows for part in staged)
-        require_fits_memory(staged)
+        rows = sum(result.rows for result in results) + sum(part.num_rows for part in staged)
+        require_fits_in_memory(staged)
         session = open_session_at(
             self.point.connection, self.point.base_id, self.options.branch, self.prepared.copy()
         )

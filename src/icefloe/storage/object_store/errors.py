@@ -5,33 +5,26 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotSupportedError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore import exceptions
 
 from icefloe.errors import (
     ErrorKind,
     IcefloeError,
     ObjectNotFoundError,
+    PermissionDeniedError,
     PreconditionFailedError,
     StorageError,
 )
-from icefloe.errors import PermissionDeniedError as NotAllowedError
 from icefloe.storage.conditional_put import (
     ConditionRejectedError,
-    RequestNotSentError,
+    RequestNotProcessedError,
     ResponseLostError,
 )
 from icefloe.storage.urls import redact_urls
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
-OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, TypeError)
+OBSTORE_ERRORS: Final = (exceptions.BaseError, OSError, ValueError, TypeError)
 """Everything that obstore raises; a missing object is a `FileNotFoundError`."""
 
 
@@ -49,18 +42,21 @@ def _find_status(error: BaseException) -> int | None:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the message of an obstore error, without debug output and secrets in URLs."""
+    """Return the message of an obstore error, without debug output or secrets in URLs."""
     return redact_urls(str(error).partition("\n\nDebug source")[0])
 
 
 def redact_error(error: BaseException) -> BaseException:
-    """Copy an obstore error without secrets, as the cause of a translated error."""
-    kind = type(error) if isinstance(error, BaseError) else BaseError
+    """Copy an obstore error without secrets, for use as the cause of the translated error."""
+    kind = type(error) if isinstance(error, exceptions.BaseError) else exceptions.BaseError
     return kind(format_error(error))
 
 
 def translate_error(error: BaseException, operation: str, where: str) -> IcefloeError:
-    """Translate an obstore error; ``operation`` is a verb, ``where`` the object."""
+    """Translate an obstore error.
+
+    ``operation`` is a verb such as 'read', ``where`` is the URL of the object.
+    """
     text = format_error(error)
     match error:
         case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
@@ -69,14 +65,14 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
             )
         case FileNotFoundError():
             return ObjectNotFoundError(f"{where}: no such object")
-        case PreconditionError():
+        case exceptions.PreconditionError():
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
-        case PermissionDeniedError() | UnauthenticatedError():
-            return NotAllowedError(
+        case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
+            return PermissionDeniedError(
                 f"{where}: no permission to {operation} it; check the credentials and their "
                 f"permissions: {text}"
             )
-        case NotSupportedError() if "Range request not supported" in text:
+        case exceptions.NotSupportedError() if "Range request not supported" in text:
             return RangeIgnoredError(f"{where}: {text}")
         case _ if _find_status(error) == 416 or "Wanted range starting at" in text:
             return RangeUnsatisfiableError(f"{where}: {text}")
@@ -85,19 +81,28 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
 
 
 def classify_put_failure(error: BaseException, where: str) -> Exception:
-    """Translate the error of a conditional put, by whether the put may have taken effect."""
+    """Translate the error of a conditional put.
+
+    The result says whether the put may have taken effect.
+    """
     text, status = format_error(error), _find_status(error)
-    if isinstance(error, AlreadyExistsError | PreconditionError) or status in {409, 412}:
+    is_rejected = isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError)
+    if is_rejected or status in {409, 412}:
         return ConditionRejectedError(text)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError):
+    is_denied = isinstance(
+        error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+    )
+    if is_denied or isinstance(error, FileNotFoundError):
         return translate_error(error, "write", where)
     if status is not None:
         # 429 means not processed. A 5xx can come from a gateway that lost the response.
         if status == 429:
-            return RequestNotSentError(text)
+            return RequestNotProcessedError(text)
         return ResponseLostError(text) if status >= 500 else translate_error(error, "write", where)
+    # Only the debug output, which `text` omits, shows that the connection failed.
     if "kind: Connect," in str(error):
-        return RequestNotSentError(text)
+        return RequestNotProcessedError(text)
+    # A builder error is raised before anything is sent; other HTTP errors may come after sending.
     if "HTTP error" in text and "builder error" not in text:
         return ResponseLostError(text)
     return translate_error(error, "write", where)

@@ -95,7 +95,9 @@ class _ChunksTable(MetadataTable[_Refs]):
         del options
         manifest_ids = map(ManifestId.parse, partition)
         session = source.open_session()
-        for manifest_id, node, refs in contents.fetch_manifest_refs(session, manifest_ids):
+        for manifest_id, node, refs in contents.fetch_chunk_refs_in_manifests(
+            session, manifest_ids
+        ):
             for first in range(0, len(refs), BATCH_ROWS):
                 rows = slice(first, first + BATCH_ROWS)
                 batch = _Refs(
@@ -164,7 +166,9 @@ class _FilesTable(MetadataTable[_VirtualRefs]):
         parts = [self.schema.empty_table()]
         num_pending = 0
         manifest_ids = [info.id for info in contents.get_base_snapshot(session).manifest_files]
-        for _manifest_id, _node, refs in contents.fetch_manifest_refs(session, manifest_ids):
+        for _manifest_id, _node, refs in contents.fetch_chunk_refs_in_manifests(
+            session, manifest_ids
+        ):
             virtual_rows = np.flatnonzero(refs.payloads.kind == ChunkKind.VIRTUAL)
             if len(virtual_rows):
                 grouped = _VirtualRefs.group(refs.payloads.select_rows(virtual_rows))
