@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
-from icefloe.containers.authorization import warn_about_untyped_access
+from icefloe.containers.authorization import warn_about_missing_credentials
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.format.metadata import encode_metadata
 from icefloe.inspection import inspect_dicts
@@ -120,12 +120,12 @@ class Repository:
         connection: Connection,
         persisted_config: RepositoryConfig | None,
         attribution: Attribution | None = None,
-        at_opening: RefsAtOpening | None = None,
+        opening_refs: RefsAtOpening | None = None,
     ) -> None:
         self._connection = connection
         self._persisted_config = persisted_config
         self._attribution = attribution
-        self._at_opening = at_opening
+        self._opening_refs = opening_refs
 
     # -- creating and opening
 
@@ -147,10 +147,10 @@ class Repository:
             Configuration to persist.
         authorize_virtual_chunk_access
             Credentials of the virtual chunk containers that may be read, by URL prefix or name.
-            Containers on the repository's own platform need no entry; an empty mapping forbids
-            these as well.
+            Containers on the same platform and endpoint (on Azure, also account) as the repository
+            need no entry, unless the mapping is empty: then no container may be read.
         spec_version
-            1, which every Icechunk release reads, or 2.
+            1 (readable by every Icechunk release) or 2; None is the default version.
         check_clean_root
             Whether to refuse a location that contains other files.
         attribution
@@ -188,14 +188,14 @@ class Repository:
         RepositoryNotFoundError
             If the location contains no repository.
         """
-        warn_about_untyped_access(authorize_virtual_chunk_access)
+        warn_about_missing_credentials(authorize_virtual_chunk_access)
         storage = _add_attribution(storage, attribution)
         _require_config(config)
         opened = open_refs(storage)
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
         _LOGGER.debug("opened %s, spec version %d", storage.url, connection.spec_version)
-        at_opening = RefsAtOpening(opened.at_opening.with_assets(connection.assets))
-        return cls(connection, opened.config, attribution, at_opening)
+        opening_refs = RefsAtOpening(opened.opening_refs.with_assets(connection.assets))
+        return cls(connection, opened.config, attribution, opening_refs)
 
     @classmethod
     def open_or_create(  # noqa: PLR0917 - Icechunk's signature
@@ -251,8 +251,11 @@ class Repository:
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
     ) -> Self:
-        """Return this repository with other settings; the two share caches."""
-        warn_about_untyped_access(authorize_virtual_chunk_access)
+        """Return this repository with ``config`` merged over its current configuration.
+
+        The two share caches.
+        """
+        warn_about_missing_credentials(authorize_virtual_chunk_access)
         _require_config(config)
         connection = self._connection.with_config(
             config or RepositoryConfig(), authorize_virtual_chunk_access
@@ -294,7 +297,7 @@ class Repository:
         return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_at_opening": None}  # would be stale after unpickling
+        return {**self.__dict__, "_opening_refs": None}  # would be stale after unpickling
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
@@ -303,7 +306,7 @@ class Repository:
             self.storage.url,
             self._connection.spec_version,
             read_only=self.storage.read_only,
-            refs=self._fetch_names_if_cheap(),
+            refs=self._fetch_ref_names_if_cheap(),
             virtual_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -324,12 +327,15 @@ class Repository:
         self._persisted_config = config
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Set metadata that is added to every commit of this process."""
+        """Set metadata that is added to every commit made through this repository object.
+
+        It is not persisted.
+        """
         encode_metadata(metadata, self._connection.spec_version)  # raise now, not at every commit
         self._connection.default_commit_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
-        """Return the metadata that is added to every commit of this process."""
+        """Return the metadata that is added to every commit made through this repository object."""
         return dict(self._connection.default_commit_metadata)
 
     def get_metadata(self) -> dict[str, Any]:
@@ -375,7 +381,10 @@ class Repository:
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
-        """Enable or disable a feature, None for its default (spec version 2)."""
+        """Enable (True) or disable (False) a feature flag, or reset it to its default (None).
+
+        Only spec version 2 has feature flags.
+        """
         self._connection.refs.set_feature_flag(name, setting)
 
     # -- branches and tags
@@ -389,7 +398,7 @@ class Repository:
         return set(self._connection.refs.fetch_branches())
 
     def lookup_branch(self, branch: str) -> str:
-        """Return the snapshot that a branch points at."""
+        """Return the id of the snapshot that a branch points at."""
         return str(self._connection.refs.fetch_branch(branch))
 
     def reset_branch(
@@ -416,7 +425,7 @@ class Repository:
         return set(self._connection.refs.fetch_tags())
 
     def lookup_tag(self, tag: str) -> str:
-        """Return the snapshot that a tag points at."""
+        """Return the id of the snapshot that a tag points at."""
         return str(self._connection.refs.fetch_tag(tag))
 
     def delete_tag(self, tag: str) -> None:
@@ -459,7 +468,7 @@ class Repository:
     ) -> AncestryGraph:
         """Return the history of all branches and tags, or of one snapshot, as a graph.
 
-        Prints as text and displays in notebooks; without colors if ``plain``.
+        The graph prints as text and renders in notebooks, without colors if ``plain``.
         """
         refs = self._connection.refs.pin()
         if branch is None and tag is None and snapshot_id is None:
@@ -501,9 +510,10 @@ class Repository:
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """Return the changes from one snapshot to another, from the transaction logs between them.
+        """Return the changes from one snapshot to another.
 
-        Snapshots on different branches are compared through their last common ancestor.
+        They are computed from the transaction logs between the two. Snapshots on different branches
+        are compared through their last common ancestor.
         """
         refs = self._connection.refs.pin()
         before = find_snapshot(refs, from_branch, from_tag, from_snapshot_id)
@@ -539,8 +549,9 @@ class Repository:
         as_of: datetime | None = None,
     ) -> Session:
         """Open a branch, a tag or a snapshot for reading, or a branch as of a time."""
-        at_opening = None if self._at_opening is None else self._at_opening.take()
-        refs = self._connection.refs if at_opening is None else at_opening
+        # Reuses the refs that `open` fetched, if that was just now.
+        opening_refs = None if self._opening_refs is None else self._opening_refs.take()
+        refs = self._connection.refs if opening_refs is None else opening_refs
         if as_of is None:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
@@ -615,7 +626,7 @@ class Repository:
         Parameters
         ----------
         delete_expired_branches, delete_expired_tags
-            Whether to delete branches except main, and tags, that point at an expired snapshot.
+            Whether to delete tags, and branches other than main, that point at an expired snapshot.
 
         Returns
         -------
@@ -648,8 +659,9 @@ class Repository:
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
-        Concurrent commits are safe if their sessions began after ``delete_object_older_than``:
-        nothing refers to the files of a session until it is committed.
+        Sessions that began before ``delete_object_older_than`` and commit later may lose files,
+        because nothing refers to the files of a session until it commits. Commits of newer sessions
+        are safe.
 
         Parameters
         ----------
@@ -666,7 +678,7 @@ class Repository:
         max_consecutive_delete_failures
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
-            Ignored: the files of each type are listed in one listing.
+            Ignored, accepted for compatibility with Icechunk: each kind of file takes one listing.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -730,7 +742,7 @@ class Repository:
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
 
-    # -- dependencies on virtual files
+    # -- files that virtual chunks refer to
 
     def dependencies(
         self,
@@ -739,10 +751,10 @@ class Repository:
         tag: str | None = None,
         snapshot_id: str | None = None,
     ) -> Dependencies:
-        """Count the virtual files of the repository, by container.
+        """Count the files that virtual chunks refer to, by container.
 
         Covers one snapshot if one is named, else the whole history of branches and tags, reading
-        every manifest once. Reads no virtual data; containers without access are listed in
+        every manifest once. Reads no virtual data; containers that may not be read are listed in
         ``unauthorized`` of the result.
         """
         if branch is None and tag is None and snapshot_id is None:
@@ -751,7 +763,7 @@ class Repository:
         return self.readonly_session(branch, tag=tag, snapshot_id=snapshot_id).dependencies()
 
     def find_dependents(self, location: str) -> Dependents:
-        """Find the snapshots and arrays that refer to a virtual file, before it is deleted.
+        """Find the snapshots and arrays that refer to a file, for example before you delete it.
 
         Parameters
         ----------
@@ -769,10 +781,10 @@ class Repository:
     # -- implementation
 
     def _drop_caches(self) -> None:
-        self._at_opening = None
+        self._opening_refs = None
         self._connection = self._connection.with_empty_caches()
 
-    def _fetch_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
+    def _fetch_ref_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
         """Fetch branches and tags, or return None if that takes requests over a network."""
         if not self.storage.is_low_latency:
             return None

@@ -133,7 +133,7 @@ def test_inspect_reports_damage(tmp_path: Path) -> None:
         (("inspect", ""), "is not a file"),
         (("inspect", "s3://bucket"), "is not a file"),
         (("inspect", "https://127.0.0.1:1/repo?sig=1"), "https://127.0.0.1:1/repo: a query"),
-        (("inspect", "x" * 5000), "is not a storage key"),
+        (("inspect", "x" * 5000), "is not a valid storage key"),
         (("inspect", "no/such/file"), "no/such"),
         (("history", "ftp://host/x"), "unknown scheme 'ftp'"),
     ],

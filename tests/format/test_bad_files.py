@@ -633,7 +633,7 @@ def test_a_reference_written_twice() -> None:
         {"node_id": b"b" * 8, "refs": [native(0), *refs]},
     ]
     decoded = draft(MANIFEST, arrays=arrays).decode()
-    assert decoded.indices.splits.tolist() == [0, 3, 6]
+    assert decoded.indices.row_offsets.tolist() == [0, 3, 6]
     assert decoded.indices.coords.tolist() == [0, 0, 1, 1, 2, 2] * 2
     once = draft(MANIFEST, arrays=[{"node_id": b"a" * 8, "refs": [*refs[:2], refs[3]]}]).decode()
     assert decoded.get_array(NodeId(b"a" * 8)).payloads == once.payloads
@@ -667,11 +667,11 @@ def test_a_chunk_updated_twice() -> None:
         ),
         (
             {"index": [0], "compressed_location": b"not a frame"},
-            "a compressed location is not a zstd frame with a size",
+            "a compressed location is not a zstd frame that declares its content size",
         ),
         (
             {"index": [0], "compressed_location": b""},
-            "a compressed location is not a zstd frame with a size",
+            "a compressed location is not a zstd frame that declares its content size",
         ),
     ],
 )
@@ -697,11 +697,11 @@ FRAME = b"\x28\xb5\x2f\xfd"
         (FRAME + b"\x20\x05\x19\x00\x00abc", "a compressed location is damaged"),
         (FRAME + b"\x20\x05\x29\x00\x00abc", "a compressed location is damaged"),
         (FRAME + b"\x20\x02\x11\x00\x00\xff\xfe", "a compressed location is not valid UTF-8"),
-        (FRAME + b"\x20\x00\x19\x00\x00abc", "is not a zstd frame with a size"),
-        (FRAME + b"\x00\x58\x01\x00\x00", "is not a zstd frame with a size"),
+        (FRAME + b"\x20\x00\x19\x00\x00abc", "is not a zstd frame that declares its content size"),
+        (FRAME + b"\x00\x58\x01\x00\x00", "is not a zstd frame that declares its content size"),
         (FRAME + b"\xa0" + struct.pack("<I", 2000) + b"\x01\x00\x00", "declares 2000 bytes"),
         (FRAME + b"\xe0" + struct.pack("<Q", 2**60) + b"\x01\x00\x00", "not a zstd frame"),
-        (FRAME + b"\x60", "is not a zstd frame with a size"),
+        (FRAME + b"\x60", "is not a zstd frame that declares its content size"),
     ],
 )
 def test_damaged_compressed_locations(frame: bytes, reason: str) -> None:

@@ -300,8 +300,8 @@ def test_many_small_arrays_out_of_order() -> None:
     arrays = 50_000
     ids = np.arange(arrays, dtype=">u8").view(np.uint8).reshape(-1, 8)
     coords = np.tile(np.array([1, 0], np.uint32), arrays)
-    splits = np.arange(0, 2 * arrays + 1, 2, dtype=np.int64)
-    chunks = ChunkIndexColumns(ids, splits, np.ones(arrays, np.int64), coords)
+    row_offsets = np.arange(0, 2 * arrays + 1, 2, dtype=np.int64)
+    chunks = ChunkIndexColumns(ids, row_offsets, np.ones(arrays, np.int64), coords)
     none: frozenset[Any] = frozenset()
     log = TransactionLog(SnapshotId(bytes(12)), none, none, none, none, none, none, chunks)
     data = TRANSACTION_LOG.encode(log, spec_version=2)
@@ -396,8 +396,8 @@ from icefloe.model.transaction_log import TransactionLog
 
 kind, rows = sys.argv[1], int(sys.argv[2])
 coords = make_constant(0, 3 * rows, np.uint32)
-splits = np.array([0, rows])
-indices = ChunkIndexColumns(np.zeros((1, 8), np.uint8), splits, np.array([3]), coords)
+row_offsets = np.array([0, rows])
+indices = ChunkIndexColumns(np.zeros((1, 8), np.uint8), row_offsets, np.array([3]), coords)
 zeros = make_constant(0, rows, np.uint64)
 location = make_constant(0, rows, np.int32)
 payloads = ChunkPayloads.make_virtual(location, Strings.of(["s3://bucket/file"]), zeros, zeros)

@@ -55,11 +55,11 @@ def test_the_commit_took_effect_with_an_older_state(
 ) -> None:
     """The state at opening is not used to find out whether the commit took effect."""
     create_refs(storage, spec_version=spec_version)
-    at_opening = open_refs(storage).at_opening
-    parent = at_opening.fetch_branch("main")
+    opening_refs = open_refs(storage).opening_refs
+    parent = opening_refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
     storage.on_update = lambda put: put()
-    at_opening.commit("main", parent, info)
+    opening_refs.commit("main", parent, info)
     assert open_refs(storage).refs.fetch_branch("main") == info.id
 
 

@@ -45,15 +45,15 @@ def test_opening(golden: Golden) -> None:
     storage = CountingStorage(LocalStorage(golden.repository))
     opened = open_refs(storage)
     version = golden.expected["spec_version"]
-    assert opened.refs.spec_version == opened.at_opening.spec_version == version
+    assert opened.refs.spec_version == opened.opening_refs.spec_version == version
     expected = {"get repo": 1}
     if version == 1:
         expected |= {"get refs/branch.main/ref.json": 1, "get config.yaml": 1}
     assert storage.requests == expected
     storage.requests.clear()
-    assert str(opened.at_opening.fetch_branch("main")) == golden.expected["branches"]["main"]
-    assert opened.at_opening.fetch_config() == opened.config
-    assert opened.at_opening.pin().fetch_config() == opened.config
+    assert str(opened.opening_refs.fetch_branch("main")) == golden.expected["branches"]["main"]
+    assert opened.opening_refs.fetch_config() == opened.config
+    assert opened.opening_refs.pin().fetch_config() == opened.config
     assert not storage.requests
     assert opened.refs.fetch_config() == opened.config
     assert storage.requests.total() == 1
@@ -65,24 +65,24 @@ def test_all_branches_at_opening(golden: Golden) -> None:
     storage = CountingStorage(LocalStorage(golden.repository))
     opened = open_refs(storage)
     storage.requests.clear()
-    branches = opened.at_opening.fetch_branches()
+    branches = opened.opening_refs.fetch_branches()
     assert {name: str(tip) for name, tip in branches.items()} == golden.expected["branches"]
     assert "get refs/branch.main/ref.json" not in storage.requests
     assert opened.refs.fetch_branches() == branches
 
 
 def test_state_at_opening_does_not_change(spec_version: int) -> None:
-    """``at_opening`` does not change; ``refs`` reads the current state."""
+    """``opening_refs`` does not change; ``refs`` reads the current state."""
     storage = MemoryStorage()
     create_refs(storage, spec_version=spec_version)
     opened = open_refs(storage)
     info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "later")
-    opened.at_opening.commit("main", INITIAL_SNAPSHOT_ID, info)
+    opened.opening_refs.commit("main", INITIAL_SNAPSHOT_ID, info)
     config = RepositoryConfig(inline_chunk_threshold_bytes=1)
-    opened.at_opening.save_config(config, expected=None)
-    assert opened.at_opening.fetch_branch("main") == INITIAL_SNAPSHOT_ID
-    assert opened.at_opening.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
-    assert opened.at_opening.fetch_config() is None
+    opened.opening_refs.save_config(config, expected=None)
+    assert opened.opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert opened.opening_refs.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert opened.opening_refs.fetch_config() is None
     assert opened.refs.fetch_branch("main") == info.id
     assert opened.refs.fetch_config() == config
 
@@ -93,7 +93,7 @@ def test_references_pickle(golden: Golden) -> None:
     opened = open_refs(LocalStorage(golden.repository))
     copy = pickle.loads(pickle.dumps(opened))  # noqa: S301
     assert copy.config == opened.config
-    for ours, theirs in ((opened.refs, copy.refs), (opened.at_opening, copy.at_opening)):
+    for ours, theirs in ((opened.refs, copy.refs), (opened.opening_refs, copy.opening_refs)):
         assert theirs.fetch_branches() == ours.fetch_branches()
 
 
@@ -114,7 +114,7 @@ def test_two_requests_are_concurrent() -> None:
 
     storage = Meeting()
     create_refs(storage, spec_version=1)
-    assert open_refs(storage).at_opening.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert open_refs(storage).opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
 
 @every_golden
@@ -163,7 +163,7 @@ def test_history_from_a_cache(spec_version: int) -> None:
     opened, assets = open_refs(storage), Assets(storage, spec_version)
     kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
     storage.requests.clear()
-    refs = opened.at_opening.with_assets(kept)
+    refs = opened.opening_refs.with_assets(kept)
     (first,) = refs.fetch_ancestry(refs.fetch_branch("main"))
     assert first == refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
     assert first.message == "Repository initialized"

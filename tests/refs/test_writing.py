@@ -549,7 +549,7 @@ class TestGeneration2:
             "b": 2,
             "nested": {"y": 1},
         }
-        assert open_refs(storage).at_opening.fetch_metadata() == refs.fetch_metadata()
+        assert open_refs(storage).opening_refs.fetch_metadata() == refs.fetch_metadata()
         refs.save_metadata({})
         assert refs.fetch_metadata() == {}
 

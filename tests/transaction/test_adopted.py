@@ -15,7 +15,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.session.commit_policy import CommitPolicy
-from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, complete_log
+from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, add_adopted_chunks
 from icefloe.transaction.array_manifests import compute_extents
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_the_log_can_be_written_by_somebody_else(repository: icefloe.Repository)
         assert len(log.updated_chunks) == 0
         seen.append(set(adopted))
         assets = session.transaction.assets
-        assets.write_transaction_log(complete_log(log, adopted, assets))
+        assets.write_transaction_log(add_adopted_chunks(log, adopted, assets))
 
     after = session.commit("adopt", policy=CommitPolicy(write_log=write))
     assert len(seen) == 1

@@ -118,7 +118,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show the commits of a repository, newest first."""
-    refs = open_refs(storage_from_url(repository)).at_opening
+    refs = open_refs(storage_from_url(repository)).opening_refs
     entries = islice(inspection.fetch_history(refs, ref), limit)
     if as_json:
         print_json(
@@ -144,7 +144,7 @@ def history(
 def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
-    snapshot = inspection.fetch_snapshot(storage, open_refs(storage).at_opening, ref)
+    snapshot = inspection.fetch_snapshot(storage, open_refs(storage).opening_refs, ref)
     if as_json:
         print_json(describe_node(node) for node in snapshot.nodes)
         return
@@ -347,7 +347,7 @@ def _open_repository(repository: str) -> Repository:
 
 
 def _resolve_snapshot_id(repository: str, ref: str) -> str:
-    return str(resolve_ref(open_refs(storage_from_url(repository)).at_opening, ref))
+    return str(resolve_ref(open_refs(storage_from_url(repository)).opening_refs, ref))
 
 
 def _describe_ref(ref: VirtualRef) -> dict[str, object]:

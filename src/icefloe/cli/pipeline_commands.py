@@ -382,7 +382,7 @@ def export(
     from icefloe.refs import open_refs  # noqa: PLC0415
 
     opened = job.open(repository, containers)
-    snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
+    snapshot_id = str(resolve_ref(open_refs(opened.storage).opening_refs, ref))
     job.run_export(
         "export",
         opened,

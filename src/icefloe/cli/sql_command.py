@@ -55,7 +55,7 @@ def sql(
     from icefloe.spark.sql_query import run_query  # noqa: PLC0415 - imports Arrow
 
     opened = pipeline.open_repository(repository, containers=containers or ())
-    snapshot_id = str(resolve_ref(open_refs(opened.storage).at_opening, ref))
+    snapshot_id = str(resolve_ref(open_refs(opened.storage).opening_refs, ref))
     session = opened.readonly_session(snapshot_id=snapshot_id)
     scope = {"group": group, "variables": variables or None, "sel": sel}
     with (

@@ -121,7 +121,7 @@ def format_authorization(container: VirtualChunkContainer) -> str:
     return f"{{{container.url_prefix!r}: {_format_example(container.store)}}}"
 
 
-def warn_about_untyped_access(credentials: Mapping[str, AnyCredential | None] | None) -> None:
+def warn_about_missing_credentials(credentials: Mapping[str, AnyCredential | None] | None) -> None:
     """Warn, as Icechunk does, if a container is authorized without credentials."""
     for key in [key for key, credential in (credentials or {}).items() if credential is None]:
         warnings.warn(

@@ -318,9 +318,9 @@ class _Ranges:
         is_virtual = payloads.kind == ChunkKind.VIRTUAL
         rows = payloads if is_virtual.all() else payloads.select_rows(np.flatnonzero(is_virtual))
         is_used = np.zeros(len(rows.locations), bool)
-        is_used[rows.location] = True
+        is_used[rows.location_codes] = True
         used = np.flatnonzero(is_used).astype(np.int32)
-        locations, location = rows.locations, rows.location
+        locations, location = rows.locations, rows.location_codes
         if len(used) < len(locations):
             new_codes = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
             locations, location = locations.take(used.astype(np.int64)), new_codes[location]

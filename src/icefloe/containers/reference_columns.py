@@ -352,7 +352,7 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
         match parse_checksum(checksum):
             case ETag(value):
                 codes = make_constant(0, len(payloads), np.int32)
-                return replace(payloads, etag=codes, etags=Strings.of([value]))
+                return replace(payloads, etag_codes=codes, etags=Strings.of([value]))
             case LastModified(time_seconds):
                 times = make_constant(time_seconds, len(payloads), np.uint32)
                 return replace(payloads, last_modified=times)
@@ -388,7 +388,8 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
 def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
     """Set the entity tag of each chunk; an empty string means none."""
     has_etag = np.append(table.lengths, 0)[codes] > 0
-    return replace(payloads, etag=np.where(has_etag, codes, NO_CODE).astype(np.int32), etags=table)
+    etag_codes = np.where(has_etag, codes, NO_CODE).astype(np.int32)
+    return replace(payloads, etag_codes=etag_codes, etags=table)
 
 
 def _with_times(
@@ -398,7 +399,7 @@ def _with_times(
     is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~has_time
     limits = f"expected a last-modified checksum between 1 and {MAX_U32} seconds since 1970"
     _require(is_valid, name, lambda row: f"{limits}, got {seconds[row]}")
-    is_used = has_time & (payloads.etag == NO_CODE)
+    is_used = has_time & (payloads.etag_codes == NO_CODE)
     return replace(payloads, last_modified=np.where(is_used, seconds, 0).astype(np.uint32))
 
 

@@ -99,7 +99,7 @@ class RefsPart(NamedTuple):
     @property
     def container(self) -> NDArray[np.int32]:
         """Index of each row's container in `VirtualChunks.containers`."""
-        return self.container_of_location[self.refs.payloads.location]
+        return self.container_of_location[self.refs.payloads.location_codes]
 
 
 def list_refs(
@@ -132,7 +132,7 @@ def list_refs(
                     has_passed |= _run_tests(tests, resolved.locations)
                 is_match &= has_passed
             if not is_match.all():
-                rows = np.flatnonzero(is_match[refs.payloads.location])
+                rows = np.flatnonzero(is_match[refs.payloads.location_codes])
                 if not len(rows):
                     continue
                 refs = overlay.select(refs, rows)
@@ -148,8 +148,14 @@ def iter_refs(parts: Iterator[RefsPart], prefixes: list[str]) -> Iterator[Virtua
         etags = [*payloads.etags, None]
         containers = [prefix_by_code[code] for code in container_of_location.tolist()]
         array_path = str(path)
-        sizes = payloads.offset, payloads.length
-        columns = refs.coords, payloads.location, *sizes, payloads.etag, payloads.last_modified
+        columns = (
+            refs.coords,
+            payloads.location_codes,
+            payloads.offset,
+            payloads.length,
+            payloads.etag_codes,
+            payloads.last_modified,
+        )
         # Converted in blocks: Python integers take far more memory than the columns.
         for begin in range(0, len(refs), BATCH_ROWS):
             lists = (column[begin : begin + BATCH_ROWS].tolist() for column in columns)
@@ -216,15 +222,15 @@ def _build_record_batch(
     rows, ndim = refs.coords.shape
     payloads = refs.payloads
     ends = np.arange(rows + 1, dtype=np.int32) * ndim
-    seconds = np.where(payloads.etag == NO_CODE, payloads.last_modified, 0).astype(np.int64)
+    seconds = np.where(payloads.etag_codes == NO_CODE, payloads.last_modified, 0).astype(np.int64)
     return pa.RecordBatch.from_arrays(
         [
             to_dictionary_array(np.zeros(rows, np.int32), Strings.of([str(path)])),
             pa.ListArray.from_arrays(ends, np.ascontiguousarray(refs.coords).reshape(-1)),
-            to_dictionary_array(payloads.location, payloads.locations),
+            to_dictionary_array(payloads.location_codes, payloads.locations),
             pa.array(payloads.offset),
             pa.array(payloads.length),
-            to_dictionary_array(payloads.etag, payloads.etags),
+            to_dictionary_array(payloads.etag_codes, payloads.etags),
             pa.array(seconds, mask=seconds == 0).cast(pa.timestamp("s", tz="UTC")),
             to_dictionary_array(container, prefixes),
         ],

@@ -34,16 +34,16 @@ class IndexReader:
         self,
         buffer: FlatBuffer,
         positions: NDArray[np.int64],
-        splits: NDArray[np.int64],
+        row_offsets: NDArray[np.int64],
         name: str,
         field: Field,
     ) -> None:
         self._field = field
-        rows = np.diff(splits)
+        rows = np.diff(row_offsets)
         # The first row of each array gives its number of dimensions, which limits the allocation;
         # the other rows must have the same number.
         self.ndims = np.zeros(len(rows), np.int64)
-        heads = Tables(buffer, positions[splits[:-1][rows > 0]], name)
+        heads = Tables(buffer, positions[row_offsets[:-1][rows > 0]], name)
         self.ndims[rows > 0] = heads.find_vectors(field, 4).count
         max_ndim = int(self.ndims.max(initial=0))
         if max_ndim > MAX_DIMENSIONS:
@@ -83,9 +83,9 @@ def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, label: str) -
 
 def find_repeated_rows(indices: ChunkIndexColumns) -> NDArray[np.int64]:
     """Return the rows with the same array and chunk index as the previous row."""
-    starts, rows = indices.coord_starts, np.diff(indices.splits).tolist()
+    starts, rows = indices.coord_starts, np.diff(indices.row_offsets).tolist()
     repeated = [np.zeros(0, np.int64)]
-    for position, first in enumerate(indices.splits[:-1].tolist()):
+    for position, first in enumerate(indices.row_offsets[:-1].tolist()):
         flat = indices.coords[starts[position] : starts[position + 1]]
         matrix = flat.reshape(rows[position], int(indices.ndims[position]))
         repeated.append(np.flatnonzero((matrix[1:] == matrix[:-1]).all(axis=1)) + first + 1)
@@ -96,16 +96,18 @@ def drop_rows(indices: ChunkIndexColumns, rows: NDArray[np.int64]) -> ChunkIndex
     """Return chunk indices without some rows."""
     is_kept = np.ones(len(indices), bool)
     is_kept[rows] = False
-    ndims = np.repeat(indices.ndims, np.diff(indices.splits))
-    splits = np.append(0, np.cumsum(is_kept))[indices.splits]
-    return replace(indices, splits=splits, coords=indices.coords[np.repeat(is_kept, ndims)])
+    ndims = np.repeat(indices.ndims, np.diff(indices.row_offsets))
+    row_offsets = np.append(0, np.cumsum(is_kept))[indices.row_offsets]
+    return replace(
+        indices, row_offsets=row_offsets, coords=indices.coords[np.repeat(is_kept, ndims)]
+    )
 
 
 def sort_indices(buffer: FlatBuffer, indices: ChunkIndexColumns, label: str) -> ChunkIndexColumns:
     """Sort the chunk indices of each array."""
     if is_sorted(indices):
         return indices
-    rows, coords = np.diff(indices.splits), indices.coords.copy()
+    rows, coords = np.diff(indices.row_offsets), indices.coords.copy()
     array = np.repeat(np.arange(len(rows)), rows)
     for ndim in sort_distinct(indices.ndims[indices.ndims > 0]):
         # All arrays of one rank at once: there may be thousands of small arrays.
@@ -125,7 +127,7 @@ def is_sorted(indices: ChunkIndexColumns) -> bool:
     """Whether the chunk indices of each array are sorted and distinct."""
     # All arrays of one rank at once: there may be thousands of small arrays.
     starts = indices.coord_starts
-    rows = np.diff(indices.splits)
+    rows = np.diff(indices.row_offsets)
     for ndim in sort_distinct(indices.ndims[rows > 0]):
         arrays = np.flatnonzero((indices.ndims == ndim) & (rows > 0))
         if int(rows[arrays].sum()) == len(indices):
@@ -166,13 +168,13 @@ def fill_coords(block: Records, field: Field, indices: ChunkIndexColumns, rows: 
     block.point(field, block.locate_tail(TAIL_COUNT))
     counts, matrix = block.array[TAIL_COUNT], block.array[TAIL_COORDS]
     arrays = slice(
-        int(np.searchsorted(indices.splits, rows.start, "right")) - 1,
-        int(np.searchsorted(indices.splits, rows.stop, "left")),
+        int(np.searchsorted(indices.row_offsets, rows.start, "right")) - 1,
+        int(np.searchsorted(indices.row_offsets, rows.stop, "left")),
     )
-    ends = indices.splits[arrays.start : arrays.stop + 1].clip(rows.start, rows.stop)
+    ends = indices.row_offsets[arrays.start : arrays.stop + 1].clip(rows.start, rows.stop)
     ndims = np.repeat(indices.ndims[arrays], np.diff(ends))
     counts[:, 0] = ndims
-    skipped = int(rows.start - indices.splits[arrays.start]) * int(indices.ndims[arrays.start])
+    skipped = int(rows.start - indices.row_offsets[arrays.start]) * int(indices.ndims[arrays.start])
     first = int(indices.coord_starts[arrays.start]) + skipped
     flat = indices.coords[first : first + int(ndims.sum())]
     if (ndims == matrix.shape[1]).all():

@@ -30,7 +30,7 @@ _WRITER = f"icefloe-{__version__}".encode()[:24].ljust(24)
 _ZSTD = 1
 # The manifests of the benchmarks have ratios of 6 and 18.
 _MAX_RATIO = 1000
-_MIN_SIZE_LIMIT = 64 << 20
+_SIZE_LIMIT_FLOOR = 64 << 20
 _MIN_THREADED_SIZE = 8 << 20
 _THREADS = 2
 
@@ -110,7 +110,7 @@ def pack(
 
 
 def _decompress(frame: memoryview, file: str) -> bytes:
-    limit = min(MAX_FLATBUFFER_SIZE, max(_MIN_SIZE_LIMIT, _MAX_RATIO * len(frame)))
+    limit = min(MAX_FLATBUFFER_SIZE, max(_SIZE_LIMIT_FLOOR, _MAX_RATIO * len(frame)))
     try:
         size = zstandard.frame_content_size(frame)
         if size > limit:
@@ -122,7 +122,7 @@ def _decompress(frame: memoryview, file: str) -> bytes:
             return _decompress_frame(frame, size)
         # Some writers omit the size. The first buffer usually suffices; its unused part is cheap,
         # because the system maps pages when they are written.
-        capacity = min(limit, max(_MIN_SIZE_LIMIT, 64 * len(frame)))
+        capacity = min(limit, max(_SIZE_LIMIT_FLOOR, 64 * len(frame)))
         while capacity < limit:
             with contextlib.suppress(zstandard.ZstdError):
                 return _decompress_frame(frame, capacity)

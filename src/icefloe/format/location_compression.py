@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 # The limit of Icechunk's reader.
 MAX_LOCATION_SIZE = 1024
 
-# A reference takes at least 60 bytes without its location, so the locations of a valid file, of at
-# most 1024 bytes each, do not exceed this multiple of its size.
+# Each distinct location, of at most 1024 bytes, takes about 64 bytes or more in a valid file (its
+# reference and its zstd frame), so all locations together are at most about 16 times the file.
 _MAX_RATIO = 16
-_MIN_SIZE_LIMIT = 64 << 20
+_SIZE_LIMIT_FLOOR = 64 << 20
 
 _MAGIC = 0xFD2FB528
 _EMPTY_LAST_BLOCK = 1
@@ -39,7 +39,7 @@ class CompressedLocations:
     """Distinct locations as zstd frames, with their dictionary."""
 
     dictionary: bytes
-    frames: Strings
+    frames: Strings  # bytes, not UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,10 @@ class LocationCompression:
         samples: list[bytes | bytearray | memoryview] = [
             locations[int(row)].encode() for row in sample_rows
         ]
+        # As in Icechunk: training fails or is useless if most samples have fewer than 8 bytes.
         if 2 * sum(len(sample) < 8 for sample in samples) >= count:
             return None
+        # As in Icechunk: zstd may reject samples that have fewer bytes than the dictionary.
         repeats = -(-self.max_dictionary_size // sum(len(sample) for sample in samples))
         try:
             return zstandard.train_dictionary(self.max_dictionary_size, samples * repeats)
@@ -87,7 +89,7 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
             f"{MAX_LOCATION_SIZE}",
             file=file,
         )
-    total, limit = int(sizes.sum()), max(_MIN_SIZE_LIMIT, _MAX_RATIO * file_size)
+    total, limit = int(sizes.sum()), max(_SIZE_LIMIT_FLOOR, _MAX_RATIO * file_size)
     if total > limit:
         raise FormatError(
             f"its compressed locations declare {total} bytes; the limit is {limit}", file=file
@@ -98,18 +100,20 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
         )
         # The batch call does not accept empty locations.
         nonempty = np.flatnonzero(sizes)
-        table = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        decompressed = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
         if len(nonempty):
             batch = decompressor.multi_decompress_to_buffer(
                 _to_segments(frames, nonempty),
                 decompressed_sizes=sizes[nonempty].astype("<u8").tobytes(),
             )
-            table = _to_strings(batch)
+            decompressed = _to_strings(batch)
     except (zstandard.ZstdError, ValueError) as error:
         raise FormatError(f"a compressed location is damaged ({error})", file=file) from error
     offsets = to_offsets(sizes)
-    result = Strings(table.data, offsets)
-    if len(table.data) != offsets[-1] or not is_utf8(result):
+    if len(decompressed.data) != offsets[-1]:
+        raise FormatError("a compressed location does not have its declared size", file=file)
+    result = Strings(decompressed.data, offsets)
+    if not is_utf8(result):
         raise FormatError("a compressed location is not valid UTF-8", file=file)
     return result
 
@@ -119,37 +123,44 @@ def _read_content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:
     starts, lengths = frames.offsets[:-1], frames.lengths
     # Padded, so that every header can be read; truncated frames are detected below.
     data = np.concatenate([frames.data, np.zeros(32, np.uint8)])
-    words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    halves = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
+    # Views with the little-endian integer that starts at each byte.
+    u4_at = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    u2_at = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
     descriptor = data[starts + 4]
     single_segment = descriptor >> 5 & 1
     size_flag = descriptor >> 6
     dictionary_id_bytes = np.array([0, 1, 2, 4])[descriptor & 3]
-    at = starts + 5 + (1 - single_segment.astype(np.int64)) + dictionary_id_bytes
+    size_starts = starts + 5 + (1 - single_segment.astype(np.int64)) + dictionary_id_bytes
     field_bytes = np.where(size_flag == 0, single_segment, np.left_shift(1, size_flag))
     sizes: NDArray[np.int64] = np.select(
         [field_bytes == 1, field_bytes == 2, field_bytes == 4],
-        [data[at].astype(np.int64), halves[at].astype(np.int64) + 256, words[at].astype(np.int64)],
+        [
+            data[size_starts].astype(np.int64),
+            u2_at[size_starts].astype(np.int64) + 256,
+            u4_at[size_starts].astype(np.int64),
+        ],
         -1,
     )
-    blocks = at + field_bytes
+    block_starts = size_starts + field_bytes
     # Empty locations are not decompressed later, so their blocks are checked here.
-    is_damaged = (sizes == 0) & (words[blocks] & 0xFFFFFF != _EMPTY_LAST_BLOCK)
-    is_damaged |= (words[starts] != _MAGIC) | (blocks > starts + lengths) | (sizes < 0)
+    is_damaged = (sizes == 0) & (u4_at[block_starts] & 0xFFFFFF != _EMPTY_LAST_BLOCK)
+    is_damaged |= (u4_at[starts] != _MAGIC) | (block_starts > starts + lengths) | (sizes < 0)
     if is_damaged.any():
-        raise FormatError("a compressed location is not a zstd frame with a size", file=file)
+        raise FormatError(
+            "a compressed location is not a zstd frame that declares its content size", file=file
+        )
     return sizes
 
 
 def _to_segments(
-    table: Strings, rows: NDArray[np.int64] | None = None
+    strings: Strings, rows: NDArray[np.int64] | None = None
 ) -> zstandard.BufferWithSegments:
-    starts, lengths = table.offsets[:-1], table.lengths
+    starts, lengths = strings.offsets[:-1], strings.lengths
     if rows is not None:
         starts, lengths = starts[rows], lengths[rows]
     segments = np.zeros(len(starts), _SEGMENT)
     segments["offset"], segments["length"] = starts, lengths
-    return zstandard.BufferWithSegments(table.data.tobytes(), segments.tobytes())
+    return zstandard.BufferWithSegments(strings.data.tobytes(), segments.tobytes())
 
 
 def _to_strings(batch: zstandard.BufferWithSegmentsCollection) -> Strings:

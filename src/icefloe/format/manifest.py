@@ -70,15 +70,15 @@ def read_manifest(root: Tables) -> Manifest:
     _, arrays = root.get_children(schema.Manifest.ARRAYS, "ArrayManifest")
     node_ids = arrays.read_structs(schema.ArrayManifest.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays")
-    splits, positions = arrays.find_children(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
-    indices = IndexReader(root.buffer, positions, splits, "ChunkRef", schema.ChunkRef.INDEX)
+    row_offsets, positions = arrays.find_children(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
+    indices = IndexReader(root.buffer, positions, row_offsets, "ChunkRef", schema.ChunkRef.INDEX)
     refs = _RefReader(root.buffer, len(positions))
     for begin in range(0, len(positions), BLOCK_ROWS):
         block_positions = positions[begin : begin + BLOCK_ROWS]
         block = Tables(root.buffer, block_positions, "ChunkRef", first_row=begin)
         indices.read_block(block)
         refs.read_block(block)
-    columns = ChunkIndexColumns(node_ids, splits, indices.ndims, indices.coords)
+    columns = ChunkIndexColumns(node_ids, row_offsets, indices.ndims, indices.coords)
     payloads = refs.build_payloads(root)
     if not is_sorted(columns):
         # Icechunk 1 duplicates references if the splitting rules change between commits.
@@ -257,7 +257,7 @@ def _find_used_fields(
         ref.LENGTH: ~is_inline,
         ref.CHUNK_ID: is_native,
         ref.COMPRESSED_LOCATION if compressed else ref.LOCATION: is_virtual,
-        ref.CHECKSUM_ETAG: is_virtual & (payloads.etag != NO_CODE),
+        ref.CHECKSUM_ETAG: is_virtual & (payloads.etag_codes != NO_CODE),
         ref.CHECKSUM_LAST_MODIFIED: is_virtual & (payloads.last_modified != 0),
         ref.INLINE: is_inline,
     }
@@ -277,10 +277,10 @@ def write_refs(
     present = _find_used_fields(payloads, compressed=frames is not None)
     records = Records([ref.INDEX, *present], build_index_tail(indices))
     layout.require_room(len(manifest) * (records.stride + 4))
-    vectors, pointers = layout.add_pointers(np.diff(indices.splits))
+    vectors, pointers = layout.add_pointers(np.diff(indices.row_offsets))
     location_field = ref.LOCATION if frames is None else ref.COMPRESSED_LOCATION
     starts, nbytes, runs = _reserve_refs(
-        layout, records, payloads.location, payloads.locations if frames is None else frames
+        layout, records, payloads.location_codes, payloads.locations if frames is None else frames
     )
     values: dict[schema.Field, NDArray[np.generic]] = {
         ref.OFFSET: payloads.offset,
@@ -305,9 +305,9 @@ def write_refs(
         targets[location_field] = np.repeat(starts[runs.ends] + records.stride, run_rows)
     elif location_field in present:
         pool = layout.add_blobs(payloads.locations if frames is None else frames)
-        targets[location_field] = pool[payloads.location]
+        targets[location_field] = pool[payloads.location_codes]
     if ref.CHECKSUM_ETAG in present:
-        targets[ref.CHECKSUM_ETAG] = layout.add_blobs(payloads.etags)[payloads.etag]
+        targets[ref.CHECKSUM_ETAG] = layout.add_blobs(payloads.etags)[payloads.etag_codes]
     if ref.INLINE in present:
         targets[ref.INLINE] = _add_inline_chunks(layout, payloads, present[ref.INLINE])
     positions = records.locate_tables(starts)

@@ -65,13 +65,13 @@ def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
     _, arrays = root.get_children(schema.TransactionLog.UPDATED_CHUNKS, "ArrayUpdatedChunks")
     node_ids = arrays.read_structs(table.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays with updated chunks")
-    splits, positions = arrays.find_children(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
+    row_offsets, positions = arrays.find_children(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
     field = schema.ChunkIndices.COORDS
-    reader = IndexReader(root.buffer, positions, splits, "ChunkIndices", field)
+    reader = IndexReader(root.buffer, positions, row_offsets, "ChunkIndices", field)
     for begin in range(0, len(positions), BLOCK_ROWS):
         block = positions[begin : begin + BLOCK_ROWS]
         reader.read_block(Tables(root.buffer, block, "ChunkIndices", first_row=begin))
-    columns = ChunkIndexColumns(node_ids, splits, reader.ndims, reader.coords)
+    columns = ChunkIndexColumns(node_ids, row_offsets, reader.ndims, reader.coords)
     # Icechunk orders the chunks of a split array by manifest, unlike the spec.
     return sort_indices(root.buffer, columns, "updated chunks")
 
@@ -144,7 +144,7 @@ def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColum
     arrays.fill(table.NODE_ID, chunks.node_ids)
     records = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
     layout.require_room(len(chunks) * (records.stride + 4))
-    positions, indices = layout.add_pointers(np.diff(chunks.splits))
+    positions, indices = layout.add_pointers(np.diff(chunks.row_offsets))
     arrays.point(table.CHUNKS, positions)
     indices.set_targets(_write_indices(layout, records, chunks))
 

@@ -199,10 +199,12 @@ def _describe_refs(array: ArrayManifest) -> Iterator[dict[str, Any]]:
     for begin in range(0, len(array), _BLOCK_ROWS):
         rows = slice(begin, begin + _BLOCK_ROWS)
         block = array.payloads.select_rows(rows)
-        codes = block.location.tolist()
+        codes = block.location_codes.tolist()
         names = {code: block.locations[code] for code in set(codes) - {NO_CODE}}
         is_plain = (
-            (block.etag == NO_CODE) & (block.last_modified == 0) & (block.location != NO_CODE)
+            (block.etag_codes == NO_CODE)
+            & (block.last_modified == 0)
+            & (block.location_codes != NO_CODE)
         )
         columns = (block.offset.tolist(), block.length.tolist(), codes, is_plain.tolist())
         for row, (index, offset, length, code, plain) in enumerate(

@@ -1,4 +1,4 @@
-"""Virtual chunks of the whole history: counts of their files, and the snapshots that need a file.
+"""Files of virtual chunks over the whole history: how many, and which snapshots refer to a file.
 
 Reads all snapshots in the history of branches and tags, and each of their manifests once, within
 memory limits. The files of virtual chunks are not read.
@@ -61,15 +61,15 @@ def count_dependencies(
 ) -> Dependencies:
     """Count the files that virtual chunks of the whole history refer to."""
     history = ReachableHistory.fetch(refs)
-    arrays_by_manifest, infos = _fetch_manifests(assets, history.infos)
-    count = DependencyCounter()
+    arrays_by_manifest, infos = _find_manifests(assets, history.infos)
+    counter = DependencyCounter()
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
     for manifest in reader.read_manifests(infos, lambda manifest: manifest):
         for node_id in sorted(arrays_by_manifest[manifest.id]):
             array = manifest.get_array(node_id)
             if array is not None:
-                count.add(node_id, array.payloads)
-    return count.finish(virtual)
+                counter.add(node_id, array.payloads)
+    return counter.finish(virtual)
 
 
 def find_dependents(
@@ -81,13 +81,14 @@ def find_dependents(
 ) -> Dependents:
     """Find the snapshots that refer to a file, or to a file below a prefix that ends in ``/``."""
     history = ReachableHistory.fetch(refs)
-    arrays_by_manifest, infos = _fetch_manifests(assets, history.infos)
+    arrays_by_manifest, infos = _find_manifests(assets, history.infos)
     target = _Target.parse(location, virtual)
     reader = RepositoryReader(assets.storage, assets.spec_version, limits)
 
     def find_matches(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
-        nodes = target.find_arrays(manifest, virtual)
-        return [(manifest.id, node) for node in nodes if node in arrays_by_manifest[manifest.id]]
+        node_ids = target.find_arrays(manifest, virtual)
+        users = arrays_by_manifest[manifest.id]
+        return [(manifest.id, node_id) for node_id in node_ids if node_id in users]
 
     matches = {match for part in reader.read_manifests(infos, find_matches) for match in part}
     if not matches:
@@ -127,12 +128,12 @@ class _Target:
     def parse(cls, location: str, virtual: VirtualChunks) -> _Target:
         """Parse a location; raises `InvalidInputError` if it is invalid."""
         is_folder = location.endswith("/")
-        name = "x" if is_folder else ""  # `parse_location` requires a file
-        parsed = parse_location(location + name)
-        locations = {location, parsed.text.removesuffix(name)}
-        place = virtual.place(location + name)
+        placeholder = "x" if is_folder else ""  # `parse_location` requires a file name
+        parsed = parse_location(location + placeholder)
+        locations = {location, parsed.text.removesuffix(placeholder)}
+        place = virtual.place(location + placeholder)
         if place is not None:
-            locations.add(place.removesuffix(name))
+            locations.add(place.removesuffix(placeholder))
         return cls(frozenset(locations), is_folder)
 
     def find_arrays(self, manifest: Manifest, virtual: VirtualChunks) -> list[NodeId]:
@@ -144,31 +145,33 @@ class _Target:
             matches |= self._match(resolved)
         if not matches.any():
             return []
-        rows = (payloads.kind == ChunkKind.VIRTUAL) & np.append(matches, False)[payloads.location]
-        owners = np.searchsorted(manifest.indices.splits, np.flatnonzero(rows), side="right") - 1
-        nodes = list(manifest.indices.iter_node_ids())
-        return [nodes[number] for number in np.unique(owners).tolist()]
+        # `NO_CODE` (-1) selects the appended False.
+        is_match = np.append(matches, False)[payloads.location_codes]
+        rows = np.flatnonzero(is_match & (payloads.kind == ChunkKind.VIRTUAL))
+        array_positions = np.searchsorted(manifest.indices.row_offsets, rows, side="right") - 1
+        node_ids = list(manifest.indices.iter_node_ids())
+        return [node_ids[position] for position in np.unique(array_positions).tolist()]
 
     def _match(self, locations: Strings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         matches = np.zeros(len(locations), bool)
-        for name in self.locations:
-            size = len(name.encode())
+        for target in self.locations:
+            size = len(target.encode())
             lengths = locations.lengths
             # Length and last byte exclude most locations cheaply.
             candidates = np.flatnonzero(lengths >= size if self.is_folder else lengths == size)
             if len(candidates):
                 last = locations.data[locations.offsets[candidates] + size - 1]
-                candidates = candidates[last == name.encode()[-1]]
+                candidates = candidates[last == target.encode()[-1]]
             for row in candidates.tolist():
                 text = locations[row]
-                matches[row] |= text.startswith(name) if self.is_folder else text == name
+                matches[row] |= text.startswith(target) if self.is_folder else text == target
         return matches
 
 
-def _fetch_manifests(
+def _find_manifests(
     assets: Assets, snapshot_ids: Iterable[SnapshotId]
 ) -> tuple[dict[ManifestId, set[NodeId]], list[ManifestFileInfo]]:
-    """Return the arrays that use each manifest of the snapshots, and the manifests."""
+    """Return, for all manifests of snapshots, the arrays that use each, and their file infos."""
     arrays_by_manifest: dict[ManifestId, set[NodeId]] = {}
     infos: dict[ManifestId, ManifestFileInfo] = {}
     for snapshot in _fetch_snapshots(assets, snapshot_ids):
@@ -177,6 +180,7 @@ def _fetch_manifests(
             if isinstance(node.node_data, ArrayNodeData):
                 for ref in node.node_data.manifests:
                     arrays_by_manifest.setdefault(ref.id, set()).add(node.id)
+    # The list of a snapshot may lack manifests that its arrays use; their sizes are unknown.
     return arrays_by_manifest, [
         infos.get(manifest_id, ManifestFileInfo(manifest_id, 0, 0))
         for manifest_id in arrays_by_manifest

@@ -2,17 +2,17 @@
 
 A snapshot is live if it is in the history of a branch or tag, or if its file is newer than the
 cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff must be
-before the start of every session that may still commit. Ages are by the clock of the storage.
+before the start of every session that may still commit. File times come from the storage's clock.
 
 Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
 snapshots are marked as live. In generation v2, unreachable snapshots are first removed from
-``repo`` by a conditional write, which fails if a commit was based on one of them; afterwards no
-commit can be. Generation v1 has no such write: if a branch or tag is created at an old unreachable
-snapshot while it is deleted, the ref dangles, and the collection stops with an error before it
-deletes manifests and chunks.
+``repo`` by a conditional write, which fails if a commit was based on one of them; once it
+succeeds, no commit can be based on them. Generation v1 has no such write: if a branch or tag is
+created at an old unreachable snapshot while that snapshot is being deleted, the ref dangles, and
+the collection stops with an error before it deletes manifests and chunks.
 
 Referring files are deleted before the files they refer to, so that an interrupted collection
-leaves garbage and no broken references.
+leaves garbage but no broken references.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _LOGGER = logging.getLogger(__name__)
-_TRIES = 100
+_MAX_ATTEMPTS = 100
 _SNAPSHOTS, _TRANSACTION_LOGS = "snapshots/", "transactions/"
 _MANIFESTS, _CHUNKS = "manifests/", "chunks/"
 _LISTING_BATCH = 1 << 16
@@ -88,7 +88,7 @@ def collect_garbage(
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
     marker_class: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
     reader = RepositoryReader(storage, spec_version, read_limits, progress)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         snapshots = _list_files(storage, _SNAPSHOTS, cutoff)
         marker = marker_class(storage, reader, snapshots, dry_run=dry_run)
         try:
@@ -115,8 +115,8 @@ def collect_garbage(
         )
         return summary
     raise ConflictError(
-        f"garbage collection of {storage.url} failed {_TRIES} times, because commits were based on "
-        "snapshots that were being deleted; try again",
+        f"garbage collection of {storage.url} failed {_MAX_ATTEMPTS} times, because snapshots to "
+        "delete came into use again each time; try again",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 
@@ -134,27 +134,28 @@ def _sweep(
             sweeper.skip(phase)
             continue
         listing = snapshots if prefix == _SNAPSHOTS else _list_files(storage, prefix, cutoff)
-        # Filtering first leaves few files to compare after the refs are read again.
-        old = listing.old.without(marker.get_live_ids(phase))
-        if len(old):
+        # Filter first: the refs are read again only if garbage is left, and then few files are
+        # compared.
+        garbage = listing.old.without(marker.get_live_ids(phase))
+        if len(garbage):
             marker.refresh()
-            old = old.without(marker.get_live_ids(phase))
-        sweeper.delete(phase, prefix, old.rows, old.sizes_bytes)
+            garbage = garbage.without(marker.get_live_ids(phase))
+        sweeper.delete(phase, prefix, garbage.id_rows, garbage.sizes_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
     """Files of one kind: ids, one row each, and sizes."""
 
-    rows: NDArray[np.uint8]
+    id_rows: NDArray[np.uint8]
     sizes_bytes: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.id_rows)
 
     def without(self, ids: IdSet) -> _Files:
-        is_other = ~ids.contains(self.rows)
-        return _Files(self.rows[is_other], self.sizes_bytes[is_other])
+        is_kept = ~ids.contains(self.id_rows)
+        return _Files(self.id_rows[is_kept], self.sizes_bytes[is_kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +167,18 @@ class _Listing:
 
 
 def _list_files(storage: Storage, prefix: str, cutoff: datetime) -> _Listing:
-    """List the files of one kind; files whose names are not ids are never deleted."""
+    """List the files of one kind.
+
+    Files whose names are not ids are left out, so they are never deleted.
+    """
     parts: list[tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]] = []
     names: list[str] = []
     sizes: list[int] = []
     is_old: list[bool] = []
 
     def finish_part() -> None:
-        indices, rows = parse_names(names)
-        parts.append((rows, np.array(sizes, np.int64)[indices], np.array(is_old, bool)[indices]))
+        indices, id_rows = parse_names(names)
+        parts.append((id_rows, np.array(sizes, np.int64)[indices], np.array(is_old, bool)[indices]))
         for column in (names, sizes, is_old):
             column.clear()
 
@@ -185,8 +189,8 @@ def _list_files(storage: Storage, prefix: str, cutoff: datetime) -> _Listing:
         if len(names) >= _LISTING_BATCH:
             finish_part()
     finish_part()
-    rows, sizes_bytes, old = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Listing(_Files(rows[old], sizes_bytes[old]), rows[~old])
+    id_rows, sizes_bytes, old = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Listing(_Files(id_rows[old], sizes_bytes[old]), id_rows[~old])
 
 
 class _Marker(ABC):
@@ -203,7 +207,11 @@ class _Marker(ABC):
 
     @abstractmethod
     def mark(self) -> None:
-        """Mark all live files, and prevent other snapshots from becoming live."""
+        """Mark all live files.
+
+        In generation v2, also remove the garbage snapshots from ``repo``, so that no commit can use
+        them.
+        """
 
     @abstractmethod
     def refresh(self) -> None:
@@ -231,7 +239,7 @@ class _RefFilesMarker(_Marker):
 
     def mark(self) -> None:
         self.refresh()
-        # A snapshot file is written before the branch points at it.
+        # A recent snapshot may belong to a commit that has not yet moved its branch.
         self._live.add(self._recent, required=False)
 
     def refresh(self) -> None:
@@ -240,7 +248,10 @@ class _RefFilesMarker(_Marker):
         try:
             self._live.add(tips)
         except ObjectNotFoundError as error:
-            error.add_note("A branch or a tag refers to it; nothing more was deleted.")
+            error.add_note(
+                "A branch or tag needs this file; garbage collection stopped before it deleted "
+                "anything else."
+            )
             raise
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
@@ -252,13 +263,14 @@ class _RepoFileMarker(_Marker):
 
     def mark(self) -> None:
         self._refs = RepoFile(self._storage)
-        # Fetched after the listing: a snapshot that is not listed was written in the meantime.
+        # Fetched after the listing, so a snapshot that is in `repo` but not in the listing is new,
+        # and not garbage.
         self._info = self._refs.fetch()
         if not self._dry_run:
             changes.require_online(self._info)
         all_ids = {snapshot.id for snapshot in self._info.snapshots}
         reachable = retention.find_reachable(self._info)
-        old = set(to_ids(self._snapshot_listing.old.rows, SnapshotId))
+        old = set(to_ids(self._snapshot_listing.old.id_rows, SnapshotId))
         garbage = (all_ids - reachable) & old
         self._live.add(reachable)
         self._live.add((all_ids - garbage) | self._recent, required=False)
@@ -269,6 +281,7 @@ class _RepoFileMarker(_Marker):
         self._mark_all()
 
     def refresh(self) -> None:
+        # In a dry run `repo` still contains the garbage; keep the simulated state.
         if not self._dry_run:
             self._info = self._refs.fetch()
             self._mark_all()

@@ -102,7 +102,7 @@ def _summarize_manifest(manifest: Manifest) -> tuple[ChunkPayloads, int]:
     # Only the byte ranges are needed; other columns would take memory.
     ranges = replace(
         rows,
-        etag=np.full(len(rows), -1, np.int32),
+        etag_codes=np.full(len(rows), -1, np.int32),
         etags=ChunkPayloads.of([]).etags,
         last_modified=np.zeros(len(rows), np.uint32),
         inline=np.zeros(0, np.uint8),
@@ -117,7 +117,7 @@ def _find_distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
     columns = (
         payloads.length,
         payloads.offset,
-        payloads.location,
+        payloads.location_codes,
         ids[:, 8:].copy().view("<u4").reshape(-1),
         ids[:, :8].copy().view("<u8").reshape(-1),
         payloads.kind,

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 class ChunkIndexColumns:
     """Chunk indices of several arrays.
 
-    Array ``i`` has the rows ``splits[i]:splits[i + 1]``; their coordinates are the next
-    ``rows * ndims[i]`` entries of ``coords``.
+    Array ``i`` has the rows ``row_offsets[i]:row_offsets[i + 1]``. ``coords`` concatenates the
+    coordinates of all arrays: array ``i`` has ``(row_offsets[i + 1] - row_offsets[i]) * ndims[i]``
+    entries, starting at ``coord_starts[i]``.
     """
 
     node_ids: NDArray[np.uint8]
-    splits: NDArray[np.int64]
+    row_offsets: NDArray[np.int64]
     ndims: NDArray[np.int64]
     coords: NDArray[np.uint32]
 
@@ -40,7 +41,7 @@ class ChunkIndexColumns:
     @classmethod
     def of(cls, arrays: Mapping[NodeId, NDArray[np.uint32]]) -> ChunkIndexColumns:
         """Build columns from one ``u4[n, ndim]`` matrix per array, in any order."""
-        return cls.of_sorted([(key, sort_rows(arrays[key])) for key in sorted(arrays)])
+        return cls.of_sorted([(node_id, sort_rows(arrays[node_id])) for node_id in sorted(arrays)])
 
     @classmethod
     def of_sorted(cls, arrays: Sequence[tuple[NodeId, NDArray[np.uint32]]]) -> ChunkIndexColumns:
@@ -55,12 +56,12 @@ class ChunkIndexColumns:
         )
 
     def __len__(self) -> int:
-        return int(self.splits[-1])
+        return int(self.row_offsets[-1])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChunkIndexColumns):
             return NotImplemented
-        columns = ("node_ids", "splits", "ndims", "coords")
+        columns = ("node_ids", "row_offsets", "ndims", "coords")
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def __hash__(self) -> int:
@@ -72,7 +73,7 @@ class ChunkIndexColumns:
     @property
     def coord_starts(self) -> NDArray[np.int64]:
         """The start of each array in ``coords``, and the length of ``coords`` as the last entry."""
-        return to_offsets(np.diff(self.splits) * self.ndims)
+        return to_offsets(np.diff(self.row_offsets) * self.ndims)
 
     def iter_node_ids(self) -> Iterator[NodeId]:
         """Yield the node ids, in order."""
@@ -91,12 +92,12 @@ class ChunkIndexColumns:
         """Return the coordinates of the array at a position as a ``u4[n, ndim]`` view."""
         starts = self.coord_starts
         flat = self.coords[starts[position] : starts[position + 1]]
-        rows = int(self.splits[position + 1] - self.splits[position])
+        rows = int(self.row_offsets[position + 1] - self.row_offsets[position])
         return flat.reshape(rows, int(self.ndims[position]))
 
 
 def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None:
-    """Return the row of a sorted ``u4[n, ndim]`` matrix that equals ``indices``, or None."""
+    """Return the number of the row that equals ``indices`` in a sorted matrix, or None."""
     low, high = 0, len(matrix)
     if matrix.shape[1] != len(indices):
         return None
@@ -107,7 +108,7 @@ def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None
     return low if low < high else None
 
 
-def is_sorted(matrix: NDArray[np.uint32]) -> bool:
+def is_strictly_sorted(matrix: NDArray[np.uint32]) -> bool:
     """Whether the rows are sorted and distinct."""
     return bool(is_ascending(matrix[:-1], matrix[1:]).all())
 
@@ -124,9 +125,10 @@ def is_ascending(
 
 
 def find_sort_order(matrix: NDArray[np.uint32]) -> NDArray[np.int64] | None:
-    """Return the row numbers in lexicographic order, or None if already sorted."""
-    if is_sorted(matrix):
+    """Return the row numbers in lexicographic order, or None if rows are sorted and distinct."""
+    if is_strictly_sorted(matrix):
         return None
+    # `lexsort` needs at least one key; scalar arrays have none.
     if not matrix.shape[1]:
         return np.arange(len(matrix))
     return np.lexsort(tuple(matrix[:, axis] for axis in range(matrix.shape[1] - 1, -1, -1)))

@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 NO_CODE = -1
 """The code of a missing location or entity tag."""
 
-ROW_COLUMNS = ("kind", "offset", "length", "chunk_id", "location", "etag", "last_modified")
+ROW_COLUMNS = (
+    "kind",
+    "offset",
+    "length",
+    "chunk_id",
+    "location_codes",
+    "etag_codes",
+    "last_modified",
+)
 """The columns of `ChunkPayloads` with one entry per row."""
 
 
@@ -42,17 +50,17 @@ class ChunkPayloads:
 
     ``kind`` is a `ChunkKind`. ``offset`` and ``length`` are a byte range of the chunk file, of the
     virtual file, or of ``inline``, the concatenated inline chunks. ``chunk_id`` is ``u1[n, 12]``,
-    zeros in rows that are not native. ``location`` and ``etag`` are codes into ``locations`` and
-    ``etags``, or `NO_CODE`; ``last_modified`` is in seconds since 1970, or 0.
+    zeros in rows that are not native. ``location_codes`` and ``etag_codes`` are indices into
+    ``locations`` and ``etags``, or `NO_CODE`; ``last_modified`` is in seconds since 1970, or 0.
     """
 
     kind: NDArray[np.uint8]
     offset: NDArray[np.uint64]
     length: NDArray[np.uint64]
     chunk_id: NDArray[np.uint8]
-    location: NDArray[np.int32]
+    location_codes: NDArray[np.int32]
     locations: Strings
-    etag: NDArray[np.int32]
+    etag_codes: NDArray[np.int32]
     etags: Strings
     last_modified: NDArray[np.uint32]
     inline: NDArray[np.uint8]
@@ -63,7 +71,7 @@ class ChunkPayloads:
     @classmethod
     def make_virtual(
         cls,
-        location: NDArray[np.int32],
+        location_codes: NDArray[np.int32],
         locations: Strings,
         offset: NDArray[np.uint64],
         length: NDArray[np.uint64],
@@ -71,15 +79,15 @@ class ChunkPayloads:
         last_modified: NDArray[np.uint32] | None = None,
     ) -> ChunkPayloads:
         """Make virtual references from columns."""
-        rows = len(location)
+        rows = len(location_codes)
         return cls(
             kind=make_constant(ChunkKind.VIRTUAL, rows, np.uint8),
             offset=offset,
             length=length,
             chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE)),
-            location=location,
+            location_codes=location_codes,
             locations=locations,
-            etag=make_constant(NO_CODE, rows, np.int32),
+            etag_codes=make_constant(NO_CODE, rows, np.int32),
             etags=EMPTY,
             last_modified=make_constant(0, rows, np.uint32)
             if last_modified is None
@@ -91,7 +99,7 @@ class ChunkPayloads:
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
         """Build columns from single references."""
         columns = allocate_columns(len(payloads))
-        kind, offset, length, chunk_id, location, etag, last_modified = columns.values()
+        kind, offset, length, chunk_id, location_codes, etag_codes, last_modified = columns.values()
         locations: dict[str, int] = {}
         etags: dict[str, int] = {}
         inline = bytearray()
@@ -103,11 +111,11 @@ class ChunkPayloads:
                     offset[row], length[row] = payload.offset, payload.length
                 case VirtualChunkRef():
                     kind[row] = ChunkKind.VIRTUAL
-                    location[row] = locations.setdefault(payload.location, len(locations))
+                    location_codes[row] = locations.setdefault(payload.location, len(locations))
                     offset[row], length[row] = payload.offset, payload.length
                     match payload.checksum:
                         case ETag(value):
-                            etag[row] = etags.setdefault(value, len(etags))
+                            etag_codes[row] = etags.setdefault(value, len(etags))
                         case LastModified(seconds):
                             last_modified[row] = seconds
                 case InlineChunk(data):
@@ -126,8 +134,10 @@ class ChunkPayloads:
         """Concatenate references, merging their string tables."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of([])
-        location, locations = merge_codes([(part.location, part.locations) for part in parts])
-        etag, etags = merge_codes([(part.etag, part.etags) for part in parts])
+        location_codes, locations = merge_codes(
+            [(part.location_codes, part.locations) for part in parts]
+        )
+        etag_codes, etags = merge_codes([(part.etag_codes, part.etags) for part in parts])
         inline_starts = np.cumsum([0, *(len(part.inline) for part in parts)])
         offsets = [
             np.where(part.kind == ChunkKind.INLINE, part.offset + np.uint64(start), part.offset)
@@ -135,9 +145,9 @@ class ChunkPayloads:
         ]
         return cls(
             offset=np.concatenate(offsets),
-            location=location,
+            location_codes=location_codes,
             locations=locations,
-            etag=etag,
+            etag_codes=etag_codes,
             etags=etags,
             **{
                 name: np.concatenate([getattr(part, name) for part in parts])
@@ -156,7 +166,7 @@ class ChunkPayloads:
             return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), start, size)
         if kind == ChunkKind.INLINE:
             return InlineChunk(self.inline[start : start + size].tobytes())
-        location = self.locations[self.location.item(row)]
+        location = self.locations[self.location_codes.item(row)]
         return VirtualChunkRef(location, start, size, self._get_checksum(row))
 
     def __iter__(self) -> Iterator[ChunkPayload]:
@@ -171,9 +181,9 @@ class ChunkPayloads:
                 for name in ("kind", "length", "chunk_id", "last_modified")
             )
             and _has_same_strings(
-                (self.location, self.locations), (other.location, other.locations)
+                (self.location_codes, self.locations), (other.location_codes, other.locations)
             )
-            and _has_same_strings((self.etag, self.etags), (other.etag, other.etags))
+            and _has_same_strings((self.etag_codes, self.etags), (other.etag_codes, other.etags))
             and self._has_same_offsets(other)
         )
 
@@ -189,8 +199,8 @@ class ChunkPayloads:
         return replace(self, **{name: getattr(self, name)[selection] for name in ROW_COLUMNS})
 
     def _get_checksum(self, row: int) -> ETag | LastModified | None:
-        if self.etag[row] != NO_CODE:
-            return ETag(self.etags[self.etag[row]])
+        if self.etag_codes[row] != NO_CODE:
+            return ETag(self.etags[self.etag_codes[row]])
         if self.last_modified[row]:
             return LastModified(int(self.last_modified[row]))
         return None
@@ -209,8 +219,8 @@ def allocate_columns(rows: int) -> dict[str, Any]:
         "offset": np.zeros(rows, np.uint64),
         "length": np.zeros(rows, np.uint64),
         "chunk_id": np.zeros((rows, ChunkId.SIZE), np.uint8),
-        "location": np.full(rows, NO_CODE, np.int32),
-        "etag": np.full(rows, NO_CODE, np.int32),
+        "location_codes": np.full(rows, NO_CODE, np.int32),
+        "etag_codes": np.full(rows, NO_CODE, np.int32),
         "last_modified": np.zeros(rows, np.uint32),
     }
 
@@ -277,7 +287,7 @@ class Manifest:
         position = self.indices.find_array(node_id)
         if position is None:
             return None
-        rows = slice(*(int(end) for end in self.indices.splits[position : position + 2]))
+        rows = slice(*(int(end) for end in self.indices.row_offsets[position : position + 2]))
         return ArrayManifest(self.indices.get_coords(position), self.payloads.select_rows(rows))
 
     @property

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 class OpenedRefs:
     """The refs of a repository, and the state that was read to open it.
 
-    ``refs`` reads the storage on each call. ``at_opening`` returns the state at opening: all of it
-    in generation v2, and the tip of main and the configuration in v1.
+    ``refs`` reads the storage on each call. ``opening_refs`` returns the state at opening: all of
+    it in generation v2, and the tip of main and the configuration in v1.
     """
 
     refs: Refs
     config: RepositoryConfig | None
-    at_opening: Refs
+    opening_refs: Refs
 
 
 class RefsAtOpening:
@@ -73,9 +73,9 @@ def open_refs(storage: Storage) -> OpenedRefs:
     files are read only if ``repo`` is absent: after any other error they could be stale.
     """
     try:
-        at_opening: RepoFile | None = RepoFile(storage).pin()
+        opening_refs: RepoFile | None = RepoFile(storage).pin()
     except RepositoryNotFoundError:
-        at_opening = None
+        opening_refs = None
     except PermissionDeniedError as denied:
         # Without permission to list, S3 returns this for absent objects too. Credentials that can
         # read a v1 branch can also read `repo`, so if the branch is readable, `repo` is absent.
@@ -83,9 +83,9 @@ def open_refs(storage: Storage) -> OpenedRefs:
             return _open_ref_files(storage)
         except (RepositoryNotFoundError, PermissionDeniedError):
             raise denied from None
-    if at_opening is None:
+    if opening_refs is None:
         return _open_ref_files(storage)
-    return OpenedRefs(RepoFile(storage), at_opening.fetch_config(), at_opening)
+    return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
 
 
 def _open_ref_files(storage: Storage) -> OpenedRefs:

@@ -21,7 +21,7 @@ from icefloe.model.manifest import ChunkPayloads, Manifest
 from icefloe.model.node import ManifestRef
 from icefloe.session.session import ForkSession, Session
 from icefloe.transaction import overlay
-from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, complete_log
+from icefloe.transaction.adopted import AdoptedManifest, AdoptedManifests, add_adopted_chunks
 from icefloe.transaction.array_manifests import compute_extents
 from icefloe.transaction.change_set import ChangeSet
 from icefloe.transaction.chunk_changes import ChunkChanges
@@ -140,7 +140,7 @@ def write_transaction_log(
 ) -> None:
     """Write the log of a commit, completed by the chunks of adopted manifests."""
     assets = connection.assets
-    assets.write_transaction_log(complete_log(log, adopted, assets))
+    assets.write_transaction_log(add_adopted_chunks(log, adopted, assets))
 
 
 def _join_changes(parts: Iterable[ChangeSet]) -> ChangeSet:

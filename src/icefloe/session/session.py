@@ -42,7 +42,7 @@ from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import compute_backoff_s
 from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
-from icefloe.transaction.adopted import complete_log
+from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log
 from icefloe.transaction.diff import diff_along_history
@@ -249,7 +249,7 @@ class Session:
         locations: list[str] = []
         for part in self._list_refs(RefsQuery(), with_containers=False):
             table = part.refs.payloads.locations.tolist()
-            locations += map(table.__getitem__, part.refs.payloads.location.tolist())
+            locations += map(table.__getitem__, part.refs.payloads.location_codes.tolist())
         return locations
 
     def virtual_refs(
@@ -324,7 +324,7 @@ class Session:
         return find_distinct_locations(self._list_refs(query, with_containers=False))
 
     def dependencies(self) -> Dependencies:
-        """Count the virtual files of this session by container, without reading virtual data.
+        """Count the files that virtual chunks refer to, by container, without reading them.
 
         `Repository.dependencies` counts those of the whole history.
         """
@@ -709,7 +709,7 @@ class Session:
                 transaction.base_id, transaction.find_node_changes(), chunks
             )
             adopted = dict(transaction.changes.adopted)
-        return complete_log(log, adopted, transaction.assets) if adopted else log
+        return add_adopted_chunks(log, adopted, transaction.assets) if adopted else log
 
     def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         try:

@@ -26,21 +26,24 @@ def run_query(
     *,
     limit: int,
     progress: Progress | None = None,
-    **select: Any,
+    **read_options: Any,
 ) -> tuple[list[str], list[Row]]:
     """Return the column names and the first ``limit`` rows of a query.
 
-    The query is Spark SQL. The group is the table ``data``, metadata tables are functions, and
-    ``select`` are arguments of `read`. Errors of Spark are raised without its plan and Java stack.
+    The query is Spark SQL. The group is the table ``data``, and metadata tables are table functions
+    (``icefloe_…``). ``read_options`` are passed to `read`.
+
+    Raises `InvalidInputError` with Spark's message, without the query plan and the Java stack
+    trace.
     """
     register(spark)
-    read(spark, session, **select).createOrReplaceTempView(_TABLE)
+    read(spark, session, **read_options).createOrReplaceTempView(_TABLE)
     try:
         frame = spark.sql(query)
         return frame.columns, run_with_progress(spark, lambda: frame.take(limit), progress)
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
         if isinstance(error, AnalysisException):
-            # The following lines are Spark's plan.
+            # Keep only the first line: the rest of the message is Spark's plan.
             reason = reason.partition("\n")[0].rstrip(";")
         raise input_error(reason) from error

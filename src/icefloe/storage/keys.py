@@ -12,7 +12,7 @@ from typing import Final
 from icefloe.errors import ErrorKind, InvalidInputError
 
 MAX_KEY_BYTES: Final = 1024
-"""The limit of S3, the smallest of all supported stores."""
+"""The limit of S3, which is the lowest of all supported stores."""
 
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_-]+(?:/[0-9A-Za-z_-]+)*")
 
@@ -29,7 +29,7 @@ def validate_key(key: str) -> None:
     problem = find_key_problem(key)
     if problem is not None:
         raise InvalidInputError(
-            f"{key!r} is not a storage key: {problem}", kind=ErrorKind.INVALID_KEY
+            f"{key!r} is not a valid storage key: {problem}", kind=ErrorKind.INVALID_KEY
         )
 
 

@@ -697,19 +697,19 @@ class IcechunkStore(Store):
         coords, payloads = refs
         virtual = self._session.connection.virtual
         is_used = np.zeros(len(payloads.locations), bool)
-        is_used[payloads.location] = True
+        is_used[payloads.location_codes] = True
         malformed = find_malformed(payloads.locations)
         malformed = malformed[is_used[malformed]]
         if len(malformed):
-            row = int(np.argmax(np.isin(payloads.location, malformed)))
+            row = int(np.argmax(np.isin(payloads.location_codes, malformed)))
             where = f"chunk {coords[row].tolist()} of {path}: "
             try:
-                parse_location(payloads.locations[payloads.location.item(row)])
+                parse_location(payloads.locations[payloads.location_codes.item(row)])
             except InvalidInputError as error:
                 raise InvalidInputError(where + error.message, kind=error.kind) from None
         skipped: ChunkIndices = []
         if validate_containers:
-            is_valid = virtual.validate_many(payloads.locations)[payloads.location]
+            is_valid = virtual.validate_many(payloads.locations)[payloads.location_codes]
             if not is_valid.all():
                 skipped = [tuple(row) for row in coords[~is_valid].tolist()]
                 rows = np.flatnonzero(is_valid)
@@ -762,7 +762,7 @@ def _build_batch(refs: ArrayManifest) -> ChunkBatch:
     return (
         refs.coords,
         payloads.kind,
-        [table[code] for code in payloads.location.tolist()],
+        [table[code] for code in payloads.location_codes.tolist()],
         payloads.offset,
         payloads.length,
         inline,

@@ -36,10 +36,12 @@ class AdoptedManifest:
 AdoptedManifests: TypeAlias = "Mapping[NodeId, tuple[AdoptedManifest, ...]]"
 
 LogWriter: TypeAlias = "Callable[[TransactionLog, AdoptedManifests], None]"
-"""Writes the transaction log of a commit, completed by the chunks of adopted manifests."""
+"""Writes the transaction log of a commit, including the chunks of adopted manifests."""
 
 
-def complete_log(log: TransactionLog, adopted: AdoptedManifests, assets: Assets) -> TransactionLog:
+def add_adopted_chunks(
+    log: TransactionLog, adopted: AdoptedManifests, assets: Assets
+) -> TransactionLog:
     """Fetch adopted manifests and add their chunks to a transaction log."""
     updated = log.updated_chunks
     chunks = {
@@ -52,11 +54,14 @@ def complete_log(log: TransactionLog, adopted: AdoptedManifests, assets: Assets)
         if not parts:
             continue  # no manifest was adopted for this array
         coords = np.concatenate(parts)
-        # Adopted manifests do not overlap, but their chunks may have been overwritten.
+        # Adopted manifests do not overlap each other, but the transaction may have written some of
+        # their chunks itself; these are in the log already.
         chunks[node_id] = np.unique(coords, axis=0) if node_id in chunks else coords
     return replace(log, updated_chunks=ChunkIndexColumns.of(chunks))
 
 
-def _fetch_coords(assets: Assets, ref: ManifestRef, node_id: NodeId) -> NDArray[np.uint32]:
-    refs = assets.fetch_manifest(ref.id).get_array(node_id)
-    return np.zeros((0, len(ref.extents.ranges)), np.uint32) if refs is None else refs.coords
+def _fetch_coords(assets: Assets, manifest_ref: ManifestRef, node_id: NodeId) -> NDArray[np.uint32]:
+    array = assets.fetch_manifest(manifest_ref.id).get_array(node_id)
+    if array is None:
+        return np.zeros((0, len(manifest_ref.extents.ranges)), np.uint32)
+    return array.coords

@@ -247,7 +247,7 @@ def _fetch_refs(
         currents = (current_ids.get(node_id) == manifest.id for node_id in indices.iter_node_ids())
         is_current = np.fromiter(currents, bool, len(indices.node_ids))
         is_current &= (array_ids[positions] == node_ids) & (indices.ndims == grids.shape[1])
-        counts = np.diff(indices.splits)
+        counts = np.diff(indices.row_offsets)
         is_row = np.repeat(is_current, counts)
         if not is_row.any():
             continue

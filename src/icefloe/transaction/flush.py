@@ -17,7 +17,7 @@ from icefloe.model.node import ArrayNodeData, ManifestRef, NodeSnapshot
 from icefloe.model.snapshot import Snapshot
 from icefloe.model.tree import Tree
 from icefloe.transaction import overlay
-from icefloe.transaction.adopted import complete_log
+from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.array_manifests import (
     ChangedArray,
     NewManifests,
@@ -146,7 +146,7 @@ class Flusher:
         if with_log and changes.adopted and write_log is not None:
             write_log(log, changes.adopted)
         elif with_log:
-            log = complete_log(log, changes.adopted, self.assets) if changes.adopted else log
+            log = add_adopted_chunks(log, changes.adopted, self.assets) if changes.adopted else log
             files.append(self.assets.encode_transaction_log(log))
         snapshot_file = self.assets.encode_snapshot(snapshot)
         if durable:

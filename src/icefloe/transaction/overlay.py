@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from icefloe.model.chunk_index_columns import is_sorted
+from icefloe.model.chunk_index_columns import is_strictly_sorted
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import (
     NO_CODE,
@@ -48,7 +48,7 @@ def stack(parts: Sequence[ArrayManifest]) -> ArrayManifest:
 
 def deduplicate(coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
     """Sort rows, and keep the last row of each chunk."""
-    if is_sorted(coords):
+    if is_strictly_sorted(coords):
         return ArrayManifest(coords, payloads)
     (keys,) = compute_row_keys([coords])
     order = np.argsort(keys, kind="stable")
@@ -116,8 +116,8 @@ def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[
 
 def compact(payloads: ChunkPayloads) -> ChunkPayloads:
     """Drop strings and inline bytes that no row uses."""
-    location, locations = _drop_unused(payloads.location, payloads.locations)
-    etag, etags = _drop_unused(payloads.etag, payloads.etags)
+    location_codes, locations = _drop_unused(payloads.location_codes, payloads.locations)
+    etag_codes, etags = _drop_unused(payloads.etag_codes, payloads.etags)
     offset, inline = payloads.offset, payloads.inline
     if len(inline):
         rows = np.flatnonzero(payloads.kind == ChunkKind.INLINE)
@@ -128,7 +128,13 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
             inline = inline[source]
             offset = offset.copy()
             offset[rows] = ends - sizes
-    payloads = replace(payloads, location=location, locations=locations, etag=etag, etags=etags)
+    payloads = replace(
+        payloads,
+        location_codes=location_codes,
+        locations=locations,
+        etag_codes=etag_codes,
+        etags=etags,
+    )
     return replace(payloads, offset=offset, inline=inline)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+# Upper bound on the number of possible keys, so that keys fit into int64.
 _MAX_SPAN = 2**62
 
 
@@ -26,16 +27,17 @@ def to_matrix(rows: Sequence[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
 def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:
     """Return integer keys for the rows of each matrix, comparable across matrices."""
     sizes = [len(matrix) for matrix in matrices]
-    filled = [matrix for matrix in matrices if len(matrix)]
+    nonempty = [matrix for matrix in matrices if len(matrix)]
     ndim = matrices[0].shape[1] if matrices else 0
-    if not filled or not ndim:
+    if not nonempty or not ndim:
         return [np.zeros(size, np.int64) for size in sizes]
-    widths = [max(int(matrix[:, axis].max()) for matrix in filled) + 1 for axis in range(ndim)]
+    widths = [max(int(matrix[:, axis].max()) for matrix in nonempty) + 1 for axis in range(ndim)]
     keys = [matrix[:, 0].astype(np.int64) for matrix in matrices]
     span = widths[0]
     for axis in range(1, ndim):
         if span * widths[axis] > _MAX_SPAN:
-            # Ranks compare as the keys do, and are smaller than the number of rows.
+            # The next product could overflow int64: replace the keys by their ranks, which have the
+            # same order and are less than the number of rows.
             distinct, ranks = np.unique(np.concatenate(keys), return_inverse=True)
             keys = np.split(ranks.astype(np.int64), np.cumsum(sizes)[:-1])
             span = len(distinct)
@@ -49,9 +51,14 @@ def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.
 def find_common_rows(
     left: NDArray[np.uint32], right: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions, in each of two matrices of distinct rows, of their common rows."""
+    """Return the row numbers, in ``left`` and in ``right``, of the rows that both contain.
+
+    The rows of each matrix must be distinct.
+    """
     if left.shape[1] != right.shape[1]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    keys, others = compute_row_keys([left, right])
-    _, rows, other_rows = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
-    return rows, other_rows
+    left_keys, right_keys = compute_row_keys([left, right])
+    _, left_rows, right_rows = np.intersect1d(
+        left_keys, right_keys, assume_unique=True, return_indices=True
+    )
+    return left_rows, right_rows

@@ -316,17 +316,18 @@ def _find_stored_start(
         chunk = array.chunk_shape
         axis = array.dimension_names.index(dim)
         first, payloads = array.refs.coords[0], array.refs.payloads
-        code = int(payloads.location[0])
+        code = int(payloads.location_codes[0])
         location = payloads.locations[code] if code >= 0 else ""
         for part in session.transaction.fetch_chunk_refs(stored_group.join_path(base, path)):
             stored = part.payloads
             rows = np.flatnonzero(
                 (stored.offset == payloads.offset[0])
                 & (stored.length == payloads.length[0])
-                & (stored.location != NO_CODE)
+                & (stored.location_codes != NO_CODE)
             )
             for row in rows.tolist():
-                if stored.locations[int(stored.location[row])] == location and chunk is not None:
+                stored_location = stored.locations[int(stored.location_codes[row])]
+                if stored_location == location and chunk is not None:
                     return int(part.coords[row, axis] - first[axis]) * chunk[axis]
         return None
     return None

@@ -66,7 +66,7 @@ def with_checksum(payloads: ChunkPayloads, checksum: Checksum | None) -> ChunkPa
             return replace(payloads, last_modified=make_constant(seconds, rows, np.uint32))
         case ETag(value):
             return replace(
-                payloads, etag=make_constant(0, rows, np.int32), etags=Strings.of([value])
+                payloads, etag_codes=make_constant(0, rows, np.int32), etags=Strings.of([value])
             )
         case _:
             return payloads

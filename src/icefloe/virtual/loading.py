@@ -82,8 +82,8 @@ def fetch_encoded(array: VirtualArray, open_location: Callable[[str], OpenSource
         start, length = int(payloads.offset[row]), int(payloads.length[row])
         chunks[row] = payloads.inline[start : start + length].tobytes()
     is_virtual = payloads.kind == ChunkKind.VIRTUAL
-    for code in np.unique(payloads.location[is_virtual]).tolist():
-        rows = np.flatnonzero(is_virtual & (payloads.location == code))
+    for code in np.unique(payloads.location_codes[is_virtual]).tolist():
+        rows = np.flatnonzero(is_virtual & (payloads.location_codes == code))
         source = open_location(payloads.locations[code])
         starts, lengths = payloads.offset[rows].tolist(), payloads.length[rows].tolist()
         contents = fetch_ranges(source, starts, lengths)

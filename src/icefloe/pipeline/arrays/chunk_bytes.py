@@ -43,7 +43,7 @@ def require_chunk_limit(count: int, max_chunks: int, remedy: str) -> None:
         raise argument_error(
             f"there are more than {max_chunks:,} chunks (max_chunks), so this process would need "
             f"over {format_bytes(max_chunks * _REF_BYTES)} of memory: {remedy}raise max_chunks if "
-            "it has more"
+            "enough memory is available"
         )
 
 

@@ -130,7 +130,7 @@ def take_markers(
         targets[path] = node_path, TargetArray(node.id, tuple(grid["chunk_shape"]))
         # The location of a marker is the number of its file.
         numbers = np.array([int(name) for name in columns.payloads.locations])[
-            columns.payloads.location
+            columns.payloads.location_codes
         ]
         starts: dict[int, tuple[int, ...]] = {}
         # Rows are sorted: the first row of a file is its first chunk.

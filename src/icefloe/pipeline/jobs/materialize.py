@@ -40,7 +40,7 @@ class _WorkPlan:
 
     units: list[WorkUnit]
     locations: set[str]
-    chunks: int = 0
+    num_chunks: int = 0
     size_bytes: int = 0
 
 
@@ -58,18 +58,20 @@ def materialize(
 ) -> Plan | Report:
     """Copy virtual chunks into the repository, and commit once.
 
-    Bytes are copied without decoding; small chunks are packed. A chunk that a concurrent commit
-    wrote is kept, because it is newer.
+    Bytes are copied without decoding; small chunks are packed into larger objects, unless the
+    repository configures ``packing`` otherwise. A chunk that a concurrent commit wrote is kept,
+    because it is newer.
 
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository, with access to the containers.
+        Spark session (None runs in-process), and a repository that is authorized to read the
+        containers.
     arrays
         The path of an array or a group, or several.
     prefix
-        Only chunks whose location has this prefix, as stored or expanded (``vcc://name/`` is the
-        prefix of a container); all if None.
+        Copy only chunks whose location starts with this prefix, as stored or with ``vcc://name/``
+        expanded to the container's URL; None copies all.
     max_chunks
         The maximum number of chunks: the driver holds a reference of about 300 bytes to each until
         the commit.
@@ -81,8 +83,8 @@ def materialize(
 
     Returns
     -------
-        A report whose ``released`` lists the files that the new snapshot no longer needs; older
-        snapshots may.
+        A report (a plan if ``dry_run``). ``released`` lists the files that the new snapshot no
+        longer needs; older snapshots may still need them.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def materialize(
         return earlier
     work = _plan_work(run.session, arrays, prefix, max_chunks)
     if run.dry_run:
-        step = f"{work.chunks:,} virtual chunks of {len(work.locations):,} files become native"
+        step = f"{work.num_chunks:,} virtual chunks of {len(work.locations):,} files become native"
         return run.plan(
             [f"{step}, {format_bytes(work.size_bytes)}"],
             len(run.group_units(work.units)),
@@ -110,34 +112,33 @@ def materialize(
         )
     if not work.units:
         return run.report_nothing()
-    left_out = run.write_units(run.session, work.units, partial(_copy_chunks, run.open_reader()))
-    chunks = sum(map(len, contents.iter_changed_chunks(run.session)))
-    if left_out and (on_error == "raise" or not chunks):
-        raise JobFailedError(run.name, left_out)
-    files = len(work.locations) - len(left_out)
-    about: dict[str, Any] = {"chunks": chunks, "files": files}
-    if left_out:
-        about["left_out"] = [[failure.source, failure.reason] for failure in left_out]
+    failures = run.write_units(run.session, work.units, partial(_copy_chunks, run.open_reader()))
+    num_chunks = sum(map(len, contents.iter_changed_chunks(run.session)))
+    if failures and (on_error == "raise" or not num_chunks):
+        raise JobFailedError(run.name, failures)
+    num_files = len(work.locations) - len(failures)
+    job_metadata: dict[str, Any] = {"chunks": num_chunks, "files": num_files}
+    if failures:
+        job_metadata["left_out"] = [[failure.source, failure.reason] for failure in failures]
     report = run.commit(
-        f"materialized {chunks:,} chunks of {files:,} files",
-        about=about,
+        f"materialized {num_chunks:,} chunks of {num_files:,} files",
+        about=job_metadata,
         solver=KEEP_CONCURRENT_CHUNKS,
     )
+    # An earlier run has the same transaction id, or concurrent commits superseded all changes.
     if not report.is_new:
         return report
     needed = _find_locations(run.session)
     return replace(
         report,
-        files=files,
+        files=num_files,
         released=tuple(sorted(work.locations - needed)),
-        left_out=tuple(left_out),
+        left_out=tuple(failures),
     )
 
 
-def _copy_chunks(
-    reader: Session, writer: TaskWriter, value: tuple[str, NDArray[np.uint32]]
-) -> None:
-    path, coords = value
+def _copy_chunks(reader: Session, writer: TaskWriter, unit: tuple[str, NDArray[np.uint32]]) -> None:
+    path, coords = unit
     node_path = parse_path(path)
     for indices, data in try_fetch_chunks(reader, path, coords):
         if isinstance(data, Exception):
@@ -160,12 +161,14 @@ def _plan_work(
                 continue
             payloads = part.payloads
             # Sort by file and offset, so that adjacent chunks share requests.
-            order = rows[np.lexsort((payloads.offset[rows], payloads.location[rows]))]
+            order = rows[np.lexsort((payloads.offset[rows], payloads.location_codes[rows]))]
             work.units += plan_units(array.path, part, order)
-            codes = np.unique(payloads.location[rows])
+            codes = np.unique(payloads.location_codes[rows])
             work.locations.update(payloads.locations[code] for code in codes.tolist())
-            work.chunks += len(rows)
-            require_chunk_limit(work.chunks, max_chunks, "select arrays or a prefix, or ")
+            work.num_chunks += len(rows)
+            require_chunk_limit(
+                work.num_chunks, max_chunks, "select fewer arrays or a longer prefix, or "
+            )
             work.size_bytes += int(payloads.length[rows].sum())
     return work
 
@@ -176,7 +179,7 @@ def _find_virtual_rows(
     rows = np.flatnonzero(payloads.kind == ChunkKind.VIRTUAL)
     if prefix is None or not len(rows):
         return rows
-    codes = np.unique(payloads.location[rows])
+    codes = np.unique(payloads.location_codes[rows])
     expand = session.connection.virtual.expand
     matching = [
         code
@@ -184,7 +187,7 @@ def _find_virtual_rows(
         if payloads.locations[code].startswith(prefix)
         or expand(payloads.locations[code]).startswith(prefix)
     ]
-    return rows[np.isin(payloads.location[rows], matching)]
+    return rows[np.isin(payloads.location_codes[rows], matching)]
 
 
 def _find_locations(session: Session) -> set[str]:
@@ -194,6 +197,6 @@ def _find_locations(session: Session) -> set[str]:
         if node.is_array:
             for part in contents.fetch_chunk_refs(session, node.path):
                 rows = part.payloads.kind == ChunkKind.VIRTUAL
-                codes = np.unique(part.payloads.location[rows])
+                codes = np.unique(part.payloads.location_codes[rows])
                 locations.update(part.payloads.locations[code] for code in codes.tolist())
     return locations

@@ -85,8 +85,8 @@ def _build_refs(
     )
     if any(etags):
         codes, table = Strings.of(etags).unique()
-        etag = np.where(table.lengths[codes] > 0, codes, NO_CODE).astype(np.int32)
-        payloads = replace(payloads, etag=etag, etags=table)
+        etag_codes = np.where(table.lengths[codes] > 0, codes, NO_CODE).astype(np.int32)
+        payloads = replace(payloads, etag_codes=etag_codes, etags=table)
     present = np.flatnonzero(payloads.length > 0)
     return ArrayManifest.of(coords[present], payloads.select_rows(present))
 

@@ -116,11 +116,13 @@ CHUNKS: Final = _ChunksTable(
     Column("type", TEXT, _get_kinds),
     Column("chunk_id", TEXT, _format_chunk_ids),
     Column(
-        "location", TEXT, lambda refs: _to_texts(refs.payloads.location, refs.payloads.locations)
+        "location",
+        TEXT,
+        lambda refs: _to_texts(refs.payloads.location_codes, refs.payloads.locations),
     ),
     Column("offset", INT, _get_offsets),
     Column("length", INT, lambda refs: pa.array(refs.payloads.length.astype(np.int64))),
-    Column("etag", TEXT, lambda refs: _to_texts(refs.payloads.etag, refs.payloads.etags)),
+    Column("etag", TEXT, lambda refs: _to_texts(refs.payloads.etag_codes, refs.payloads.etags)),
     Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified)),
     Column("manifest_id", TEXT, lambda refs: _repeat(refs.manifest_id, refs)),
 )
@@ -143,8 +145,8 @@ class _VirtualRefs(NamedTuple):
 
     @classmethod
     def group(cls, payloads: ChunkPayloads) -> _VirtualRefs:
-        locations, first = np.unique(payloads.location, return_index=True)
-        return cls(payloads, locations, first, np.searchsorted(locations, payloads.location))
+        locations, first = np.unique(payloads.location_codes, return_index=True)
+        return cls(payloads, locations, first, np.searchsorted(locations, payloads.location_codes))
 
 
 def _count_chunks(refs: _VirtualRefs) -> pa.Array:
@@ -194,7 +196,9 @@ FILES: Final = _FilesTable(
     Column("num_chunks", INT, _count_chunks),
     Column("total_bytes", INT, _sum_bytes),
     Column(
-        "etag", TEXT, lambda refs: _to_texts(refs.payloads.etag[refs.first], refs.payloads.etags)
+        "etag",
+        TEXT,
+        lambda refs: _to_texts(refs.payloads.etag_codes[refs.first], refs.payloads.etags),
     ),
     Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified[refs.first])),
 )
