@@ -730,7 +730,7 @@ def test_rows_of_another_rank() -> None:
     """All references of an array have the same number of coordinates."""
     refs = [{"index": [0], "inline": b""}, {"index": [0, 1], "inline": b""}]
     made = draft(MANIFEST, arrays=[{"node_id": b"a" * 8, "refs": refs}])
-    refuse(made, "ChunkRef 1 and its array differ in rank")
+    refuse(made, "ChunkRef 1 has another number of dimensions than the first row of its array")
 
 
 def extents(*pairs: tuple[int, int]) -> list[Tree]:

@@ -29,7 +29,7 @@ def test_task_bytes_may_be_a_float() -> None:
 
 
 def test_a_value_is_given_once() -> None:
-    with pytest.raises(InvalidInputError, match="branch: pass it in commit_options or as a key"):
+    with pytest.raises(InvalidInputError, match="branch: pass commit_options or keywords"):
         merge_options(None, CommitOptions(), {"branch": "dev"})
     with pytest.raises(TypeError, match="unexpected keyword argument 'brunch'"):
         merge_options(None, None, {"brunch": "dev"})

@@ -9,7 +9,7 @@ from icefloe.display.text import escape_unsafe, format_first_line, format_time
 if TYPE_CHECKING:
     from icefloe.display.commit_graph import CommitGraph, Row
 
-_SHORT_ID: Final = 8
+_SHORT_ID_LENGTH: Final = 8
 # ANSI colours that every terminal has, legible on black and on white.
 _COLOURS: Final = (32, 35, 36, 34, 33, 31)
 
@@ -20,10 +20,12 @@ def render_graph_text(graph: CommitGraph, *, plain: bool = False) -> str:
 
 
 def _draw_row(row: Row, num_lanes: int, *, plain: bool) -> str:
-    last_join = max(row.joining, default=row.lane)
+    # Joining lanes are right of the commit; a horizontal line to the rightmost crosses those
+    # between.
+    rightmost_join = max(row.joining, default=row.lane)
     cells = []
     for lane in range(num_lanes):
-        is_crossed = row.lane < lane < last_join
+        is_crossed = row.lane < lane < rightmost_join
         if lane == row.lane:
             mark, line = "●", row.line
         elif lane in row.joining:
@@ -32,17 +34,17 @@ def _draw_row(row: Row, num_lanes: int, *, plain: bool) -> str:
             mark, line = ("┼" if is_crossed else "│"), row.passing[lane]
         else:
             mark, line = ("─" if is_crossed else " "), row.line
-        gap = "─" if row.lane <= lane < last_join else " "
-        cells.append(_colorize(mark, line, plain=plain) + gap)
+        gap = "─" if row.lane <= lane < rightmost_join else " "
+        cells.append(_apply_colour(mark, line, plain=plain) + gap)
     commit = row.commit
-    names = [_colorize(escape_unsafe(name), row.line, plain=plain) for name in commit.branches]
+    names = [_apply_colour(escape_unsafe(name), row.line, plain=plain) for name in commit.branches]
     names += [f"tag: {escape_unsafe(name)}" for name in commit.tags]
     refs = f" ({', '.join(names)})" if names else ""
-    details = f"{commit.id[:_SHORT_ID]} {format_time(commit.written_at)}{refs}"
+    details = f"{commit.id[:_SHORT_ID_LENGTH]} {format_time(commit.written_at)}{refs}"
     return f"{''.join(cells)}{details} {format_first_line(commit.message)}".rstrip()
 
 
-def _colorize(text: str, line: int, *, plain: bool) -> str:
+def _apply_colour(text: str, line: int, *, plain: bool) -> str:
     if plain or not text.strip():
         return text
     return f"\x1b[{_COLOURS[line % len(_COLOURS)]}m{text}\x1b[0m"

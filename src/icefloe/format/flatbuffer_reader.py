@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from icefloe.errors import FormatError
-from icefloe.model.chunk_index_columns import is_ascending
+from icefloe.model.chunk_index_columns import is_row_less
 from icefloe.model.columns import to_offsets
 from icefloe.model.strings import OverlapError, Strings, factorize
 
@@ -89,7 +89,7 @@ class FlatBuffer:
 
     def require_ascending(self, ids: NDArray[np.uint8], label: str) -> None:
         """Raise if ids, as rows of bytes, are not sorted and distinct."""
-        if not is_ascending(ids[:-1], ids[1:]).all():
+        if not is_row_less(ids[:-1], ids[1:]).all():
             self.fail(f"its {label} must be sorted by id, without duplicates")
 
     def factorize(

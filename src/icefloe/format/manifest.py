@@ -15,11 +15,11 @@ from icefloe.format import location_compression, schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
+    are_indices_sorted,
     build_index_tail,
     drop_rows,
     fill_coords,
     find_repeated_rows,
-    is_sorted,
     require_sorted,
 )
 from icefloe.format.envelope import FileType, unpack
@@ -80,7 +80,7 @@ def read_manifest(root: Tables) -> Manifest:
         refs.read_block(block)
     columns = ChunkIndexColumns(node_ids, row_offsets, indices.ndims, indices.coords)
     payloads = refs.build_payloads(root)
-    if not is_sorted(columns):
+    if not are_indices_sorted(columns):
         # Icechunk 1 duplicates references if the splitting rules change between commits.
         repeated = find_repeated_rows(columns)
         if payloads.select_rows(repeated) == payloads.select_rows(repeated - 1):

@@ -16,7 +16,7 @@ from icefloe.format.envelope import FileType, pack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
 from icefloe.format.flatbuffer_writer import Layout
 from icefloe.format.manifest import DEFAULT_LEVEL, write_refs
-from icefloe.model.chunk_index_columns import is_ascending
+from icefloe.model.chunk_index_columns import is_row_less
 from icefloe.model.ids import ManifestId
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _find_pointers(root: Tables, changes: Manifest) -> NDArray[np.int64] | None:
     high = low + last + 1
     while (low < high).any():
         middle = (low + high) // 2
-        is_less = (low < high) & is_ascending(read_coords(middle), changed)
+        is_less = (low < high) & is_row_less(read_coords(middle), changed)
         low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
     if (low > last).any() or not np.array_equal(read_coords(low), changed):
         return None

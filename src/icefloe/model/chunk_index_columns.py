@@ -110,10 +110,10 @@ def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None
 
 def is_strictly_sorted(matrix: NDArray[np.uint32]) -> bool:
     """Whether the rows are sorted and distinct."""
-    return bool(is_ascending(matrix[:-1], matrix[1:]).all())
+    return bool(is_row_less(matrix[:-1], matrix[1:]).all())
 
 
-def is_ascending(
+def is_row_less(
     before: NDArray[np.unsignedinteger], after: NDArray[np.unsignedinteger]
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows where ``before`` is less than ``after``, lexicographically."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NodeKind(IntEnum):
-    """Group or array, numbered as in move operations on disk."""
+    """Group or array; the values are those of move operations in transaction logs."""
 
     GROUP = 0
     ARRAY = 1
@@ -27,15 +27,18 @@ class ChunkIndexRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManifestExtents:
-    """The bounding box of the chunks of one array in a manifest; without ranges, all chunks."""
+    """The bounding box of the chunks of one array in a manifest.
+
+    If ``ranges`` is empty, it contains all chunks.
+    """
 
     ranges: tuple[ChunkIndexRange, ...]
 
     def contains(self, indices: tuple[int, ...]) -> bool:
         """Whether a chunk is in the box."""
         return all(
-            box.start <= coord < box.stop
-            for box, coord in zip(self.ranges, indices, strict=bool(self.ranges))
+            extent.start <= coord < extent.stop
+            for extent, coord in zip(self.ranges, indices, strict=bool(self.ranges))
         )
 
     def overlaps(self, other: ManifestExtents) -> bool:

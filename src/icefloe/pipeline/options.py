@@ -1,7 +1,7 @@
 """Run and commit options, which all jobs share.
 
-A job takes `RunOptions` and `CommitOptions`, or their fields as keywords. `JobKeywords` lists these
-for type checkers; only `merge_options` combines both forms.
+A job takes `RunOptions` and `CommitOptions`, or their fields as keywords. `JobKeywords` types the
+keywords; `merge_options` turns either form into `JobOptions`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from icefloe.spark.engine.progress import Progress
 
-TASK_BYTES: Final = 256_000_000
+DEFAULT_TASK_BYTES: Final = 256_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,14 @@ class RunOptions:
     Parameters
     ----------
     task_bytes
-        Memory limit of the arrays that a task holds.
+        Memory limit for the arrays in a task, in bytes.
     dry_run
         Whether to return the plan and write nothing.
     progress
-        Progress callback, called with (done, total) tasks.
+        Called as ``progress(done, total)``, in tasks.
     """
 
-    task_bytes: int = TASK_BYTES
+    task_bytes: int = DEFAULT_TASK_BYTES
     dry_run: bool = False
     progress: Progress | None = None
 
@@ -69,7 +69,7 @@ class CommitOptions:
     def __post_init__(self) -> None:
         if self.transaction_id == "":
             raise setting_error(
-                "transaction_id is empty: pass an id of this run of the job, or omit it"
+                "transaction_id is empty: pass an id that is unique to this run, or omit it"
             )
 
 
@@ -103,8 +103,8 @@ def merge_options(
 ) -> JobOptions:
     """Merge option objects and keywords.
 
-    Raises `TypeError` if a keyword is unknown, and `InvalidInputError` if it is a field of an
-    option object that is passed too.
+    Raises `TypeError` if a keyword is unknown, and `InvalidInputError` if a keyword is a field of
+    `RunOptions` or `CommitOptions` and that object is also passed.
     """
     names = {field.name for field in (*fields(RunOptions), *fields(CommitOptions))}
     unknown = sorted(keywords.keys() - names)
@@ -121,5 +121,5 @@ def _merge(name: str, kind: Any, options: Any, keywords: Mapping[str, Any]) -> A
     if options is None:
         return kind(**values)
     if values:
-        raise argument_error(f"{', '.join(values)}: pass it in {name} or as a keyword, not both")
+        raise argument_error(f"{', '.join(values)}: pass {name} or keywords, not both")
     return options

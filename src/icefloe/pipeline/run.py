@@ -171,7 +171,7 @@ class JobRun:
 
     # -- planning
 
-    def find_earlier(self) -> Plan | Report | None:
+    def find_earlier_result(self) -> Plan | Report | None:
         """Return the result of an earlier run with the same transaction id, or None."""
         if self.identity is None:
             return None

@@ -156,7 +156,7 @@ def fetch_chunk_refs_in_manifests(
             index = ManifestIndex(data.manifests, len(data.shape))
             grid = tuple(dimension.num_chunks for dimension in data.shape)
             is_visible = overlay.is_inside(refs.coords, grid)
-            is_visible &= index.is_held_by(manifest_id, refs.coords)
+            is_visible &= index.mask_chunks_of(manifest_id, refs.coords)
             refs = refs if is_visible.all() else overlay.select(refs, np.flatnonzero(is_visible))
             yield manifest_id, node, refs
 

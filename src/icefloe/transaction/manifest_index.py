@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 class ManifestIndex:
-    """The extents of the manifests of an array, columnar."""
+    """The extents of an array's manifests, as columns."""
 
     __slots__ = ("_only", "_refs", "_starts", "_stops")
 
     def __init__(self, refs: tuple[ManifestRef, ...], ndim: int) -> None:
         self._refs = refs
         self._only = refs[0] if len(refs) == 1 else None
+        # Extents without ranges contain all chunks; coordinates are u4.
         boxes = [ref.extents.ranges or ((0, 2**32),) * ndim for ref in refs]
         bounds = np.array(boxes, np.int64).reshape(len(refs), ndim, 2)
         self._starts, self._stops = bounds[:, :, 0], bounds[:, :, 1]
 
     def find(self, indices: tuple[int, ...]) -> ManifestId | None:
-        """Return the manifest whose extents contain a chunk."""
+        """Return the id of the first manifest whose extents contain a chunk, or None."""
         if self._only is not None:
+            # Not strict: extents without ranges contain all chunks.
             for index, (start, stop) in zip(indices, self._only.extents.ranges, strict=False):
                 if not start <= index < stop:
                     return None
@@ -39,10 +41,13 @@ class ManifestIndex:
         first = int(inside.argmax())
         return self._refs[first].id if inside[first] else None
 
-    def is_held_by(self, manifest_id: ManifestId, coords: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def mask_chunks_of(
+        self, manifest_id: ManifestId, coords: NDArray[np.uint32]
+    ) -> NDArray[np.bool_]:
         """Return a mask of the chunks for which `find` returns this manifest.
 
-        Icechunk 1 writes manifests with overlapping extents when the splitting rules change.
+        Extents may overlap (Icechunk 1 writes such manifests when the splitting rules change); a
+        chunk then belongs to the first.
         """
         if not len(coords):
             return np.zeros(0, bool)

@@ -416,7 +416,7 @@ class Transaction:
             if refs is None:
                 continue
             is_visible = overlay.is_inside(refs.coords, array.num_chunks)
-            is_visible &= array.index.is_held_by(manifest_id, refs.coords)
+            is_visible &= array.index.mask_chunks_of(manifest_id, refs.coords)
             if columns is not None and len(columns):
                 is_visible &= ~overlay.is_among(refs.coords, columns.coords)
             yield refs if is_visible.all() else overlay.select(refs, np.flatnonzero(is_visible))

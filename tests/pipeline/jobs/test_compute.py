@@ -305,7 +305,11 @@ def test_a_block_that_is_not_as_the_first_was_is_named(
             InvalidInputError,
             "block of 4x4 for /x, expected 4x4x4",
         ),
-        ({"function": lambda air: air / "a"}, InvalidInputError, "fails on the first 4 items"),
+        (
+            {"function": lambda air: air / "a"},
+            InvalidInputError,
+            "on the first 4 items along each dimension: the function raised",
+        ),
         ({"outputs": {"x": Output("i4")}}, InvalidInputError, "returned float32 for /x, not int32"),
         ({"outputs": {"x": Output(dims=("z",))}}, InvalidInputError, "'z' is in no input"),
         ({"outputs": {"x": Output(chunks=(0, 1, 1))}}, InvalidInputError, "must be positive"),

@@ -147,11 +147,15 @@ def test_what_is_left_missing(begun: Repository) -> None:
 @pytest.mark.parametrize(
     "columns, given, problem",
     [
-        ({"orbit": None}, {}, r"no column of int32 for variable 'orbit' over \(time\).*leave_m"),
+        (
+            {"orbit": None},
+            {},
+            r"no column of int32 for variable 'orbit' with dimensions \(time\).*leave_m",
+        ),
         (
             {"time_bnds": None},
             {},
-            r"arrays of 2 timestamp.* for variable 'time_bnds' over \(time, bnds",
+            r"arrays of 2 timestamp.* for variable 'time_bnds' with dimensions \(time, bnds",
         ),
         ({"orbit": None}, {"leave_missing": "orbit"}, "'orbit' cannot be left missing.*column"),
         ({}, {"leave_missing": "edges"}, "'edges' is in 'leave_missing' and has a column"),
@@ -165,7 +169,7 @@ def test_what_is_left_missing(begun: Repository) -> None:
             {},
             r"'orbit' has different values at time=",
         ),
-        ({"height": pa.array([1.0, 2] * 2)}, {}, "'height' is not over time: drop"),
+        ({"height": pa.array([1.0, 2] * 2)}, {}, "'height' does not have the dimension time: drop"),
     ],
 )
 def test_what_does_not_fit(
@@ -179,7 +183,9 @@ def test_what_does_not_fit(
 
 
 def test_a_region_has_none_of_them(begun: Repository) -> None:
-    with pytest.raises(InvalidInputError, match="'time_bnds' is not over time, lat"):
+    with pytest.raises(
+        InvalidInputError, match="'time_bnds' does not have the dimensions time, lat"
+    ):
         write_table(begun, table(0, 1), overwrite=True, replace_where={"time": "1970-01-01"})
 
 

@@ -156,7 +156,7 @@ class FileJob:
         parsed: dict[str, ParsedFile | Failure] = {}
         for attempt in range(_MAX_ATTEMPTS):
             run = self._start() if attempt else run
-            if (earlier := run.find_earlier()) is not None:
+            if (earlier := run.find_earlier_result()) is not None:
                 return earlier
             self._require_group(run.session)
             urls = self._find_new_sources(run)

@@ -122,7 +122,7 @@ def compact(
     require_refs_per_manifest(refs_per_manifest)
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("compact", spark, repository, options)
-    if (earlier := run.find_earlier()) is not None:
+    if (earlier := run.find_earlier_result()) is not None:
         return earlier
     rules = run.session.connection.config.effective_manifest.effective_splitting
     merge = MergeManifests(rules, refs_per_manifest)

@@ -1,8 +1,9 @@
-"""The compute job: new arrays from a function of blocks of other arrays.
+"""The compute job: creates arrays by applying a function to blocks of other arrays, in one commit.
 
-All arrays of a job share one *grid*: the dimensions of its inputs, by name. A block is a box of the
-grid. The function receives the part of each input in the block, with axes in grid order and length
-1 for dimensions that the input lacks, so that NumPy broadcasting applies.
+All arrays of a job share one *grid*: the dimensions of its inputs, by name. A block is a
+rectangular region (a `Box`) of the grid. The function receives the part of each input in the block,
+with axes in grid order and length 1 for dimensions that the input lacks, so that NumPy broadcasting
+applies.
 """
 
 from __future__ import annotations
@@ -46,16 +47,19 @@ class Output:
     Parameters
     ----------
     dtype
-        The data type; if None, that of the result for a small block.
+        If None, the data type that the function returns in the probe.
     dims
         The dimensions, those of the grid if None. A grid dimension that is left out is not split
         into blocks, so that the function can reduce it.
     sizes
         The lengths of dimensions that the grid lacks.
     chunks, shards
-        Lengths by dimension or a tuple; if None, the chunks of the first input.
+        Lengths by dimension, or a tuple. If ``chunks`` is None, each dimension is chunked as in the
+        first input that has it; if ``shards`` is None, there are no shards.
+    attributes
+        The Zarr attributes.
     fill_value
-        If None, NaN for floating point and 0 otherwise.
+        If None, NaN for floating point and complex, Zarr's default otherwise.
     codecs
         Arguments of ``zarr.create_array``: ``compressors``, ``filters``, ``serializer``.
     """
@@ -98,7 +102,7 @@ class _Input:
 
     @property
     def item_bytes(self) -> int:
-        """The size of an item, stored or decoded."""
+        """The size of an item, stored or decoded, whichever is larger."""
         return max(self.document.item_bytes, get_item_bytes(self.dtype))
 
 
@@ -115,8 +119,11 @@ class _Target:
     output: Output
 
     @property
-    def unit(self) -> dict[str, int]:
-        """The lengths of a stored object; no two blocks write the same object."""
+    def write_unit(self) -> dict[str, int]:
+        """The lengths of a shard, or of a chunk without shards.
+
+        Blocks consist of whole ones, so no two blocks write the same object.
+        """
         return dict(zip(self.dims, self.shards or self.chunks, strict=True))
 
 
@@ -127,7 +134,7 @@ class _Grid:
     sizes: dict[str, int]
     inputs: tuple[_Input, ...]
     margins: dict[str, Margin]
-    unnamed: frozenset[str]
+    placeholder_names: frozenset[str]
 
     @property
     def shape(self) -> Shape:
@@ -194,7 +201,7 @@ def compute(
     commit_options: CommitOptions | None = None,
     **keywords: Unpack[JobKeywords],
 ) -> Plan | Report:
-    """Create arrays from a function of blocks of other arrays, and commit once.
+    """Create arrays by applying a function to blocks of other arrays, in one commit.
 
     Parameters
     ----------
@@ -215,8 +222,8 @@ def compute(
         dimension.
     boundary
         The halo at the array edges, for all dimensions or by dimension: ``none`` (clipped), or
-        ``reflect``, ``symmetric``, ``nearest``, ``wrap``, ``constant`` (with the value
-        ``constant``), as in ``numpy.pad``.
+        ``reflect``, ``symmetric``, ``nearest`` (or ``edge``), ``wrap``, ``constant`` (with the
+        value ``constant``): the modes of ``numpy.pad``.
     decode
         Whether to pass values as xarray decodes them (``scale_factor``, ``add_offset``, NaN for
         ``_FillValue``), or stored numbers.
@@ -229,13 +236,14 @@ def compute(
     Raises
     ------
     InvalidInputError, NodeNotFoundError, AlreadyExistsError
-        If arguments do not fit, or the function fails on a small block. Nothing was written.
+        If an argument is invalid or does not match the arrays, or the function fails on a small
+        block. Nothing was written.
     JobFailedError
         If blocks failed. Nothing was committed.
     """
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("compute", spark, repository, options)
-    if (earlier := run.find_earlier()) is not None:
+    if (earlier := run.find_earlier_result()) is not None:
         return earlier
     grid = _create_grid(run, inputs, halo, boundary, constant, decode=decode)
     requested = _parse_outputs(outputs)
@@ -245,20 +253,20 @@ def compute(
     documents = [_build_document(grid, target) for target in targets]
     box_shape = _choose_box_shape(run, grid, targets)
     units = [
-        WorkUnit(_format_block(targets, grid, box), _count_bytes(grid, targets, box), box)
+        WorkUnit(_format_block(targets, grid, box), _estimate_memory(grid, targets, box), box)
         for box in iter_boxes(grid.shape, box_shape)
     ]
     if run.dry_run:
-        inputs_listed = ", ".join(source.document.path for source in grid.inputs)
+        input_paths = ", ".join(source.document.path for source in grid.inputs)
         total = sum(prod(target.shape) * get_item_bytes(target.dtype) for target in targets)
         return run.plan(
             [
-                f"{target.path} is computed from {inputs_listed}: "
+                f"{target.path} is computed from {input_paths}: "
                 f"{format_shape(target.shape)} {target.dtype} in chunks of "
                 f"{format_shape(target.chunks)}"
                 for target in targets
             ]
-            + [f"a block is {format_shape(box_shape)}, {format_bytes(total)} in total"],
+            + [f"blocks of {format_shape(box_shape)}; {format_bytes(total)} are written in total"],
             len(run.group_units(units)),
             bytes_read=sum(source.document.nbytes for source in grid.inputs),
             bytes_written=total,
@@ -314,11 +322,13 @@ def _create_grid(
         raise array_error("inputs is empty: pass at least one array")
     sources = []
     sizes: dict[str, int] = {}
-    unnamed: set[str] = set()
+    placeholder_names: set[str] = set()
     for name, path in inputs.items():
         document = require_array(run.session, path)
         names, dims = document.dimension_names, document.dims
-        unnamed.update(dim for dim, dim_name in zip(dims, names, strict=True) if dim_name is None)
+        placeholder_names.update(
+            dim for dim, dim_name in zip(dims, names, strict=True) if dim_name is None
+        )
         if len(set(dims)) < len(dims):
             raise array_error(
                 f"{document.path} has two dimensions of the same name: {', '.join(dims)}"
@@ -335,7 +345,7 @@ def _create_grid(
     for source in sources:
         if any(name in margins and margins[name].boundary == "constant" for name in source.dims):
             _require_constant_fits(constant, source)
-    return _Grid(sizes, tuple(sources), margins, frozenset(unnamed))
+    return _Grid(sizes, tuple(sources), margins, frozenset(placeholder_names))
 
 
 def _require_constant_fits(constant: float, source: _Input) -> None:
@@ -387,10 +397,11 @@ def _plan_targets(
             grid.sizes[name] if name in grid.sizes else output.sizes[name] for name in dims
         )
         try:
+            # A placeholder that `_probe` replaces.
             dtype = np.dtype(object) if output.dtype is None else np.dtype(output.dtype)
         except TypeError as error:
             raise array_error(f"{path}: {output.dtype!r} is not a data type: {error}") from error
-        document = _plan_chunks(grid, path, dims, shape).with_chunks(
+        document = _make_chunk_template(grid, path, dims, shape).with_chunks(
             output.chunks, False if output.shards is None else output.shards
         )
         targets.append(_Target(path, dims, shape, dtype, document.chunks, document.shards, output))
@@ -402,14 +413,19 @@ def _plan_targets(
     return _probe(run, grid, function, tuple(targets))
 
 
-def _plan_chunks(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape) -> ArrayDocument:
-    """Plan the chunks of an output: along each dimension, those of the first input that has it."""
+def _make_chunk_template(
+    grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape
+) -> ArrayDocument:
+    """Make metadata with the default chunks: along each dimension, of the first input that has it.
+
+    The data type and codecs are placeholders.
+    """
     lengths = []
     for name, size in zip(dims, shape, strict=True):
         first = next((source for source in grid.inputs if name in source.dims), None)
         length = size if first is None else first.document.chunks[first.dims.index(name)]
         lengths.append(max(1, length))
-    model = {
+    metadata = {
         "zarr_format": 3,
         "node_type": "array",
         "shape": list(shape),
@@ -421,7 +437,7 @@ def _plan_chunks(grid: _Grid, path: str, dims: tuple[str, ...], shape: Shape) ->
         "dimension_names": list(dims),
         "attributes": {},
     }
-    return ArrayDocument(path, model)
+    return ArrayDocument(path, metadata)
 
 
 def _probe(
@@ -433,17 +449,15 @@ def _probe(
     for source in grid.inputs:
         array = open_array(run.session.store, source.document.path)
         blocks[source.name] = grid.read(source, array, box)
+    where = f"on the first {_PROBE_ITEMS} items along each dimension"
     advice = "pass probe=False if it needs larger blocks"
     try:
         results = _call_function(function, grid, blocks, box, targets, is_probe=True)
     except InvalidInputError as error:
-        raise array_error(
-            f"on the first {_PROBE_ITEMS} items: {error.message}; {advice}"
-        ) from error
+        raise array_error(f"{where}: {error.message}; {advice}") from error
     except Exception as error:
         raise array_error(
-            f"the function fails on the first {_PROBE_ITEMS} items along each dimension, with "
-            f"{type(error).__name__}: {error}; {advice}"
+            f"{where}: the function raised {type(error).__name__}: {error}; {advice}"
         ) from error
     # Other blocks may have longer strings.
     text = np.dtype(np.dtypes.StringDType())
@@ -528,54 +542,57 @@ def _has_location_parameter(function: Callable[..., Any]) -> bool:
 
 def _choose_box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) -> Shape:
     """Choose a block shape of whole output chunks and, if memory allows, whole input chunks."""
-    unit, read = [], []
+    write_lengths, read_lengths = [], []
     for name, size in grid.sizes.items():
         if any(name not in target.dims for target in targets):
-            unit.append(max(1, size))
-            read.append(max(1, size))
+            write_lengths.append(max(1, size))
+            read_lengths.append(max(1, size))
             continue
-        unit.append(lcm(*(target.unit[name] for target in targets)))
+        write_lengths.append(lcm(*(target.write_unit[name] for target in targets)))
         lengths = [
             source.document.chunks[source.dims.index(name)]
             for source in grid.inputs
             if name in source.dims
         ]
-        read.append(max(1, *lengths) if lengths else 1)
+        read_lengths.append(max(1, *lengths) if lengths else 1)
     full = [max(1, size) for size in grid.shape]
     if not all(grid.shape):
         return tuple(full)
-    block = tuple(map(min, unit, full))
-    block_bytes = _count_bytes(grid, targets, tuple(slice(0, length) for length in block))
-    # An upper bound: arrays that lack dimensions do not grow with the block.
-    item = -(-block_bytes // prod(block))
-    total = prod(full) * item
+    block = tuple(map(min, write_lengths, full))
+    block_bytes = _estimate_memory(grid, targets, tuple(slice(0, length) for length in block))
+    # Bytes per cell of the grid. An upper bound for larger blocks, because an array that lacks a
+    # dimension does not grow along it.
+    cell_bytes = -(-block_bytes // prod(block))
+    total = prod(full) * cell_bytes
     if block_bytes > run.task_bytes:
         raise array_error(
             f"one block of {format_shape(block)} takes {format_bytes(block_bytes)} in memory, but "
-            f"a task may use {format_bytes(run.task_bytes)} (task_bytes): give tasks more memory, "
-            "or choose smaller output chunks or halos"
+            f"a task may use {format_bytes(run.task_bytes)}: increase task_bytes, or choose "
+            "smaller output chunks or halos"
         )
-    if prod(map(min, read, full)) * item > run.task_bytes:
-        read = unit
+    if prod(map(min, read_lengths, full)) * cell_bytes > run.task_bytes:
+        read_lengths = write_lengths
     paths = ", ".join(target.path for target in targets)
-    return plan_boxes(run, paths, full, item, (tuple(read), tuple(unit)), total_bytes=total).write
+    chunks = tuple(read_lengths), tuple(write_lengths)
+    return plan_boxes(run, paths, full, cell_bytes, chunks, total_bytes=total).write
 
 
-def _count_bytes(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
+def _estimate_memory(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:
+    """Estimate the memory for the inputs, with halo, and outputs of a block."""
     lengths: dict[str, int] = {
         name: part.stop - part.start for name, part in zip(grid.sizes, box, strict=True)
     }
     halo = {name: margin.before + margin.after for name, margin in grid.margins.items()}
-    read: int = sum(
+    read_bytes: int = sum(
         prod(lengths[name] + halo.get(name, 0) for name in source.dims) * source.item_bytes
         for source in grid.inputs
     )
-    written: int = sum(
+    written_bytes: int = sum(
         prod(lengths.get(name, target.output.sizes.get(name, 1)) for name in target.dims)
         * get_item_bytes(target.dtype)
         for target in targets
     )
-    return read + written
+    return read_bytes + written_bytes
 
 
 def _build_document(grid: _Grid, target: _Target) -> ArrayDocument:
@@ -585,9 +602,9 @@ def _build_document(grid: _Grid, target: _Target) -> ArrayDocument:
     if fill is None and target.dtype.kind in "fc":
         fill = np.nan
     fill_argument = {} if fill is None else {"fill_value": fill}
-    names = [None if name in grid.unnamed else name for name in target.dims]
+    names = [None if name in grid.placeholder_names else name for name in target.dims]
     try:
-        model = zarr.create_array(
+        template = zarr.create_array(
             zarr.storage.MemoryStore(),
             shape=target.shape,
             dtype=target.dtype,
@@ -600,7 +617,7 @@ def _build_document(grid: _Grid, target: _Target) -> ArrayDocument:
         )
     except (TypeError, ValueError) as error:
         raise array_error(f"{target.path}: {error}") from error
-    return ArrayDocument.from_zarr(target.path, model)
+    return ArrayDocument.from_zarr(target.path, template)
 
 
 def _format_block(targets: tuple[_Target, ...], grid: _Grid, box: Box) -> str:

@@ -98,7 +98,7 @@ def materialize(
     require_one_of("on_error", on_error, ("raise", "skip"))
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("materialize", spark, repository, options)
-    if (earlier := run.find_earlier()) is not None:
+    if (earlier := run.find_earlier_result()) is not None:
         return earlier
     work = _plan_work(run.session, arrays, prefix, max_chunks)
     if run.dry_run:

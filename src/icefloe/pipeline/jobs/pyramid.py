@@ -147,7 +147,7 @@ def pyramid(
     """
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("pyramid", spark, repository, options)
-    if (earlier := run.find_earlier()) is not None:
+    if (earlier := run.find_earlier_result()) is not None:
         return earlier
     for what, value, choices in (("method", method, METHODS), ("layout", layout, _LAYOUTS)):
         if value not in choices:

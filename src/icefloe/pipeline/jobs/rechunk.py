@@ -80,7 +80,7 @@ def rechunk(
     """
     options = merge_options(run_options, commit_options, keywords)
     run = JobRun.start("rechunk", spark, repository, options)
-    if (earlier := run.find_earlier()) is not None:
+    if (earlier := run.find_earlier_result()) is not None:
         return earlier
     selected = _select_arrays(run.session, arrays, chunks)
     if target is not None:

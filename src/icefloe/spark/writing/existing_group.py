@@ -40,8 +40,8 @@ _ADD_OR_LEAVE_MISSING: Final = "add it, or add the variable to the option 'leave
 def plan_update(session: Session, options: WriteOptions, schema: pa.Schema) -> WritePlan:
     """Plan an append or the overwrite of a region; raise if the columns do not match the group."""
     group = Group.fetch(session, options.group)
-    table = _choose_table(session, group, schema)
-    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=table))
+    table_variables = _choose_table_variables(session, group, schema)
+    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=table_variables))
     dims = tuple(axis.name for axis in read_plan.axes)
     append_dim = None if options.region is not None else _choose_append_dim(options, dims)
     columns = {
@@ -56,33 +56,37 @@ def plan_update(session: Session, options: WriteOptions, schema: pa.Schema) -> W
     ]
     for name in sorted(set(schema.names) - columns.keys() - auxiliary.keys()):
         if name in group.variables:
-            expected = ", ".join(dims) if append_dim is None else append_dim
-            problems.append(f"variable {name!r} is not over {expected}: drop the column")
+            expected = f"dimension {append_dim}" if append_dim else f"dimensions {', '.join(dims)}"
+            problems.append(f"variable {name!r} does not have the {expected}: drop the column")
         else:
             suggestion = suggest_name(name, [*columns, *auxiliary])
             problems.append(
                 f"column {name!r} is not a variable of the group ({suggestion}): drop or rename it"
             )
-    growing = {*columns, *auxiliary} - {*dims}
-    problems += _find_option_problems(options, append_dim, growing, schema)
+    data_variables = {*columns, *auxiliary} - {*dims}
+    problems += _find_leave_missing_problems(options, append_dim, data_variables, schema)
     if options.dims is not None and options.dims != dims:
         problems.append(
-            f"its dimensions are {', '.join(dims)}, not those of the option 'dims': omit the option"
+            f"the dimensions of the group are {', '.join(dims)}, not those of the option 'dims': "
+            "omit the option"
         )
     require_no_problems(problems, options)
-    _require_chunks(session, options, dims, columns)
+    _require_same_chunks(session, options, dims, columns)
     types = {name: column.type for name, column in columns.items() if name in schema.names}
     if append_dim is None:
         require_dimensions("replace_where", options.region or {}, dims)
-        return WritePlan("region", dims, types, (), table=table)
+        return WritePlan("region", dims, types, (), table_variables=table_variables)
     require_dimensions("coords", options.coords, [append_dim])
     auxiliary_names = tuple(name for name in auxiliary if name in schema.names)
-    return WritePlan("append", dims, types, (append_dim,), auxiliary_names, table)
+    return WritePlan("append", dims, types, (append_dim,), auxiliary_names, table_variables)
 
 
-def _choose_table(session: Session, group: Group, schema: pa.Schema) -> tuple[str, ...] | None:
-    """Return the variables to which rows are written: None, all, if they fit into one table.
+def _choose_table_variables(
+    session: Session, group: Group, schema: pa.Schema
+) -> tuple[str, ...] | None:
+    """Return the names of the variables that rows are written to.
 
+    None (all) if all variables fit into one table.
     Otherwise, the variables whose dimensions all have columns; the others are auxiliary.
     """
     try:
@@ -104,7 +108,7 @@ def _choose_append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
     if append_dim is None:
         raise input_error(
             f"group {options.group!r} already exists: set the option 'append_dim' to one of "
-            f"{', '.join(dims)}, or overwrite it"
+            f"{', '.join(dims)}, or overwrite the group"
         )
     require_dimensions("append_dim", {append_dim: None}, dims)
     return append_dim
@@ -113,7 +117,7 @@ def _choose_append_dim(options: WriteOptions, dims: tuple[str, ...]) -> str:
 def _find_auxiliary(
     session: Session, group: Group, dims: tuple[str, ...], append_dim: str, names: Container[str]
 ) -> dict[str, AuxiliaryVariable]:
-    """Return the variables along a dimension other than those of the table (``names``)."""
+    """Return the variables that have ``append_dim`` and are not in the table (``names``)."""
     auxiliary = {}
     for variable in group.variables.values():
         if append_dim in variable.dims and variable.name not in names:
@@ -161,32 +165,38 @@ def _find_auxiliary_problems(
         else:
             dims = ", ".join(variable.variable.dims)
             problems.append(
-                f"there is no column of {variable.type} for variable {name!r} over ({dims}): "
-                f"{_ADD_OR_LEAVE_MISSING}"
+                f"there is no column of {variable.type} for variable {name!r} with dimensions "
+                f"({dims}): {_ADD_OR_LEAVE_MISSING}"
             )
     return problems
 
 
-def _find_option_problems(
-    options: WriteOptions, append_dim: str | None, growing: set[str], schema: pa.Schema
+def _find_leave_missing_problems(
+    options: WriteOptions, append_dim: str | None, data_variables: set[str], schema: pa.Schema
 ) -> list[str]:
-    """Return problems of the option ``leave_missing``."""
     if options.leave_missing and append_dim is None:
-        return ["option 'leave_missing' is only for appends: cells without a row become missing"]
+        problem = (
+            "option 'leave_missing' is only for appends: in a region, every variable needs a "
+            "column, and cells without a row become missing anyway"
+        )
+        return [problem]
     problems = []
     for name in options.leave_missing:
-        if name not in growing:
+        if name not in data_variables:
             problems.append(
                 f"option 'leave_missing': there is no variable {name!r} along {append_dim!r}: "
-                f"{suggest_name(name, growing)}"
+                f"{suggest_name(name, data_variables)}"
             )
         elif name in schema.names:
-            problems.append(f"variable {name!r} is in 'leave_missing' and has a column: drop one")
+            problems.append(
+                f"variable {name!r} is in 'leave_missing' and has a column: drop the column, or "
+                "remove the variable from the option"
+            )
     return problems
 
 
 def _try_check(check: Callable[..., None], *arguments: Any) -> list[str]:
-    """Return the error of a check as a problem."""
+    """Run a check; return its error message as the only problem, or none."""
     try:
         check(*arguments)
     except InvalidInputError as error:
@@ -194,16 +204,20 @@ def _try_check(check: Callable[..., None], *arguments: Any) -> list[str]:
     return []
 
 
-def update_group(
+def prepare_group(
     session: Session,
     options: WriteOptions,
     plan: WritePlan,
     labels: Mapping[str, pa.Array],
-    distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
+    fetch_distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> Grid:
-    """Prepare a group: for an append, extend arrays and write labels and auxiliary variables."""
+    """Return the grid of the write.
+
+    For an append, first extend the arrays and write labels and auxiliary variables.
+    ``fetch_distinct_rows`` is as in `prepare_write`.
+    """
     group = Group.fetch(session, options.group)
-    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=plan.table))
+    read_plan = plan_rows(session, ReadOptions(group=options.group, variables=plan.table_variables))
     columns = {column.name: column for column in read_plan.columns}
     sizes = {axis.name: len(axis) for axis in read_plan.axes}
     # Positions that are written along each dimension.
@@ -231,7 +245,7 @@ def update_group(
             ranges[name] = range(size, len(all_labels[name]))
     grid = _make_grid(session, read_plan, plan, all_labels, ranges)
     if plan.kind == "append":
-        _extend_arrays(session, group, plan, grid, distinct_rows)
+        _extend_arrays(session, group, plan, grid, fetch_distinct_rows)
     return grid
 
 
@@ -266,16 +280,21 @@ def _make_grid(
         if column.path and column.coding and column.name not in plan.dims
         and len(column.axes) == len(plan.dims)
     )  # fmt: skip
-    lengths = [_get_chunk_lengths(open_array(session.store, target.path)) for target in targets]
+    chunk_shapes = [
+        _get_chunk_lengths(open_array(session.store, target.path)) for target in targets
+    ]
     dims = []
-    for number, name in enumerate(plan.dims):
+    for dim_index, name in enumerate(plan.dims):
         chunk_lengths = [
-            shape[target.axes.index(number)] for shape, target in zip(lengths, targets, strict=True)
+            shape[target.axes.index(dim_index)]
+            for shape, target in zip(chunk_shapes, targets, strict=True)
         ]
         written = ranges[name]
-        length = choose_block_length(chunk_lengths, len(labels[name]))
+        block_length = choose_block_length(chunk_lengths, len(labels[name]))
         advice = _describe_range(name, plan, labels[name], written)
-        dims.append(Dimension(name, labels[name], written.start, written.stop, length, advice))
+        dims.append(
+            Dimension(name, labels[name], written.start, written.stop, block_length, advice)
+        )
     return Grid(tuple(dims), targets)
 
 
@@ -284,41 +303,41 @@ def _extend_arrays(
     group: Group,
     plan: WritePlan,
     grid: Grid,
-    distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
+    fetch_distinct_rows: Callable[[Sequence[str]], pa.Table] | None,
 ) -> None:
     """Extend arrays, and write their labels and auxiliary variables."""
     (append_dim,) = plan.growing_dims
     dims = {dim.name: dim for dim in grid.dims}
-    new = dims[append_dim]
-    table_variables = {target.coding.name for target in grid.targets}
+    appended = dims[append_dim]
+    target_names = {target.coding.name for target in grid.targets}
     for variable in group.variables.values():
         if append_dim not in variable.dims:
             continue
         array = open_array(session.store, variable.path, mode="r+")
         axis = variable.dims.index(append_dim)
         shape = list(array.shape)
-        shape[axis] = new.stop
+        shape[axis] = appended.stop
         array.resize(tuple(shape))
-        if variable.name in table_variables:
+        if variable.name in target_names:
             continue
         coding = find_coding(group, variable, array.dtype)
-        part = (slice(None),) * axis + (slice(new.start, new.stop),)
+        part = (slice(None),) * axis + (slice(appended.start, appended.stop),)
         if variable.name == append_dim:
-            array[part] = encode(coding, new.labels[new.start :])
+            array[part] = encode(coding, appended.labels[appended.start :])
             continue
         auxiliary = AuxiliaryVariable.make(variable, coding, plan.dims)
         if auxiliary.name in plan.auxiliary:
-            assert distinct_rows is not None  # noqa: S101 - set for plans with such columns
-            rows = distinct_rows([*auxiliary.shared, auxiliary.name])
+            assert fetch_distinct_rows is not None  # noqa: S101 - set for plans with such columns
+            rows = fetch_distinct_rows([*auxiliary.shared, auxiliary.name])
             array[part] = auxiliary.encode_rows(rows, dims)
         else:
-            array[part] = auxiliary.make_missing(len(new), append_dim)
+            array[part] = auxiliary.make_missing(len(appended), append_dim)
 
 
-def _require_chunks(
+def _require_same_chunks(
     session: Session, options: WriteOptions, dims: tuple[str, ...], columns: Mapping[str, Any]
 ) -> None:
-    """Raise if the option ``chunks``, which a stream also has, differs from the group."""
+    """Raise if the option ``chunks`` differs from the group."""
     require_dimensions("chunks", options.chunks, dims)
     for column in columns.values():
         if column.name in dims or not options.chunks:

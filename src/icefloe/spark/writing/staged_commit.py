@@ -95,7 +95,7 @@ def _write_rows(
         rows[name].null_count for name in plan.variables
     )
     grid = prepare_write(
-        session, options, plan, labels, has_gaps=bool(has_gaps), distinct_rows=rows.select
+        session, options, plan, labels, has_gaps=bool(has_gaps), fetch_distinct_rows=rows.select
     )
     blocks = write_blocks(session, grid, rows) if len(rows) else []
     grid.require_complete(len(rows))

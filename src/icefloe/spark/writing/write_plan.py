@@ -22,7 +22,7 @@ class WritePlan:
 
     ``columns`` are all columns with the types in which they are written; ``growing_dims`` are the
     dimensions that get new labels; ``auxiliary`` are the auxiliary variables that have columns;
-    ``table`` are the variables of the table, None for all variables of the group.
+    ``table_variables`` are the variables of the table, None for all variables of the group.
     """
 
     kind: Literal["create", "append", "region"]
@@ -30,7 +30,7 @@ class WritePlan:
     columns: Mapping[str, pa.DataType]
     growing_dims: tuple[str, ...]
     auxiliary: tuple[str, ...] = ()
-    table: tuple[str, ...] | None = None
+    table_variables: tuple[str, ...] | None = None
 
     @property
     def variables(self) -> list[str]:

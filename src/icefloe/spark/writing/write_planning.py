@@ -17,7 +17,7 @@ from icefloe.spark.option_parsing import input_error
 from icefloe.spark.reading.group import has_arrays
 from icefloe.spark.reading.read_options import ReadOptions
 from icefloe.spark.reading.rows import plan_rows
-from icefloe.spark.writing.existing_group import plan_update, update_group
+from icefloe.spark.writing.existing_group import plan_update, prepare_group
 from icefloe.spark.writing.new_group import create_group, plan_new_group
 
 if TYPE_CHECKING:
@@ -69,17 +69,18 @@ def prepare_write(
     labels: Mapping[str, pa.Array],
     *,
     has_gaps: bool = True,
-    distinct_rows: Callable[[Sequence[str]], pa.Table] | None = None,
+    fetch_distinct_rows: Callable[[Sequence[str]], pa.Table] | None = None,
 ) -> Grid:
     """Write the nodes and labels of a write to a session, and return its grid.
 
     ``labels`` are the new labels of the growing dimensions, in any order. Without ``has_gaps``
     (missing cells), new integer variables have no fill value, and xarray does not convert them to
-    floats. ``distinct_rows`` returns the distinct rows of some columns, for auxiliary variables.
+    floats. ``fetch_distinct_rows`` returns some columns of the rows, in any order, preferably
+    without duplicates; it is required if auxiliary variables have columns.
     """
     if plan.kind == "create":
         return create_group(session, options, plan, labels, has_gaps=has_gaps)
-    return update_group(session, options, plan, labels, distinct_rows)
+    return prepare_group(session, options, plan, labels, fetch_distinct_rows)
 
 
 def parse_labels(plan: WritePlan, coords: Mapping[str, Any]) -> dict[str, pa.Array]:

@@ -120,7 +120,7 @@ def _try_write(
         return Written(None, is_new=False)
     has_gaps = summary.has_nulls or summary.rows < prod(map(len, summary.labels.values()))
     grid = prepare_write(
-        session, options, plan, summary.labels, has_gaps=has_gaps, distinct_rows=rows.distinct
+        session, options, plan, summary.labels, has_gaps=has_gaps, fetch_distinct_rows=rows.distinct
     )
     job = WriteJob.start(repository, session, options, plan, grid)
     return job.commit(rows.write(job, plan), options.job)

@@ -56,6 +56,7 @@ _DEFAULT_ATTEMPT_TIMEOUT: Final = timedelta(minutes=5)
 _DEFAULT_READ_TIMEOUT: Final = timedelta(seconds=60)
 
 _DEFAULT_RETRY_TIMEOUT: Final = timedelta(minutes=3)
+"""The time after the first attempt in which a request may be retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,14 @@ def open_clients(place: Place, settings: StorageSettings) -> Clients:
     try:
         clients = _make_clients(place, settings)
     except OBSTORE_ERRORS as error:
+        # `InvalidInputError` is also a `ValueError`.
         if isinstance(error, IcefloeError):
             raise
         failure = error
     else:
         _LOGGER.debug("opened clients for %s", place.url)
         return clients
+    # Raised outside the handler: __context__ would hold the error with its secrets.
     raise InvalidInputError(
         f"{place.url}: invalid options: {format_error(failure)}", kind=ErrorKind.STORAGE_CONFIG
     ) from redact_error(failure)
@@ -109,6 +112,7 @@ def _make_clients(place: Place, settings: StorageSettings) -> Clients:
             for name, value in place.options.items():
                 options[name] = value  # type: ignore[literal-required]
             reader = HTTPStore(place.base_url, client_options=options, retry_config=retry)
+            # HTTP is read-only: the other clients are never used.
             return Clients(reader=reader, writer=reader, conditional=reader)
 
 
@@ -187,14 +191,14 @@ def _make_s3_connector(
     read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
 
     def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> S3Store:
-        client = _make_client_config(settings, headers, read_timeout=read_timeout)
+        client_options = _make_client_config(settings, headers, read_timeout=read_timeout)
         if place.allow_http:
-            client["allow_http"] = True
+            client_options["allow_http"] = True
         return S3Store(
             place.bucket,
             prefix=place.prefix or None,
             config=config,
-            client_options=client,
+            client_options=client_options,
             retry_config=retry_config,
             credential_provider=provider,
         )
@@ -203,7 +207,7 @@ def _make_s3_connector(
 
 
 def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
-    """Return a credential to obstore, which calls this again before it expires."""
+    """Credential provider for obstore, which calls it again before the credential expires."""
     credentials = get()
     return {
         "access_key_id": credentials.access_key_id,
@@ -304,8 +308,8 @@ def _provide_azure(get: Callable[[], AnyAzureRefreshableCredential]) -> AzureCre
 def _split_config(options: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:
     """Separate the options of the store from those of its HTTP client."""
     config = dict(options)
-    client: ClientConfig = {}
+    client_options: ClientConfig = {}
     allow_http = config.pop("allow_http", None)
     if allow_http is not None:
-        client["allow_http"] = allow_http.lower() in {"1", "true"}
-    return config, client
+        client_options["allow_http"] = allow_http.lower() in {"1", "true"}
+    return config, client_options

@@ -32,7 +32,10 @@ Partition = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A column. ``value`` maps a record to a Python value, or a columnar record to an array."""
+    """A column. ``value`` maps a record to a Python value.
+
+    In tables whose record is a batch of rows, it maps the batch to an Arrow array.
+    """
 
     name: str
     type: pa.DataType
