@@ -21,7 +21,7 @@ class Bounded:
     end: int
 
     def __post_init__(self) -> None:
-        _require(0 <= self.start <= self.end, f"expected 0 <= start <= end, got {self}")
+        _require(0 <= self.start <= self.end, f"byte range: expected 0 <= start <= end, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
