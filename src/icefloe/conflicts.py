@@ -1,4 +1,4 @@
-"""Conflicts between a session and commits of other writers, and their solvers."""
+"""Conflicts between a session and commits of other writers, and solvers of conflicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class VersionSelection(Enum):
-    """Which change wins a conflict."""
+    """Which side wins a conflict: the session (ours), the commit or fork (theirs), or none."""
 
     Fail = 0
     UseOurs = 1
@@ -26,7 +26,7 @@ class VersionSelection(Enum):
 
 
 def require_version_selection(value: object) -> None:
-    """Raise if a value is not a `VersionSelection`."""
+    """Raise `InvalidInputError` if ``on_chunk_conflict`` is not a `VersionSelection`."""
     if not isinstance(value, VersionSelection):
         names = ", ".join(map(str, VersionSelection))
         raise InvalidInputError(
@@ -53,7 +53,7 @@ class ConflictType(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Conflict:
-    """A conflict: its kind, its path and, for chunks, their indices."""
+    """A conflict: its kind, the path of the node and, for chunks, the indices of each chunk."""
 
     conflict_type: ConflictType
     path: str
@@ -63,28 +63,29 @@ class Conflict:
         return f"<Conflict {self}>"
 
     def __str__(self) -> str:
-        where = f"{self.conflict_type.name} at {self.path}"
+        text = f"{self.conflict_type.name} at {self.path}"
         if not self.conflicted_chunks:
-            return where
-        chunks = ", ".join(str(chunk) for chunk in self.conflicted_chunks[:3])
-        num_more = len(self.conflicted_chunks) - 3
-        return f"{where}, chunks {chunks}{f' and {num_more} more' if num_more > 0 else ''}"
+            return text
+        first_chunks = self.conflicted_chunks[:3]
+        num_more = len(self.conflicted_chunks) - len(first_chunks)
+        chunks = ", ".join(map(str, first_chunks))
+        return f"{text}, chunks {chunks}{f' and {num_more} more' if num_more else ''}"
 
 
 class ConflictSolver:
-    """Solver of conflicts; subclasses implement `decide`."""
+    """Base class of solvers; subclasses implement `decide`."""
 
     def decide(self, conflict: Conflict) -> VersionSelection:
-        """Return which change wins.
+        """Return which side wins.
 
         ``UseTheirs`` and ``UseOurs`` solve chunks that both sides wrote; ``UseOurs`` also solves
-        deletions of updated nodes. Other conflicts cannot be solved, and count as ``Fail``.
+        deletions of updated nodes. For other conflicts, every result counts as ``Fail``.
         """
         raise NotImplementedError
 
 
 def require_solver(solver: object) -> None:
-    """Raise if a value is not a solver with a `decide` method, before anything is written."""
+    """Raise `InvalidInputError` if a value is not a solver that implements `decide`."""
     if not isinstance(solver, ConflictSolver):
         problem = f"got {solver!r}"
     elif type(solver).decide is ConflictSolver.decide:
@@ -118,7 +119,8 @@ class BasicConflictSolver(ConflictSolver):
     on_chunk_conflict
         Which version of a chunk wins if both sides wrote it.
     fail_on_delete_of_updated_array, fail_on_delete_of_updated_group
-        Whether deleting a node that another commit updated is a conflict; otherwise it is deleted.
+        Whether the rebase fails if this session deletes a node that another commit updated;
+        otherwise the node is deleted.
     """
 
     on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
@@ -129,7 +131,7 @@ class BasicConflictSolver(ConflictSolver):
         require_version_selection(self.on_chunk_conflict)
 
     def decide(self, conflict: Conflict) -> VersionSelection:
-        """Apply the rules."""
+        """Return which side wins by the rules."""
         match conflict.conflict_type:
             case ConflictType.ChunkDoubleUpdate:
                 return self.on_chunk_conflict

@@ -1,8 +1,8 @@
-"""Writes dask arrays through a fork, with any scheduler.
+"""Writes dask arrays through forks of a session, with any scheduler.
 
-Each task writes a block and returns its fork: threads share one fork, other workers return a copy
-with the chunks of the block. A tree reduction merges the forks, and the caller merges the result
-into its session. Requires dask 2025.2 or later.
+Each task writes a block and returns its fork: threads share one fork, tasks in other processes
+return a copy that has the chunks of the block. A tree reduction merges the forks, and the caller
+merges the result into the session. Requires dask 2025.2 or later.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Arguments of `dask.array.store` that this module sets.
-_RESERVED = frozenset({"compute", "return_stored", "load_stored", "lock"})
+_RESERVED_ARGUMENTS = frozenset({"compute", "return_stored", "load_stored", "lock"})
 
 
 def computing_meta(func: Callable[P, R]) -> Callable[P, Any]:
-    """Wrap a function to return an object array when dask computes its meta."""
+    """Wrap a function so that it returns an object array when dask computes its ``meta``."""
 
     @wraps(func)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -62,7 +62,7 @@ def merge_sessions_array_kwargs(
     axis: Any = None,  # noqa: ARG001 - dask reductions pass it
     keepdims: Any = None,  # noqa: ARG001
 ) -> ForkSession:
-    """Like `merge_sessions`, as a step of a dask reduction."""
+    """Merge forks as `merge_sessions` does, in a dask reduction."""
     return merge_sessions(*sessions)
 
 
@@ -76,32 +76,32 @@ def store_dask(
 ) -> ForkSession:
     """Compute and write dask arrays, and return a fork with all changes.
 
-    Merge it with ``session.merge(fork)``, and commit the session.
+    Merge the fork with ``session.merge(fork)``, and commit the session.
 
     Parameters
     ----------
     sources
         Dask arrays.
     targets
-        Zarr array of each source, opened from ``session.fork().store``.
+        Zarr array for each source, opened from ``session.fork().store``.
     regions
-        Part of each target to write, None for all of it.
+        Region of each target to write; None is the whole target.
     split_every
-        Number of forks that one task merges; dask chooses by default.
+        Maximum number of forks that one task merges; chosen by dask if None.
     store_kwargs
         Arguments of ``dask.compute``: ``scheduler``, ``retries`` and others.
 
     Raises
     ------
     InvalidInputError
-        If a target does not belong to a fork, or an argument is reserved.
+        If a target does not belong to a fork, an argument is reserved, or there are no sources.
     SessionStateError
         If two tasks wrote the same chunk with different bytes: a chunk of the target must not
         span blocks of the source.
     """
-    if reserved := _RESERVED & store_kwargs.keys():
+    if reserved := _RESERVED_ARGUMENTS & store_kwargs.keys():
         raise InvalidInputError(
-            f"store_dask writes at once, without locks: omit {', '.join(sorted(reserved))}",
+            f"store_dask computes immediately, without locks: omit {', '.join(sorted(reserved))}",
             kind=ErrorKind.NOT_ALLOWED,
         )
     for target in targets:
@@ -129,7 +129,7 @@ def store_dask(
 def session_merge_reduction(
     arrays: da.Array | Sequence[da.Array], *, split_every: int | None, **store_kwargs: Any
 ) -> ForkSession:
-    """Compute arrays whose blocks are the Zarr arrays that were written, and merge their forks."""
+    """Compute dask arrays whose blocks are the Zarr arrays written to, and merge their forks."""
     reductions = [
         da.reduction(  # type: ignore[no-untyped-call]
             array,

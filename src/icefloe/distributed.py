@@ -1,4 +1,4 @@
-"""Extracts forks of a session from Zarr arrays and merges them, for distributed engines."""
+"""Extracts the sessions of Zarr arrays, and merges forks, for distributed engines."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def extract_session(
     store = zarray.store
     if not isinstance(store, IcechunkStore):
         raise TypeError(
-            f"the array is in a {type(store).__name__}: open it from the store of a session, "
+            f"the array is in a {type(store).__name__}: open it from the store of a session, as in "
             "zarr.open_array(session.fork().store, path=...)"
         )
     return store.session
 
 
 def merge_sessions(*sessions: Forks) -> ForkSession:
-    """Merge forks, which may be in nested lists, into a new fork; the arguments do not change.
+    """Merge forks, which may be in nested lists; the arguments do not change.
 
     All must be copies of one fork, or forks of a session without changes. Merging is pairwise, so
     that each chunk is processed O(log n) times. A fork that occurs more than once, because threads
-    share it, is merged once.
+    share it, is merged once; a single fork is returned itself.
 
     Raises
     ------
@@ -45,7 +45,9 @@ def merge_sessions(*sessions: Forks) -> ForkSession:
         If there are no forks, or an argument is not a fork.
     SessionStateError
         If two forks wrote the same chunk with different bytes, have other conflicts, or started
-        with different changes: use ``session.merge(*forks)`` for the latter.
+        with different changes; in the last case, use ``session.merge(*forks)``.
+    ConflictError
+        If forks are based on different snapshots.
     """
     forks: list[ForkSession] = list({id(fork): fork for fork in _flatten(sessions)}.values())
     if not forks:
@@ -72,7 +74,7 @@ def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
 def _merge_pair(fork: ForkSession, *others: ForkSession) -> ForkSession:
     if not others:
         return fork
-    # Tasks on other threads may still write to the fork: merge into a copy.
+    # Merge into a copy: tasks on other threads may still write to the fork.
     merged = ForkSession(
         fork.connection,
         fork.transaction.base_id,

@@ -39,5 +39,5 @@ def edit_wherever_possible() -> Iterator[list[bool]]:
         patch.setattr(flush, "_MAX_SMALL", -1)
         patch.setattr(flush, "_MIN_REFS_PER_CHANGE", 0)
         patch.setattr(manifest_edit, "_MIN_SIZE_RATIO", 0)
-        patch.setattr(assets.Assets, "has_manifest", lambda *_: False)
+        patch.setattr(assets.Assets, "is_manifest_cached", lambda *_: False)
         yield note_edits(patch)

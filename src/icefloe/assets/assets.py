@@ -47,12 +47,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Estimated sizes of items: the configuration limits their number, but a cache limits bytes.
+# Estimated sizes of items: the configuration limits the number of items, a cache limits bytes.
 _BYTES_PER_REF = 64
 _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
+_BYTES_PER_ENTRY = 200
 _MAX_THREADS = 64
-_MANIFEST_FILE_BYTES = 64 << 20
+_MAX_MANIFEST_FILES_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
@@ -74,7 +75,7 @@ class EncodedFile:
 
 
 class LoadedManifest:
-    """A decoded manifest, with chunk indexes that are built when an array is first read."""
+    """A decoded manifest, with a chunk index per array, built when the array is first read."""
 
     __slots__ = ("_finders", "manifest")
 
@@ -93,11 +94,11 @@ class LoadedManifest:
 
 
 class Assets:
-    """Typed access to the files of a repository; an uncached file is one request.
+    """Typed access to the files of a repository; fetching an uncached file is one request.
 
-    New files have ``spec_version``; existing files record their own, and both may occur in one
-    repository. Files have random ids and are never replaced, so cached files stay valid. The only
-    exception is expiration in generation v1, which replaces the parent in snapshot files.
+    New files have ``spec_version``; existing files record their own version, and a repository may
+    have files of both. Files have random ids and are never replaced, so cached files stay valid.
+    The only exception is expiration in generation v1, which replaces the parent in snapshot files.
     """
 
     def __init__(
@@ -112,22 +113,22 @@ class Assets:
         self.spec_version = spec_version
         limits = CachingConfig() if caching is None else caching
         self._trees: Cache[SnapshotId, Tree] = Cache(
-            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _get_tree_size
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _estimate_tree_bytes
         )
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
             # Finders are built later and take eight bytes per row.
-            lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + 200,
+            lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + _BYTES_PER_ENTRY,
         )
-        # A manifest that is only edited is cached as bytes.
+        # Manifests that are edited but not read are cached as bytes.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
-            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MANIFEST_FILE_BYTES), len
+            min(limits.effective_num_chunk_refs * _BYTES_PER_REF, _MAX_MANIFEST_FILES_BYTES), len
         )
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
-            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _get_log_size
+            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _estimate_log_bytes
         )
         self.chunks = ChunkReader(storage, limits.effective_num_bytes_chunks)
-        self._threads = min(_MAX_THREADS, max_concurrent_requests)
+        self._num_threads = min(_MAX_THREADS, max_concurrent_requests)
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
 
@@ -149,12 +150,12 @@ class Assets:
         return self.fetch_tree(snapshot_id).snapshot
 
     def load_manifest(self, manifest_id: ManifestId) -> LoadedManifest:
-        """Fetch a manifest for lookups of single chunks."""
+        """Fetch a manifest, with an index for lookups of single chunks."""
         return self._manifests.get(
             manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
         )
 
-    def has_manifest(self, manifest_id: ManifestId) -> bool:
+    def is_manifest_cached(self, manifest_id: ManifestId) -> bool:
         """Whether a manifest is cached."""
         return manifest_id in self._manifests
 
@@ -187,18 +188,19 @@ class Assets:
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
     ) -> tuple[ManifestFileInfo, EncodedFile] | Manifest:
-        """Encode a manifest of one array with some references replaced, by editing its file.
+        """Replace references in a manifest of one array by editing its file.
 
-        Returns the previous manifest if its file cannot be edited.
+        Returns the entry and the file of the new manifest, which has the id of ``changes``; or the
+        decoded manifest ``before`` if its file cannot be edited.
         """
-        file = self._fetch_manifest_file(before.id)
-        root = self._open_manifest(before.id, file)
+        old_data = self._fetch_manifest_bytes(before.id)
+        root = self._open_manifest(before.id, old_data)
         data = edit_manifest(root, changes, spec_version=self.spec_version)
         if data is None:
             manifest = read_manifest(root)
             self._manifests.put(before.id, LoadedManifest(manifest))
             return manifest
-        self._manifest_files.put(before.id, file)
+        self._manifest_files.put(before.id, old_data)
         self._manifest_files.put(changes.id, data)
         info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
         return info, EncodedFile(format_manifest_key(changes.id), data)
@@ -213,7 +215,7 @@ class Assets:
         self.storage.put(file.key, file.data, Fresh())
 
     def publish(self, file: EncodedFile) -> None:
-        """Write a file; then it and all files written before it are durable."""
+        """Write a file; afterwards this file and all files written before it are durable."""
         self.storage.put(file.key, file.data, Create())
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -247,16 +249,17 @@ class Assets:
             self._manifests.put(manifest.id, LoadedManifest(manifest))
 
     def run_concurrently(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that does I/O on each item, in threads; return the results in order.
+        """Call a function that does I/O on each item; return the results in order.
 
-        Waits for all calls, then raises the first error in the order of the items.
+        Raises the first error in the order of the items. With threads, it first waits for all
+        calls; a storage with low latency needs no threads, and the first error ends the calls.
         """
         arguments = list(items)
         if len(arguments) < 2 or self.storage.is_low_latency:
             return [function(item) for item in arguments]
         with self._pool_lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="icefloe")
+                self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="icefloe")
         futures = [self._pool.submit(function, item) for item in arguments]
         errors = [future.exception() for future in futures]
         if first_error := next((error for error in errors if error is not None), None):
@@ -270,18 +273,18 @@ class Assets:
         return snapshot
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
-        file = self._fetch_manifest_file(manifest_id)
-        return read_manifest(self._open_manifest(manifest_id, file))
+        data = self._fetch_manifest_bytes(manifest_id)
+        return read_manifest(self._open_manifest(manifest_id, data))
 
-    def _fetch_manifest_file(self, manifest_id: ManifestId) -> bytes | memoryview:
+    def _fetch_manifest_bytes(self, manifest_id: ManifestId) -> bytes | memoryview:
         cached = self._manifest_files.find(manifest_id)
         if cached is not None:
             return cached
         return fetch_file(self.storage, format_manifest_key(manifest_id)).data
 
-    def _open_manifest(self, manifest_id: ManifestId, file: bytes | memoryview) -> Tables:
+    def _open_manifest(self, manifest_id: ManifestId, data: bytes | memoryview) -> Tables:
         key = format_manifest_key(manifest_id)
-        root = open_manifest(file, key)
+        root = open_manifest(data, key)
         _require_id(read_manifest_id(root), manifest_id, key)
         return root
 
@@ -292,12 +295,12 @@ class Assets:
         return log
 
 
-def _get_tree_size(tree: Tree) -> int:
+def _estimate_tree_bytes(tree: Tree) -> int:
     return sum(len(node.user_data) + _BYTES_PER_NODE for node in tree.snapshot.nodes)
 
 
-def _get_log_size(log: TransactionLog) -> int:
-    return int(log.updated_chunks.coords.nbytes) + 200
+def _estimate_log_bytes(log: TransactionLog) -> int:
+    return int(log.updated_chunks.coords.nbytes) + _BYTES_PER_ENTRY
 
 
 def _require_id(actual: ObjectId, expected: ObjectId, key: str) -> None:

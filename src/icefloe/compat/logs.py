@@ -1,8 +1,8 @@
-"""Icechunk's logging functions, for the ``icefloe`` logger of the standard `logging`.
+"""Icechunk's logging functions, which configure the logger ``icefloe`` of the standard library.
 
-Every module logs to ``icefloe.<module>``. The library is silent by default; ``import icefloe``
-calls `initialize_logs` if ``ICEFLOE_LOG`` or ``ICECHUNK_LOG`` is set. Messages contain no secrets:
-URLs of storages are redacted.
+Modules log to ``icefloe.<module>``. The library is silent by default; ``import icefloe``
+calls `initialize_logs` if ``ICEFLOE_LOG`` or ``ICECHUNK_LOG`` is set. Messages contain no
+secrets: the URL of a storage has no credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEVELS: Final = {
     "off": logging.CRITICAL + 1,
 }
 _LOGGER: Final = logging.getLogger("icefloe")
-_DEFAULT: Final = "warn"
+_DEFAULT_LEVEL: Final = "warn"
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -54,20 +54,21 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
     Parameters
     ----------
     log_filter_directive
-        A level such as ``debug``, or a list such as ``icechunk=debug,other=off``, whose entries for
-        ``icechunk`` and ``icefloe`` apply. None sets the default, ``warn``.
+        A level such as ``debug``, or a list such as ``warn,icechunk=debug,other=off``. Entries for
+        ``icechunk`` and ``icefloe`` take precedence over a level without a target; other targets
+        are ignored. None sets the default, ``warn``.
     """
-    default_level, own_level = _LEVELS[_DEFAULT], None
-    for directive in filter(None, (log_filter_directive or _DEFAULT).split(",")):
-        target, has_target, name = directive.strip().rpartition("=")
-        level = _LEVELS.get(name.lower())
+    default_level, own_level = _LEVELS[_DEFAULT_LEVEL], None
+    for directive in filter(None, (log_filter_directive or _DEFAULT_LEVEL).split(",")):
+        target, separator, level_name = directive.strip().rpartition("=")
+        level = _LEVELS.get(level_name.lower())
         if level is None:
             raise InvalidInputError(
                 f"invalid log filter {directive!r}: expected LEVEL or icechunk=LEVEL; levels: "
                 f"{', '.join(_LEVELS)}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
-        if not has_target:
+        if not separator:
             default_level = level
         elif target.partition("::")[0] in {"icechunk", "icefloe"}:
             own_level = level
@@ -75,4 +76,4 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
 
 
 def shutdown_telemetry() -> None:
-    """Do nothing: in Icechunk this stops the export of traces, and icefloe exports none."""
+    """Do nothing: in Icechunk this function stops the export of traces; icefloe exports none."""

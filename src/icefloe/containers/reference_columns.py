@@ -1,7 +1,8 @@
 """Converts virtual references that a user passes (lists, numpy arrays, Arrow tables) to columns.
 
 Validates everything that does not depend on the repository before anything is stored; errors name
-the column and the row. Only lists of `VirtualChunkSpec` need a Python loop. Pure, no I/O.
+the column and the row. There is no Python loop over rows, except for lists of `VirtualChunkSpec` or
+checksums, and for integers without a common numpy type. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
     from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 
 _BLOCK_ROWS: Final = 1 << 16
-"""Number of rows of a numpy string array to convert to Python strings at a time."""
+"""Number of rows of a numpy string array that become Python strings at a time."""
 
 _SAMPLE_ROWS: Final = 4096
-"""Sample size to decide whether the strings of a list are mostly distinct."""
+"""Number of rows that decide whether the strings of a list are mostly distinct."""
 
 INDEX, LOCATION, OFFSET, LENGTH = "index", "location", "offset", "length"
 ETAG, LAST_MODIFIED = "etag", "last_modified"
+
+_INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
 
 StringColumn: TypeAlias = "Sequence[str] | NDArray[Any] | Any"
 NumberColumn: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]] | Any"
@@ -79,16 +82,16 @@ def parse_checksum(checksum: object) -> Checksum | None:
 
 def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:
     """Convert a list of references to columns."""
-    rows = len(chunks)
+    num_rows = len(chunks)
     indices = [spec.index for spec in chunks]
-    _require_ndim(np.fromiter(map(len, indices), np.int64, rows), grid)
-    coords = np.array(indices, np.int64).reshape(rows, len(grid))
+    _require_ndim(np.fromiter(map(len, indices), np.int64, num_rows), grid)
+    coords = np.array(indices, np.int64).reshape(num_rows, len(grid))
     codes, table = _encode_column([spec.location for spec in chunks], LOCATION)
     payloads = ChunkPayloads.make_virtual(
         codes,
         table,
-        np.fromiter(map(attrgetter("offset"), chunks), np.uint64, rows),
-        np.fromiter(map(attrgetter("length"), chunks), np.uint64, rows),
+        np.fromiter(map(attrgetter("offset"), chunks), np.uint64, num_rows),
+        np.fromiter(map(attrgetter("length"), chunks), np.uint64, num_rows),
     )
     etags = [spec.etag_checksum or "" for spec in chunks]
     if any(etags):
@@ -101,7 +104,7 @@ def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> Re
         has_time = np.array([spec.last_updated_at_checksum is not None for spec in chunks], bool)
         seconds = np.array(times, np.float64).astype(np.int64)
         payloads = _with_times(payloads, seconds, has_time, "last_updated_at_checksum")
-    return _validate(coords, payloads, grid)
+    return _build_references(coords, payloads, grid)
 
 
 def parse_box(
@@ -114,13 +117,17 @@ def parse_box(
     lengths: NumberColumn,
     checksum: ChecksumColumn,
 ) -> References:
-    """Convert a box of chunks, in C order, to columns; an empty location skips its chunk."""
+    """Convert a box of chunks, in C order, to columns.
+
+    The box starts at the chunk ``first``, by default the first chunk of the array. A chunk whose
+    location is empty or null is skipped.
+    """
     shape = _parse_grid_tuple(shape, "chunk_grid_shape", grid)
     start = _parse_grid_tuple((0,) * len(grid) if first is None else first, "arr_offset", grid)
     codes, table = _encode_column(locations, "locations")
     offset, length = _parse_unsigned(offsets, "offsets"), _parse_unsigned(lengths, "lengths")
-    count = int(np.prod(np.array(shape, object))) if shape else 1
-    if not len(codes) == len(offset) == len(length) == count:
+    num_chunks = int(np.prod(np.array(shape, object))) if shape else 1
+    if not len(codes) == len(offset) == len(length) == num_chunks:
         raise _reference_error(
             f"{len(codes)} locations, {len(offset)} offsets and {len(length)} lengths do not match "
             f"a box of {_format_shape(shape)} chunks"
@@ -128,15 +135,15 @@ def parse_box(
     payloads = ChunkPayloads.make_virtual(codes, table, offset, length)
     payloads = _with_checksums(payloads, checksum)
     # Coordinates are allocated only after the number of chunks was checked: the shape can be huge.
-    corner = np.array(start, np.int64)
-    coords = np.zeros((1, 0), np.int64)
+    coords = np.zeros((1, 0), np.int64)  # of an array without dimensions
     if shape:
-        coords = np.stack(np.unravel_index(np.arange(count), shape), 1) + corner
-    is_absent = (codes == NO_CODE) | (np.append(table.lengths, 0)[codes] == 0)
-    if is_absent.any():
-        rows = np.flatnonzero(~is_absent)
-        return _validate(coords[rows], payloads.select_rows(rows), grid, rows)
-    return _validate(coords, payloads, grid)
+        box = np.stack(np.unravel_index(np.arange(num_chunks), shape), 1)
+        coords = box + np.array(start, np.int64)
+    has_location = _is_nonempty(codes, table)
+    if has_location.all():
+        return _build_references(coords, payloads, grid)
+    rows = np.flatnonzero(has_location)
+    return _build_references(coords[rows], payloads.select_rows(rows), grid, rows)
 
 
 def parse_table(table: object, grid: tuple[int, ...]) -> References:
@@ -158,7 +165,7 @@ def parse_table(table: object, grid: tuple[int, ...]) -> References:
     if LAST_MODIFIED in arrow_table.column_names:
         column = _require_column(arrow_table, LAST_MODIFIED)
         payloads = _with_times(payloads, *_parse_times(column, LAST_MODIFIED), LAST_MODIFIED)
-    return _validate(coords, payloads, grid)
+    return _build_references(coords, payloads, grid)
 
 
 def _encode_column(values: StringColumn, name: str) -> tuple[NDArray[np.int32], Strings]:
@@ -167,7 +174,7 @@ def _encode_column(values: StringColumn, name: str) -> tuple[NDArray[np.int32], 
         return encode_strings(to_arrow_column(values), name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "UTO":
-            actual = f"{values.ndim} dimensions of {values.dtype}"
+            actual = f"a {values.ndim}-dimensional array of {values.dtype}"
             raise _reference_error(f"{name}: expected one column of strings, got {actual}")
         blocks = [
             _encode_list(values[begin : begin + _BLOCK_ROWS].tolist(), name, begin)
@@ -182,7 +189,7 @@ def _encode_column(values: StringColumn, name: str) -> tuple[NDArray[np.int32], 
 def _encode_list(
     values: Sequence[Any], name: str, begin: int = 0
 ) -> tuple[NDArray[np.int32], Strings]:
-    """Dictionary-encode a list of strings; ``begin`` is the row number of the first value."""
+    """Dictionary-encode a list of strings; ``begin`` is the row number of its first value."""
     if not len(values):
         return np.zeros(0, np.int32), EMPTY
     try:
@@ -192,28 +199,31 @@ def _encode_list(
             return _to_strings(values, name).unique()
         # Chunks of one file are adjacent: only the first string of each run is looked up.
         is_run_start = np.ones(len(values), bool)
-        differs = map(ne, islice(values, 1, None), values)
-        is_run_start[1:] = np.fromiter(differs, np.bool_, len(values) - 1)
-        rows = np.flatnonzero(is_run_start)
-        run_values = values if len(rows) == len(values) else [values[row] for row in rows.tolist()]
-        codes, table = _encode_distinct(run_values, rows + begin, name)
+        changes = map(ne, islice(values, 1, None), values)
+        is_run_start[1:] = np.fromiter(changes, np.bool_, len(values) - 1)
+        starts = np.flatnonzero(is_run_start)
+        has_repeats = len(starts) < len(values)
+        run_values = [values[start] for start in starts.tolist()] if has_repeats else values
+        codes, table = _encode_by_dictionary(run_values, starts + begin, name)
     except (TypeError, ValueError):  # incomparable or unhashable values are not strings
-        _require_strings(values, range(begin, begin + len(values)), name)
+        _require_strings(values, range(begin, begin + len(values)), name)  # names the row
         raise
-    if len(rows) == len(values):
+    if not has_repeats:
         return codes, table
-    return np.repeat(codes, np.diff(rows, append=len(values))), table
+    return np.repeat(codes, np.diff(starts, append=len(values))), table
 
 
-def _encode_distinct(
+def _encode_by_dictionary(
     values: Sequence[Any], rows: NDArray[np.int64], name: str
 ) -> tuple[NDArray[np.int32], Strings]:
-    first_index: dict[Any, int] = {}
-    indices = np.fromiter(map(first_index.setdefault, values, count()), np.int64, len(values))
-    firsts = np.fromiter(first_index.values(), np.int64, len(first_index))
-    distinct = list(first_index)
-    _require_strings(distinct, rows[firsts], name)
-    return np.searchsorted(firsts, indices).astype(np.int32), _to_strings(distinct, name)
+    """Dictionary-encode values in order of first occurrence; ``rows`` are their row numbers."""
+    first_indices: dict[Any, int] = {}
+    indices = np.fromiter(map(first_indices.setdefault, values, count()), np.int64, len(values))
+    firsts = np.fromiter(first_indices.values(), np.int64, len(first_indices))
+    distinct_values = list(first_indices)
+    _require_strings(distinct_values, rows[firsts], name)
+    # `firsts` is sorted, so the position of a first index in it is the code.
+    return np.searchsorted(firsts, indices).astype(np.int32), _to_strings(distinct_values, name)
 
 
 def _to_strings(values: Sequence[str], name: str) -> Strings:
@@ -278,10 +288,10 @@ def _find_nulls(column: Any) -> NDArray[np.bool_]:
 
 
 def _require_column(table: Any, name: str) -> Any:
-    count = table.column_names.count(name)
-    if count != 1:
+    num_columns = table.column_names.count(name)
+    if num_columns != 1:
         names = ", ".join(map(repr, table.column_names)) or "none"
-        problem = "no column" if not count else f"{count} columns"
+        problem = f"{num_columns} columns" if num_columns else "no column"
         raise _reference_error(f"the table has {problem} {name!r}; available: {names}")
     return table.column(name)
 
@@ -322,13 +332,13 @@ def _parse_index(table: Any, grid: tuple[int, ...]) -> NDArray[np.int64]:
     return flat.reshape(coords.shape)
 
 
-def _convert_coordinates(values: NDArray[Any], name: str, per_row: int = 1) -> NDArray[np.int64]:
-    """Convert coordinates to signed integers; raises if one exceeds the format's limit."""
+def _convert_coordinates(values: NDArray[Any], name: str, ndim: int = 1) -> NDArray[np.int64]:
+    """Convert coordinates, ``ndim`` per row, to signed integers; raise if one would overflow."""
     if values.dtype == np.uint64:
-        bad = np.flatnonzero(values > np.uint64(MAX_U32))
-        if len(bad):
-            problem = f"{values[bad[0]]} is not between 0 and {MAX_U32}"
-            raise _row_error(name, int(bad[0]) // per_row, problem, _INDEX_KIND)
+        positions = np.flatnonzero(values > np.uint64(MAX_U32))
+        if len(positions):
+            problem = f"{values[positions[0]]} is not between 0 and {MAX_U32}"
+            raise _row_error(name, int(positions[0]) // ndim, problem, _INDEX_KIND)
     return values.astype(np.int64)
 
 
@@ -339,9 +349,9 @@ def _parse_grid_tuple(values: Sequence[int], name: str, grid: tuple[int, ...]) -
         raise _reference_error(f"{name}={values!r}: expected an integer per dimension") from error
     if len(numbers) != len(grid):
         raise _reference_error(f"{name}={numbers} {_format_ndim(len(numbers), grid)}", _INDEX_KIND)
-    bad = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
-    if bad is not None:
-        problem = f"{bad} is not between 0 and {MAX_U32}"
+    invalid_number = next((number for number in numbers if not 0 <= number <= MAX_U32), None)
+    if invalid_number is not None:
+        problem = f"{invalid_number} is not between 0 and {MAX_U32}"
         raise _reference_error(f"{name}={numbers}: {problem}", _INDEX_KIND)
     return numbers
 
@@ -354,23 +364,23 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
                 codes = make_constant(0, len(payloads), np.int32)
                 return replace(payloads, etag_codes=codes, etags=Strings.of([value]))
             case LastModified(time_seconds):
-                times = make_constant(time_seconds, len(payloads), np.uint32)
-                return replace(payloads, last_modified=times)
+                last_modified = make_constant(time_seconds, len(payloads), np.uint32)
+                return replace(payloads, last_modified=last_modified)
             case None:
                 return payloads
     name = "checksum"
     if is_arrow(checksum):
         column = to_arrow_column(checksum)
-        _require_rows(len(column), len(payloads), name)
+        _require_num_rows(len(column), len(payloads), name)
         pa = load_pyarrow()
         if pa.types.is_timestamp(column.type) or pa.types.is_integer(column.type):
             return _with_times(payloads, *_parse_times(column, name), name)
         return _with_etags(payloads, *encode_strings(column, name))
     if not isinstance(checksum, (Sequence, np.ndarray)):
-        parse_checksum(checksum)  # raises
-    _require_rows(len(checksum), len(payloads), name)
+        parse_checksum(checksum)  # raises: not a checksum
+    _require_num_rows(len(checksum), len(payloads), name)
     if isinstance(checksum, np.ndarray) and checksum.dtype.kind == "M":
-        # numpy times have no time zone; they are UTC.
+        # numpy times have no time zone; UTC is assumed.
         has_time = ~np.isnat(checksum)
         seconds = checksum.astype("datetime64[s]").astype(np.int64)
         return _with_times(payloads, seconds, has_time, name)
@@ -379,23 +389,28 @@ def _with_checksums(payloads: ChunkPayloads, checksum: ChecksumColumn) -> ChunkP
     values = [None if value == "" else value for value in checksum]
     checksums = [parse_checksum(value) for value in values]
     etags = [item.value if isinstance(item, ETag) else "" for item in checksums]
-    item_times = [item.seconds if isinstance(item, LastModified) else 0 for item in checksums]
-    seconds = np.array(item_times, np.int64)
+    times = [item.seconds if isinstance(item, LastModified) else 0 for item in checksums]
+    seconds = np.array(times, np.int64)
     payloads = _with_etags(payloads, *_encode_column(etags, name))
     return _with_times(payloads, seconds, seconds > 0, name)
 
 
 def _with_etags(payloads: ChunkPayloads, codes: NDArray[np.int32], table: Strings) -> ChunkPayloads:
-    """Set the entity tag of each chunk; an empty string means none."""
-    has_etag = np.append(table.lengths, 0)[codes] > 0
-    etag_codes = np.where(has_etag, codes, NO_CODE).astype(np.int32)
-    return replace(payloads, etag_codes=etag_codes, etags=table)
+    """Set the entity tag of each chunk; an empty string or null means none."""
+    etag_codes = np.where(_is_nonempty(codes, table), codes, NO_CODE)
+    return replace(payloads, etag_codes=etag_codes.astype(np.int32), etags=table)
+
+
+def _is_nonempty(codes: NDArray[np.int32], table: Strings) -> NDArray[np.bool_]:
+    """Return a mask of the rows whose string is neither empty nor null."""
+    lengths = np.append(table.lengths, 0)  # NO_CODE, which is -1, indexes the appended length
+    return np.asarray(lengths[codes] > 0)
 
 
 def _with_times(
     payloads: ChunkPayloads, seconds: NDArray[Any], has_time: NDArray[np.bool_], name: str
 ) -> ChunkPayloads:
-    """Set the modification time of each chunk; an entity tag takes precedence."""
+    """Set the modification time of each chunk that has no entity tag."""
     is_valid = (seconds > 0) & (seconds <= MAX_U32) | ~has_time
     limits = f"expected a last-modified checksum between 1 and {MAX_U32} seconds since 1970"
     _require(is_valid, name, lambda row: f"{limits}, got {seconds[row]}")
@@ -404,7 +419,7 @@ def _with_times(
 
 
 def _parse_times(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Parse seconds since 1970, and return a mask that is False for nulls."""
+    """Convert times to seconds since 1970; also return a mask that is False for nulls."""
     pa = load_pyarrow()
     column_type = column.type
     if pa.types.is_null(column_type):
@@ -421,29 +436,29 @@ def _parse_times(column: Any, name: str) -> tuple[NDArray[Any], NDArray[np.bool_
     return np.asarray(column.fill_null(0).to_numpy()), has_time
 
 
-def _validate(
+def _build_references(
     coords: NDArray[np.int64],
     payloads: ChunkPayloads,
     grid: tuple[int, ...],
     rows: NDArray[np.int64] | None = None,
 ) -> References:
-    """Raise `InvalidInputError` for invalid references; errors show the row numbers ``rows``."""
+    """Check and return references; ``rows`` are their original rows if some were skipped."""
 
-    def require(is_valid: NDArray[np.bool_], problem: Any, kind: ErrorKind | None = None) -> None:
+    def require(is_valid: NDArray[np.bool_], describe: Any, kind: ErrorKind | None = None) -> None:
         if not is_valid.all():
             row = int(np.argmin(is_valid))
-            number = row if rows is None else int(rows[row])
-            raise _reference_error(f"row {number}: {problem(row)}", kind)
+            original_row = row if rows is None else int(rows[row])
+            raise _reference_error(f"row {original_row}: {describe(row)}", kind)
 
     def format_chunk(row: int) -> str:
         return f"chunk {coords[row].tolist()}"
 
     is_inside = np.all((coords >= 0) & (coords < np.array(grid, np.int64)), axis=1)
-    outside = f"is outside the grid, which has {_format_shape(grid)} chunks"
-    require(is_inside, lambda row: f"{format_chunk(row)} {outside}", _INDEX_KIND)
-    empty = "has length 0 and cannot be decoded; omit the chunk instead"
-    is_nonempty = payloads.length > 0
-    require(is_nonempty, lambda row: f"{format_chunk(row)} {empty}", ErrorKind.ZERO_LENGTH_CHUNK)
+    grid_problem = f"is outside the grid, which has {_format_shape(grid)} chunks"
+    require(is_inside, lambda row: f"{format_chunk(row)} {grid_problem}", _INDEX_KIND)
+    problem = "has length 0 and cannot be decoded; omit the chunk instead"
+    has_bytes = payloads.length > 0
+    require(has_bytes, lambda row: f"{format_chunk(row)} {problem}", ErrorKind.ZERO_LENGTH_CHUNK)
     offset, length = payloads.offset, payloads.length
     fits = length <= np.uint64(MAX_U64) - offset
     require(fits, lambda row: f"offset {offset[row]} and length {length[row]} exceed 64 bits")
@@ -451,11 +466,12 @@ def _validate(
 
 
 def _require(
-    is_valid: NDArray[np.bool_], name: str, problem: Any, kind: ErrorKind | None = None
+    is_valid: NDArray[np.bool_], name: str, describe: Any, kind: ErrorKind | None = None
 ) -> None:
+    """Raise if a row is invalid; ``describe`` returns the problem of a row."""
     if not is_valid.all():
         row = int(np.argmin(is_valid))
-        raise _row_error(name, row, problem(row), kind)
+        raise _row_error(name, row, describe(row), kind)
 
 
 def _require_ndim(sizes: NDArray[np.int64], grid: tuple[int, ...]) -> None:
@@ -463,12 +479,9 @@ def _require_ndim(sizes: NDArray[np.int64], grid: tuple[int, ...]) -> None:
     _require(is_valid, INDEX, lambda row: _format_ndim(int(sizes[row]), grid), _INDEX_KIND)
 
 
-def _require_rows(num_rows: int, num_chunks: int, name: str) -> None:
+def _require_num_rows(num_rows: int, num_chunks: int, name: str) -> None:
     if num_rows != num_chunks:
         raise _reference_error(f"{name}: {num_rows} rows do not match {num_chunks} chunks")
-
-
-_INDEX_KIND: Final = ErrorKind.INVALID_CHUNK_INDEX
 
 
 def _row_error(

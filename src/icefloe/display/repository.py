@@ -1,4 +1,4 @@
-"""HTML of a repository."""
+"""Renders a repository as HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from icefloe.display.config import render_config_html
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MAX_NAMES: Final = 30
+_MAX_LABELS: Final = 30
 
 
 def render_repository_html(
@@ -22,7 +22,7 @@ def render_repository_html(
     virtual_prefixes: Sequence[str],
     config: Any,
 ) -> str:
-    """Format a repository; ``refs`` are its branches and tags, or None if unknown."""
+    """Render a repository; ``refs`` are its branches and tags, or None if unknown."""
     rows: list[tuple[str, object]] = [
         ("location", html.Html(f"{html.code(url)}{html.faint(' read-only') if read_only else ''}")),
         ("format", f"version {spec_version}"),
@@ -39,6 +39,6 @@ def render_repository_html(
 
 
 def _format_labels(names: Sequence[str]) -> html.Html:
-    labels = html.join([html.label(name) for name in names[:_MAX_NAMES]])
-    more = len(names) - _MAX_NAMES
-    return html.Html(f"{labels} {html.faint(f'and {more:,} more')}") if more > 0 else labels
+    labels = html.join([html.label(name) for name in names[:_MAX_LABELS]])
+    num_more = len(names) - _MAX_LABELS
+    return html.Html(f"{labels} {html.faint(f'and {num_more:,} more')}") if num_more > 0 else labels

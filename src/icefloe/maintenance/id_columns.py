@@ -1,7 +1,7 @@
-"""Columns of object ids: parsing and formatting names of files, and sets.
+"""Columns of object ids: parsing and formatting of file names, and sets.
 
-A set takes twelve bytes per id, without Python objects. Names that are not the canonical form of an
-id are ignored, because no file of a repository has them.
+Ids are rows of a matrix of bytes. A set takes twelve bytes per id, without Python objects. Names
+that are not the canonical form of an id are ignored, because no file of a repository has them.
 """
 
 from __future__ import annotations
@@ -18,38 +18,40 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
-_NO_DIGIT = 0xFF
-_VALUES = np.full(256, _NO_DIGIT, np.uint8)
-_VALUES[_ALPHABET] = np.arange(32, dtype=np.uint8)
-_DIGITS = 20
-_BITS = ObjectId.SIZE * 8
-_WEIGHTS = np.array([16, 8, 4, 2, 1], np.uint8)
-# Fixed-width bytes compare and sort as one value, including zeros.
+_NOT_A_DIGIT = 0xFF
+# The value of each digit of Crockford's base 32, by its ASCII code.
+_DIGIT_VALUES = np.full(256, _NOT_A_DIGIT, np.uint8)
+_DIGIT_VALUES[_ALPHABET] = np.arange(32, dtype=np.uint8)
+_NUM_DIGITS = 20
+_NUM_BITS = ObjectId.SIZE * 8
+_BIT_WEIGHTS = np.array([16, 8, 4, 2, 1], np.uint8)
+# Fixed-width bytes compare and sort as one value; zero bytes are significant.
 _KEY = np.dtype(f"S{ObjectId.SIZE}")
-_PENDING_ROWS = 1 << 20
+_MIN_PENDING_ROWS = 1 << 20
 
 
 def parse_names(names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Parse ids; returns the positions of the names that are ids, and the bytes of these ids."""
+    """Parse ids; return the indices of the names that are ids, and these ids."""
     candidates = np.array(
-        [row for row, name in enumerate(names) if len(name) == _DIGITS and name.isascii()],
+        [index for index, name in enumerate(names) if len(name) == _NUM_DIGITS and name.isascii()],
         np.int64,
     )
-    text = "".join(names[row] for row in candidates).encode()
-    digits = _VALUES[np.frombuffer(text, np.uint8).reshape(-1, _DIGITS)]
-    bits = np.unpackbits(digits[..., np.newaxis], axis=2)[..., 3:].reshape(-1, _DIGITS * 5)
+    text = "".join(names[index] for index in candidates).encode()
+    digits = _DIGIT_VALUES[np.frombuffer(text, np.uint8).reshape(-1, _NUM_DIGITS)]
+    # A digit is the five low bits of its byte.
+    bits = np.unpackbits(digits[..., np.newaxis], axis=2)[..., 3:].reshape(-1, _NUM_DIGITS * 5)
     # The four bits past the end are zero in the canonical form.
-    is_id = (digits != _NO_DIGIT).all(axis=1) & ~bits[:, _BITS:].any(axis=1)
-    return candidates[is_id], np.packbits(bits[is_id, :_BITS], axis=1)
+    is_id = (digits != _NOT_A_DIGIT).all(axis=1) & ~bits[:, _NUM_BITS:].any(axis=1)
+    return candidates[is_id], np.packbits(bits[is_id, :_NUM_BITS], axis=1)
 
 
 def format_names(rows: NDArray[np.uint8]) -> list[str]:
-    """Format ids as names of files."""
-    bits = np.zeros((len(rows), _DIGITS * 5), np.uint8)
-    bits[:, :_BITS] = np.unpackbits(np.ascontiguousarray(rows), axis=1)
-    digits = bits.reshape(len(rows), _DIGITS, 5) @ _WEIGHTS
+    """Format ids as file names."""
+    bits = np.zeros((len(rows), _NUM_DIGITS * 5), np.uint8)
+    bits[:, :_NUM_BITS] = np.unpackbits(np.ascontiguousarray(rows), axis=1)
+    digits = bits.reshape(len(rows), _NUM_DIGITS, 5) @ _BIT_WEIGHTS
     text = _ALPHABET[digits].tobytes().decode()
-    return [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
+    return [text[start : start + _NUM_DIGITS] for start in range(0, len(text), _NUM_DIGITS)]
 
 
 def find_unique_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -63,14 +65,14 @@ class IdSet:
     def __init__(self) -> None:
         self._sorted = np.zeros(0, _KEY)
         self._pending: list[NDArray[np.bytes_]] = []
-        self._pending_rows = 0
+        self._num_pending = 0
 
     def add(self, rows: NDArray[np.uint8]) -> None:
         """Add ids, one row each."""
         self._pending.append(_to_keys(rows))
-        self._pending_rows += len(rows)
-        # A merge copies the whole set, so it waits for enough pending rows.
-        if self._pending_rows > max(_PENDING_ROWS, len(self._sorted)):
+        self._num_pending += len(rows)
+        # A merge copies the whole set, so it waits until at least as many ids are pending.
+        if self._num_pending > max(_MIN_PENDING_ROWS, len(self._sorted)):
             self._merge()
 
     def contains(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -90,7 +92,7 @@ class IdSet:
     def _merge(self) -> None:
         if self._pending:
             self._sorted = _find_unique(np.concatenate([self._sorted, *self._pending]))
-            self._pending, self._pending_rows = [], 0
+            self._pending, self._num_pending = [], 0
 
 
 def _to_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:

@@ -1,6 +1,6 @@
 """The mark phase of garbage collection: all files that a set of snapshots refers to.
 
-The sets only grow. A file that is not in them is not used by any snapshot that was added.
+The sets only grow. If all files could be read, no added snapshot uses a file outside the sets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LiveFiles:
-    """Snapshots, their manifests, and the chunk files of these manifests."""
+    """The ids of snapshots, of their manifests, and of the chunk files of these manifests."""
 
     def __init__(self, reader: RepositoryReader) -> None:
         self._reader = reader
@@ -33,8 +33,8 @@ class LiveFiles:
     def add(self, snapshot_ids: Iterable[SnapshotId], *, required: bool = True) -> None:
         """Add snapshots with their files and, in generation v1, their ancestors.
 
-        A missing or damaged file is an error if ``required``, because its references are unknown;
-        otherwise it is assumed to have none.
+        If ``required``, a missing or damaged file raises, because its references are unknown;
+        otherwise the file is treated as one without references.
         """
         ids = set(snapshot_ids) - self.snapshots
         read_ids: set[SnapshotId] = set()
@@ -42,14 +42,15 @@ class LiveFiles:
         for files in self._reader.read_snapshots(ids, exclude=self.snapshots, required=required):
             read_ids.add(files.id)
             infos.update({info.id: info for info in files.manifests})
-        new_manifests = [info for info in infos.values() if info.id not in self.manifests]
-        for rows in self._reader.read_manifests(new_manifests, find_chunk_files, required=required):
-            self.chunks.add(rows)
+        new_infos = [info for info in infos.values() if info.id not in self.manifests]
+        for chunk_ids in self._reader.read_manifests(new_infos, _find_chunk_ids, required=required):
+            self.chunks.add(chunk_ids)
         self.manifests |= infos.keys()
+        # Also ids whose files could not be read: a snapshot that was passed is live.
         self.snapshots |= read_ids | ids
 
 
-def find_chunk_files(manifest: Manifest) -> NDArray[np.uint8]:
-    """Return the distinct chunk files that a manifest refers to."""
+def _find_chunk_ids(manifest: Manifest) -> NDArray[np.uint8]:
+    """Return the distinct ids of the chunk files that a manifest refers to, one per row."""
     payloads = manifest.payloads
     return find_unique_rows(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])

@@ -14,7 +14,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def freeze_columns(owner: Any) -> None:
-    """Replace each column of a frozen dataclass with a read-only view."""
+    """Replace each writable column of a frozen dataclass with a read-only view."""
     for field in fields(owner):
         column = getattr(owner, field.name)
         if isinstance(column, np.ndarray) and column.flags.writeable:
@@ -23,19 +23,20 @@ def freeze_columns(owner: Any) -> None:
             object.__setattr__(owner, field.name, view)
 
 
-def make_constant(value: int, rows: int, dtype: type[Number]) -> NDArray[Number]:
+def make_constant(value: int, num_rows: int, dtype: type[Number]) -> NDArray[Number]:
     """Make a column that repeats one value, stored once."""
-    return np.broadcast_to(np.array(value, dtype), (rows,))
+    return np.broadcast_to(np.array(value, dtype), (num_rows,))
 
 
 def to_offsets(lengths: ArrayLike) -> NDArray[np.int64]:
-    """Return the start of each item, and the total length as the last entry."""
+    """Return the offset of each item, followed by the total length."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.concatenate([np.zeros(1, np.int64), ends])
 
 
 def sort_distinct(numbers: NDArray[Number]) -> NDArray[Number]:
-    """Return the sorted distinct numbers; `numpy.unique` would import masked arrays, in 10 ms."""
+    """Return the distinct numbers in order, like `numpy.unique`."""
+    # The first call of `numpy.unique` would import `numpy.ma`, which takes 10 ms.
     ordered = np.sort(numbers)
     is_new = np.ones(len(ordered), bool)
     is_new[1:] = ordered[1:] != ordered[:-1]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Rows per block, so that temporary arrays fit in the CPU cache.
 _BLOCK_ROWS = 1 << 15
-# Longer strings are encoded with a dictionary instead of vectorized hashing.
-_MAX_HASHED_LENGTH = 512
+# Longer strings are encoded with a Python dictionary instead of vectorized hashing.
+_MAX_HASHED_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class Strings:
         """Build a column from Python strings; raise `InvalidInputError` for lone surrogates."""
         pieces: list[bytes] = []
         lengths = np.zeros(len(values), np.int64)
-        # Block by block, which limits the memory for encoded copies.
+        # Encoding block by block limits the memory for the encoded copies.
         for begin in range(0, len(values), _BLOCK_ROWS):
             block = values[begin : begin + _BLOCK_ROWS]
             encoded, block_lengths = _encode(block)
@@ -93,22 +93,22 @@ class Strings:
         return np.diff(self.offsets)
 
     def take(self, indices: NDArray[np.int64]) -> Strings:
-        """Return the strings at these indices."""
+        """Return the strings at the given indices."""
         lengths = self.lengths[indices]
         offsets = to_offsets(lengths)
         sources = np.arange(offsets[-1]) + np.repeat(self.offsets[indices] - offsets[:-1], lengths)
         return Strings(self.data[sources], offsets)
 
     def unique(self) -> tuple[NDArray[np.int32], Strings]:
-        """Return the code of each string, and the distinct strings."""
+        """Return the code of each string, and the distinct strings; see `factorize`."""
         return factorize(self.data, self.offsets[:-1], self.lengths)
 
 
 def _encode(values: Sequence[str | bytes]) -> tuple[bytes, NDArray[np.int64]]:
-    """Return the concatenated UTF-8 of strings, and the length of each."""
+    """Return the concatenated UTF-8 of strings, and the length of each in bytes."""
     try:
         text = "".join(values)  # type: ignore[arg-type]
-    except TypeError:  # some are bytes
+    except TypeError:  # some values are bytes
         text = None
     if text is not None and text.isascii():
         return text.encode("ascii"), np.fromiter(map(len, values), np.int64, len(values))
@@ -134,12 +134,12 @@ def factorize(
     """Return the codes of byte strings ``data[start:start + length]``, and the distinct strings.
 
     The strings must be inside ``data`` and may repeat. The order of the distinct strings depends
-    only on the content. Raises `OverlapError` if different strings overlap, because the work would
-    then not be bounded by the size of ``data``.
+    only on the arguments. Raises `OverlapError` if different strings overlap so much that the work
+    is not bounded by the size of ``data``.
     """
     if not len(starts):
         return np.zeros(0, np.int32), EMPTY
-    # Adjacent rows often share a string: factorize one row per run.
+    # Adjacent rows often share a string: factorize only the first row of each run, its head.
     is_head = np.ones(len(starts), bool)
     # An empty string starts where the next string starts, so lengths are compared too.
     is_head[1:] = (starts[1:] != starts[:-1]) | (lengths[1:] != lengths[:-1])
@@ -153,6 +153,7 @@ def factorize(
 def _factorize_spans(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], Strings]:
+    # The work is proportional to the total length: bound it, if need be without repeated spans.
     if int(lengths.sum()) <= len(data):
         return _factorize_contents(data, starts, lengths)
     spans, inverse = np.unique(np.stack([starts, lengths], 1), axis=0, return_inverse=True)
@@ -176,12 +177,12 @@ def _factorize_contents(
     codes = np.empty(len(starts), np.int32)
     pieces: list[NDArray[np.uint8]] = []
     piece_lengths: list[NDArray[np.int64]] = []
-    count = 0
+    num_distinct = 0
     for group in np.split(order, bounds):
         length = int(lengths[group[0]])
         group_codes, rows = _factorize_one_length(data, starts[group], length)
-        codes[group] = group_codes + count
-        count += len(rows)
+        codes[group] = group_codes + num_distinct
+        num_distinct += len(rows)
         pieces.append(rows.reshape(-1))
         piece_lengths.append(np.full(len(rows), length, np.int64))
     return codes, Strings(np.concatenate(pieces), to_offsets(np.concatenate(piece_lengths)))
@@ -192,7 +193,7 @@ def _factorize_one_length(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     if length == 0:
         return np.zeros(len(starts), np.int32), np.zeros((1, 0), np.uint8)
-    if length > _MAX_HASHED_LENGTH or len(starts) <= length:
+    if length > _MAX_HASHED_BYTES or len(starts) <= length:
         return _factorize_by_dictionary(data, starts, length)
     # Equal strings are mostly adjacent, like chunks of one file: hash the first row of each run.
     heads = _find_run_heads(data, starts, length)
@@ -208,12 +209,12 @@ def _factorize_one_length(
             return codes, _gather(data, starts, length)
         rows = _gather(data, starts[heads], length)
         return np.repeat(codes, np.diff(heads, append=len(starts))), rows
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # by first occurrence: the order must not depend on the hash
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    representatives = starts[heads[first[order]]]
-    codes = rank[inverse]
+    _, firsts, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)  # by first occurrence: the order must not depend on the hash
+    ranks = np.empty(len(order), np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    representatives = starts[heads[firsts[order]]]
+    codes = ranks[inverse]
     if not _has_equal_contents(data, starts[heads], representatives, codes, length):
         codes, rows = _factorize_by_sorting(data, starts[heads], length)
     else:
@@ -235,18 +236,19 @@ def _factorize_by_dictionary(
 def _find_run_heads(
     data: NDArray[np.uint8], starts: NDArray[np.int64], length: int
 ) -> NDArray[np.int64]:
-    """Find the rows that differ from the previous row."""
+    """Find the rows that differ from the previous row; the first row is one of them."""
     dtype, offsets = _plan_words(length)
     windows = _view_windows(data, dtype)
-    differs = np.zeros(len(starts), bool)
-    differs[0] = True
+    is_head = np.zeros(len(starts), bool)
+    is_head[0] = True
     for begin in range(0, len(starts), _BLOCK_ROWS):
-        positions = starts[max(0, begin - 1) : begin + _BLOCK_ROWS]
-        target = differs[max(1, begin) : begin + _BLOCK_ROWS]
+        # With the last row of the previous block, to compare the first row with.
+        block_starts = starts[max(0, begin - 1) : begin + _BLOCK_ROWS]
+        is_block_head = is_head[max(1, begin) : begin + _BLOCK_ROWS]
         for offset in offsets:
-            words = windows[positions + offset]
-            target |= words[1:] != words[:-1]
-    return np.flatnonzero(differs)
+            words = windows[block_starts + offset]
+            is_block_head |= words[1:] != words[:-1]
+    return np.flatnonzero(is_head)
 
 
 def _factorize_by_sorting(
@@ -272,7 +274,7 @@ def _gather(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> 
 
 
 def _plan_words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
-    """Return the type and offsets of words covering ``length`` bytes; the last two may overlap."""
+    """Return the type and offsets of the words of ``length`` bytes; the last two may overlap."""
     for size in (8, 4, 2, 1):
         if length >= size:
             offsets = list(range(0, length - size + 1, size))
@@ -282,7 +284,8 @@ def _plan_words(length: int) -> tuple[np.dtype[np.generic], list[int]]:
     raise AssertionError("an empty string has no words")
 
 
-# Random, so that an untrusted file cannot cause collisions.
+# Random, so that an untrusted file cannot cause collisions. The last one mixes the running hash,
+# the others are for words.
 _MULTIPLIERS = np.random.default_rng().integers(0, 2**64, 1024, np.uint64)
 
 
@@ -294,7 +297,7 @@ def _hash(data: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> ND
         word = windows[starts + offset].astype(np.uint64)
         word ^= word >> np.uint64(29)
         total = (total ^ (total >> np.uint64(31))) * _MULTIPLIERS[-1] if index else total
-        total += word * (_MULTIPLIERS[index % 1023] | np.uint64(1))
+        total += word * (_MULTIPLIERS[index % (len(_MULTIPLIERS) - 1)] | np.uint64(1))
     return total
 
 
@@ -305,12 +308,13 @@ def _has_equal_contents(
     codes: NDArray[np.int32],
     length: int,
 ) -> bool:
+    """Whether each string equals the representative of its code, which hashes do not guarantee."""
     dtype, offsets = _plan_words(length)
     windows = _view_windows(data, dtype)
     for begin in range(0, len(starts), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
-        rows, expected = starts[block], representatives[codes[block]]
+        actual, expected = starts[block], representatives[codes[block]]
         for offset in offsets:
-            if not np.array_equal(windows[rows + offset], windows[expected + offset]):
+            if not np.array_equal(windows[actual + offset], windows[expected + offset]):
                 return False
     return True

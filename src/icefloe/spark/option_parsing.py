@@ -1,7 +1,7 @@
 """Parsing of options, which Spark passes as strings with case-insensitive names. Pure, no I/O.
 
-Spark displays options in ``df.explain``, its web interface and event logs. They contain kinds of
-credentials, never credentials; an open repository has those.
+Spark displays options in ``df.explain``, its web interface and event logs. Options therefore name a
+kind of credentials and never contain credentials; an open repository contains its credentials.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from icefloe.errors import ErrorKind, InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_SECRETS: Final = ("secret", "password", "token", "access_key", "account_key", "credential", "sas")
-"""Parts of option names that suggest credentials; rejected, because Spark displays options."""
+_SECRET_NAME_PARTS: Final = frozenset(
+    {"secret", "password", "token", "access_key", "account_key", "credential", "sas"}
+)
+"""Parts of option names that suggest credentials."""
 
-_CAMEL_CASE_NAMES: Final = {
+_NAMES_BY_ALIAS: Final = {
     "startingsnapshot": "starting_snapshot",
     "maxcommitspertrigger": "max_commits_per_trigger",
     "maxbytespertrigger": "max_bytes_per_trigger",
@@ -29,7 +31,7 @@ _CAMEL_CASE_NAMES: Final = {
     "transactionid": "transaction_id",
     "transactionversion": "transaction_version",
 }
-"""Camel-case aliases for options of streams and writes, as in other data sources."""
+"""Camel-case aliases, in lower case, of stream and write options, as in other data sources."""
 
 
 def input_error(message: str) -> InvalidInputError:
@@ -46,16 +48,16 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 
 
 def normalize_names(raw_options: Mapping[str, str]) -> dict[str, str]:
-    """Return options of streams and writes with snake-case names."""
+    """Return options with lower-case names; camel-case aliases become snake case."""
     options = {name.lower(): value for name, value in raw_options.items()}
-    return {_CAMEL_CASE_NAMES.get(name, name): value for name, value in options.items()}
+    return {_NAMES_BY_ALIAS.get(name, name): value for name, value in options.items()}
 
 
 def require_known_option(name: str, names: Iterable[str]) -> None:
-    """Raise if an option is unknown; the message for credentials suggests alternatives."""
+    """Raise if an option is unknown; if it looks like a credential, suggest alternatives."""
     if name in names:
         return
-    if any(part in name for part in _SECRETS):
+    if any(part in name for part in _SECRET_NAME_PARTS):
         raise input_error(
             f"option {name!r} is not allowed: Spark displays options in plans and logs. Set "
             "credentials in the environment of the executors, or pass an open repository to "
@@ -65,10 +67,7 @@ def require_known_option(name: str, names: Iterable[str]) -> None:
 
 
 def encode_options(**values: Any) -> dict[str, str]:
-    """Encode Python values as options, and omit None.
-
-    Slices, times and NumPy values in selections become JSON.
-    """
+    """Encode Python values as options: strings unchanged, others as JSON; None is omitted."""
     return {
         name: value if isinstance(value, str) else json.dumps(_to_json_value(value))
         for name, value in values.items()
@@ -77,7 +76,7 @@ def encode_options(**values: Any) -> dict[str, str]:
 
 
 def parse_flag(name: str, text: str) -> bool:
-    """Parse ``true`` or ``false``."""
+    """Parse ``true``, ``1`` or ``yes``, and ``false``, ``0`` or ``no``."""
     match text.strip().lower():
         case "true" | "1" | "yes":
             return True
@@ -88,7 +87,7 @@ def parse_flag(name: str, text: str) -> bool:
 
 
 def parse_count(name: str, text: str | None) -> int | None:
-    """Parse a positive integer."""
+    """Parse a positive integer, or return None for None."""
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) == 0:
@@ -120,7 +119,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
 
 def parse_dimension_object(name: str, text: str | None, example: str) -> dict[str, Any] | None:
-    """Parse a JSON object whose keys are dimensions."""
+    """Parse a JSON object whose keys are dimensions, or return None for None."""
     if text is None:
         return None
     value = parse_json_object(text)

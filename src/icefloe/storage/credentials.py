@@ -1,7 +1,7 @@
 """Credentials of object stores, as plain values with Icechunk's names.
 
 Secrets are included in comparisons and pickles (tasks on other machines need them), but never in a
-repr or an error message. `refreshing` renews refreshable credentials.
+repr or an error message. The module `refreshing` calls the functions of refreshable credentials.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class AzureCredentials:
 
     @dataclass(frozen=True, slots=True)
     class Refreshable:
-        """A pickled function that returns a credential, optionally with a first result."""
+        """A pickled function that returns an Azure credential, optionally with a first result."""
 
         pickled_function: bytes = field(repr=False)
         current: AnyAzureRefreshableCredential | None = None
@@ -325,10 +325,11 @@ def s3_refreshable_credentials(
     Parameters
     ----------
     get_credentials
-        Function that returns key pairs. It must pickle: every process with the storage calls it.
+        Function that returns a key pair. It must be picklable: every process that uses the
+        storage calls it.
     scatter_initial_credentials
-        Whether to call the function now and pickle its result too, so that many tasks do not
-        request credentials at once.
+        Whether to call the function now and pickle its result too, so that tasks that start
+        together do not all call it.
     """
     current = get_credentials() if scatter_initial_credentials else None
     return S3Credentials.Refreshable(_pickle_function(get_credentials), current)
@@ -373,8 +374,8 @@ def s3_credentials(
     Raises `InvalidInputError` for more than one kind, or an incomplete key pair.
     """
     key_pair = (access_key_id, secret_access_key, session_token, expires_after)
-    static = any(value is not None for value in key_pair)
-    kinds = {"a key pair": static, "anonymous": anonymous, "from_env": from_env}
+    is_static = any(value is not None for value in key_pair)
+    kinds = {"a key pair": is_static, "anonymous": anonymous, "from_env": from_env}
     _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return S3Credentials.Anonymous()
@@ -382,12 +383,12 @@ def s3_credentials(
         return s3_refreshable_credentials(
             get_credentials, scatter_initial_credentials=scatter_initial_credentials
         )
-    if not static:
+    if not is_static:
         return S3Credentials.FromEnv()
     if access_key_id is None or secret_access_key is None:
         raise _credentials_error(
-            "a key pair needs both access_key_id and secret_access_key, also with session_token or "
-            "expires_after"
+            "a key pair needs both access_key_id and secret_access_key; session_token and "
+            "expires_after are additional"
         )
     return s3_static_credentials(
         access_key_id=access_key_id,
@@ -448,8 +449,8 @@ def gcs_credentials(
 ) -> AnyGcsCredential:
     """Make GCS credentials of the selected kind; the default is the environment."""
     values = (service_account_file, service_account_key, application_credentials, bearer_token)
-    static = any(value is not None for value in values)
-    kinds = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    is_static = any(value is not None for value in values)
+    kinds = {"a static credential": is_static, "anonymous": anonymous, "from_env": from_env}
     _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return GcsCredentials.Anonymous()
@@ -457,7 +458,7 @@ def gcs_credentials(
         return gcs_refreshable_credentials(
             get_credentials, scatter_initial_credentials=scatter_initial_credentials
         )
-    if not static:
+    if not is_static:
         return GcsCredentials.FromEnv()
     return GcsCredentials.Static(
         gcs_static_credentials(
@@ -512,8 +513,8 @@ def azure_credentials(
     scatter_initial_credentials: bool = False,
 ) -> AnyAzureCredential:
     """Make Azure credentials of the selected kind; the default is the environment."""
-    static = any(value is not None for value in (access_key, sas_token, bearer_token))
-    kinds = {"a static credential": static, "anonymous": anonymous, "from_env": from_env}
+    is_static = any(value is not None for value in (access_key, sas_token, bearer_token))
+    kinds = {"a static credential": is_static, "anonymous": anonymous, "from_env": from_env}
     _require_one_kind({**kinds, "get_credentials": get_credentials is not None})
     if anonymous:
         return AzureCredentials.Anonymous()
@@ -521,7 +522,7 @@ def azure_credentials(
         return azure_refreshable_credentials(
             get_credentials, scatter_initial_credentials=scatter_initial_credentials
         )
-    if not static:
+    if not is_static:
         return AzureCredentials.FromEnv()
     return AzureCredentials.Static(
         azure_static_credentials(
@@ -541,14 +542,14 @@ def containers_credentials(
         | None,
     ],
 ) -> dict[str, AnyCredential | None]:
-    """Map URL prefixes of virtual chunk containers to credentials.
+    """Wrap the credentials of virtual chunk containers, by URL prefix or name.
 
-    None reads a container with its own settings.
+    None, which is deprecated, authorizes a container without credentials.
     """
-    return {prefix: _wrap_credential(prefix, credential) for prefix, credential in m.items()}
+    return {key: _wrap_credential(key, credential) for key, credential in m.items()}
 
 
-def _wrap_credential(prefix: str, credential: object) -> AnyCredential | None:
+def _wrap_credential(key: str, credential: object) -> AnyCredential | None:
     if credential is None:
         return None
     if isinstance(credential, Credentials.LocalFileSystemAccess | Credentials.HttpAccess):
@@ -560,7 +561,7 @@ def _wrap_credential(prefix: str, credential: object) -> AnyCredential | None:
     if isinstance(credential, AnyAzureCredential):
         return Credentials.Azure(credential)
     raise _credentials_error(
-        f"{prefix!r}: expected a credential from s3_credentials, gcs_credentials or "
+        f"{key!r}: expected a credential from s3_credentials, gcs_credentials or "
         f"azure_credentials, got {type(credential).__name__}"
     )
 

@@ -1,7 +1,7 @@
 """Icechunk's static methods ``Storage.new_s3(…)`` etc.
 
-Each calls the function for the same kind of storage in `constructors`, which most users prefer,
-but takes all options in one argument and the credentials in another.
+Most users prefer the functions of `constructors`, which these methods call. Here credentials are
+one argument, and so are the options of S3.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def new_http(
 
 
 def _make_s3(
-    make: Callable[..., ObjectStorage],
+    construct: Callable[..., ObjectStorage],
     config: S3Options,
     credentials: AnyS3Credential | None,
     **arguments: object,
@@ -238,14 +238,14 @@ def _make_s3(
         "network_stream_timeout_seconds": _DEFAULT_STREAM_TIMEOUT_S if seconds is None else seconds,
         "checksum_algorithm": config.checksum_algorithm,
     }
-    storage = make(**{**options, **arguments})
-    # Credentials take precedence over `anonymous` of the options.
+    storage = construct(**{**options, **arguments})
+    # Credentials take precedence over `config.anonymous`.
     if credentials is None or not isinstance(storage.place, S3Place):
         return storage
     return ObjectStorage(replace(storage.place, credentials=credentials))
 
 
-# The module of Storage declares these static methods but cannot import them: they return subclasses
-# of Storage.
+# The module of `Storage` declares these static methods, but cannot import them: they return
+# subclasses of `Storage`.
 for _name in [name for name in globals() if name.startswith("new_")]:
     setattr(Storage, _name, staticmethod(globals()[_name]))

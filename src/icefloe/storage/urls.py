@@ -1,8 +1,8 @@
 """Splitting of URLs, and redaction of the secrets in them.
 
-A URL can contain a password before its host and a signature in its query. Constructors reject both,
-because messages and logs contain the URL of a storage. Messages redact all other URLs with this
-module. Pure, no I/O.
+A URL can contain a password before its host and a signature in its query. Constructors of storages
+reject both, because messages and logs contain the URL of a storage. All other URLs in messages are
+redacted by this module. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from icefloe.errors import ErrorKind, InvalidInputError
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-_HIDDEN: Final = "..."
+_REDACTED: Final = "..."
 
-# A URL that does not match is redacted completely: a password may contain delimiters of URLs, as
-# AWS keys contain slashes.
+# Of a URL that does not match, only the scheme is shown: a password may contain delimiters of URLs,
+# as AWS keys contain slashes.
 _REDACTABLE: Final = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*://)?+
         (?:[^/?\#]*@)?
@@ -31,32 +31,34 @@ _REDACTABLE: Final = re.compile(
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 _HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?", re.IGNORECASE)
-_SIGNATURE: Final = re.compile(
+_SECRET_PARAMETER: Final = re.compile(
     r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
 )
 
-# A URL inside another one is percent-encoded.
+# The query of a URL inside another URL is percent-encoded.
 _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
 
 
 def redact_url(url: str) -> str:
-    """Return a URL without user, password, query and fragment."""
+    """Return a URL without user, password, query and fragment; only the scheme if in doubt."""
     match = _REDACTABLE.fullmatch(url)
     if match is None:
         scheme = _SCHEME.match(url)
-        return (scheme.group() if scheme else "") + _HIDDEN
-    return (match["scheme"] or "") + _QUERY.sub(_HIDDEN, match["address"])
+        return (scheme.group() if scheme else "") + _REDACTED
+    return (match["scheme"] or "") + _QUERY.sub(_REDACTED, match["address"])
 
 
 def redact_urls(text: str) -> str:
-    """Remove users, passwords and queries from the URLs in an untrusted text."""
-    return _USER_INFO.sub(f"{_HIDDEN}@", _QUERY.sub(f"?{_HIDDEN}", text))
+    """Redact users, passwords and queries of the URLs in an untrusted text."""
+    return _USER_INFO.sub(f"{_REDACTED}@", _QUERY.sub(f"?{_REDACTED}", text))
 
 
 def split_url(url: str) -> SplitResult:
-    """Split a URL; raises `InvalidInputError` if it has no valid host."""
-    with suppress(ValueError):  # it contains the URL, so it must not become the context
+    """Split a URL; raise `InvalidInputError` if it has no valid host."""
+    # The message of the ValueError contains the URL: raise outside of its handler, so that it does
+    # not become the context of our error.
+    with suppress(ValueError):
         return urlsplit(url)
     raise InvalidInputError(
         f"{redact_url(url)!r} is not a valid URL: it has no valid host",
@@ -67,7 +69,7 @@ def split_url(url: str) -> SplitResult:
 def require_no_secrets(parts: SplitResult, advice: str) -> None:
     """Raise `InvalidInputError` if a URL has a user, a password, a query or a fragment.
 
-    ``advice`` ends the message and names the alternative.
+    ``advice`` is the end of the message, which says where credentials belong instead.
     """
     if "@" in parts.netloc:
         problem = "a user or password in the URL would appear in messages"
@@ -84,17 +86,17 @@ def require_shareable(url: str) -> None:
     """Raise `InvalidInputError` if the URL or glob pattern of a file contains a secret.
 
     File names are stored in references and records, which every user of the repository can read.
-    Other queries are allowed: no request contains a query, and ``?`` may be part of a pattern.
+    Any other ``?`` is allowed: it is part of the path or of a pattern, as no request has a query.
     """
     scheme, separator, address = url.partition("://")
     if not separator or scheme.lower() == "file":
         return
     host = re.split("[/?#]", address, maxsplit=1)[0]
     if scheme.lower() in {"abfs", "abfss", "az", "azure"} and ":" not in host:
-        host = host.rpartition("@")[2]  # container@account.…
+        host = host.rpartition("@")[2]  # in container@account.…, the container is not a user
     if _HOST.fullmatch(host) is None:
         problem = "a user or password"
-    elif _SIGNATURE.search(address):
+    elif _SECRET_PARAMETER.search(address):
         problem = "a signature or token"
     else:
         return

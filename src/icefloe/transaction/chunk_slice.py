@@ -1,4 +1,4 @@
-"""Byte ranges of single chunks."""
+"""Byte ranges within a chunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSlice:
-    """A byte range of a stored chunk, to be fetched from a storage."""
+    """A byte range of a native or virtual chunk, which must be fetched."""
 
     payload: ChunkRef | VirtualChunkRef
     start: int
@@ -28,7 +28,7 @@ def get_chunk_length(payload: ChunkPayload) -> int:
 
 
 def clip_byte_range(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """Return start and stop of a byte range in ``size`` bytes, clipped like a Python slice."""
+    """Clip a byte range to a chunk of ``size`` bytes; return start and stop. None is the chunk."""
     match byte_range:
         case None:
             return 0, size

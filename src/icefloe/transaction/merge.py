@@ -1,7 +1,7 @@
 """Three-way merge of the changes of a fork into the transaction that it was forked from.
 
 A change on one side is applied; the same change on both sides is applied once; different changes of
-one node or chunk are a conflict, which `VersionSelection` may resolve for chunks.
+one node or chunk are a conflict. `VersionSelection` may resolve conflicts of chunks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def merge_changes(
     """Merge the changes of a fork into a transaction; on a conflict nothing is changed.
 
     ``fork_point`` is the common base: the state in which the fork started. ``on_chunk_conflict``
-    decides which version of a chunk wins if both sides wrote it differently: ``Fail`` raises
-    `SessionStateError`, ``UseOurs`` is that of ``into``, ``UseTheirs`` the fork's.
+    applies to chunks that both sides wrote differently: ``Fail`` raises `SessionStateError`,
+    ``UseOurs`` keeps the chunk of ``into``, ``UseTheirs`` takes the chunk of the fork.
     """
     if changes.adopted:
         raise _merge_error("the fork adopted manifests: adopt them in the session that commits")
@@ -48,12 +48,12 @@ def merge_changes(
         into.require_unsealed()
         edits, our_ids = _plan_nodes(into, fork_point, changes)
         _require_parents(into, fork_point, edits)
-        columns = {}
+        chunk_changes = {}
         for node_id, changed in changes.chunks.items():
             if not changed:
                 continue
-            target = our_ids.get(node_id, node_id)
-            node = _find_node(into, edits, target)
+            target_id = our_ids.get(node_id, node_id)
+            node = _find_node(into, edits, target_id)
             if node is None:
                 raise _merge_error(
                     f"the fork wrote chunks of {_describe_node(fork_point, node_id)}, "
@@ -63,25 +63,25 @@ def merge_changes(
             before = _find_node(fork_point, changes.edits, node_id)
             if before is not None and len(_find_misfits(theirs, before, node)):
                 raise _merge_error(
-                    f"the fork wrote chunks of {node.path}, whose grid was changed here"
+                    f"the fork wrote chunks of {node.path}, which was resized or rechunked here"
                 )
-            planned = _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict)
-            columns[target] = node, planned
+            chosen = _plan_chunks(into, fork_point, node, theirs, on_chunk_conflict)
+            chunk_changes[target_id] = node, chosen
         # All checks passed: nothing fails from here on.
-        for path, edited in edits.items():
-            if edited is None:
+        for path, new_node in edits.items():
+            if new_node is None:
                 into.drop_node(path)
             else:
-                into.put_node(edited)
-        for node, changed_columns in columns.values():
-            into.change_chunks(node, changed_columns)
+                into.put_node(new_node)
+        for node, refs in chunk_changes.values():
+            into.change_chunks(node, refs)
         into.changes.fork_points |= changes.fork_points
 
 
 def _plan_nodes(
     into: Transaction, fork_point: Transaction, changes: ChangeSet
 ) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
-    """Return the edits to apply, and our ids of nodes that both sides created."""
+    """Return the edits to apply, and our id of each node that both sides created, by theirs."""
     edits: dict[Path, NodeSnapshot | None] = {}
     our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():
@@ -91,7 +91,7 @@ def _plan_nodes(
                 _require_unwritten(into, fork_point, before, theirs)
             edits[path] = theirs
         elif _is_equal(ours, theirs):
-            # Both sides created it from the same metadata: it is one node, with our id.
+            # Both sides created the node with the same metadata: merge them, and keep our id.
             if ours is not None and theirs is not None:
                 our_ids[theirs.id] = ours.id
         else:
@@ -103,30 +103,37 @@ def _require_parents(
     into: Transaction, fork_point: Transaction, edits: dict[Path, NodeSnapshot | None]
 ) -> None:
     """Raise if a node would be inside an array, or in a group that the other side deleted."""
-    created = {
-        above: path
+    created_below = {
+        ancestor: path
         for path, node in into.changes.edits.items()
         if node is not None and fork_point.get_node(path) is None
-        for above in path.ancestors()
+        for ancestor in path.ancestors()
     }
     for path, theirs in edits.items():
-        if path in created and (theirs is None or theirs.kind is NodeKind.ARRAY):
-            what = "deleted" if theirs is None else "made an array"
-            raise _merge_error(f"{path} was {what} in the fork, and {created[path]} created here")
+        if path in created_below and (theirs is None or theirs.kind is NodeKind.ARRAY):
+            change = "deleted" if theirs is None else "replaced by an array"
+            raise _merge_error(
+                f"{path} was {change} in the fork, and {created_below[path]} was created here"
+            )
         if theirs is None or fork_point.get_node(path) is not None:
             continue
-        for above in path.ancestors():
-            here = edits[above] if above in edits else into.get_node(above)
-            if here is not None and here.kind is NodeKind.ARRAY:
-                raise _merge_error(f"{path} of the fork would be inside the array {above}")
-            if here is None and above not in edits and fork_point.get_node(above) is not None:
-                raise _merge_error(f"{path} was created in the fork, and {above} deleted here")
+        for ancestor in path.ancestors():
+            node = edits[ancestor] if ancestor in edits else into.get_node(ancestor)
+            if node is not None and node.kind is NodeKind.ARRAY:
+                raise _merge_error(f"{path} of the fork would be inside the array {ancestor}")
+            if node is None and ancestor not in edits and fork_point.get_node(ancestor) is not None:
+                raise _merge_error(
+                    f"{path} was created in the fork, and {ancestor} was deleted here"
+                )
 
 
 def _find_misfits(
     written: ArrayManifest, before: NodeSnapshot, node: NodeSnapshot
 ) -> NDArray[np.int64]:
-    """Return the rows of written chunks in the grid of ``before`` but not in that of ``node``."""
+    """Return the rows of written chunks that ``before`` contains and ``node`` does not.
+
+    If the chunk grids of the two differ, ``node`` contains none of them.
+    """
     is_inside = overlay.is_inside(written.coords, _get_grid(node)) & (
         not has_different_chunk_grid(before, node)
     )
@@ -142,20 +149,20 @@ def _get_grid(node: NodeSnapshot) -> list[int]:
 def _require_unwritten(
     into: Transaction, fork_point: Transaction, before: NodeSnapshot, theirs: NodeSnapshot | None
 ) -> None:
-    """Raise if the fork deleted or regridded an array that was written here since it started."""
+    """Raise if chunks written here are of an array that the fork deleted, resized or rechunked."""
     changed = into.changes.chunks.get(before.id)
     if not changed:
         return
     ours = changed.to_columns()
     is_gone = theirs is None or theirs.id != before.id
-    rows = (
-        np.arange(len(ours)) if theirs is None or is_gone else _find_misfits(ours, before, theirs)
-    )
+    all_rows = np.arange(len(ours))
+    # `theirs is None` repeats a part of `is_gone` for the type checker.
+    rows = all_rows if theirs is None or is_gone else _find_misfits(ours, before, theirs)
     for row in rows.tolist():
         indices = tuple(ours.coords[row].tolist())
         if _get_payload(ours, row) != fork_point.get_payload(before.path, indices):
-            what = "deleted" if is_gone else "given another grid"
-            raise _merge_error(f"{before.path} was {what} in the fork, and written to here")
+            change = "deleted" if is_gone else "resized or rechunked"
+            raise _merge_error(f"{before.path} was {change} in the fork, and was written to here")
 
 
 def _plan_chunks(
@@ -165,16 +172,16 @@ def _plan_chunks(
     theirs: ArrayManifest,
     on_conflict: VersionSelection,
 ) -> ArrayManifest:
-    """Return the chunk changes of the fork to apply."""
+    """Return the chunk changes of the fork that are applied."""
     changed = into.changes.chunks.get(node.id)
     if not changed:
         return theirs
     ours = changed.to_columns()
     our_rows, their_rows = find_common_rows(ours.coords, theirs.coords)
-    dropped = []
-    for row, their_row in zip(our_rows.tolist(), their_rows.tolist(), strict=True):
-        indices = tuple(ours.coords[row].tolist())
-        our_payload = _get_payload(ours, row)
+    dropped_rows = []
+    for our_row, their_row in zip(our_rows.tolist(), their_rows.tolist(), strict=True):
+        indices = tuple(ours.coords[our_row].tolist())
+        our_payload = _get_payload(ours, our_row)
         if our_payload == fork_point.get_payload(node.path, indices):
             continue  # unchanged here since the fork started
         if _has_same_bytes(into, our_payload, _get_payload(theirs, their_row)):
@@ -186,11 +193,11 @@ def _plan_chunks(
                 "on_chunk_conflict=VersionSelection.UseOurs or UseTheirs"
             )
         if on_conflict is VersionSelection.UseOurs:
-            dropped.append(their_row)
-    if not dropped:
+            dropped_rows.append(their_row)
+    if not dropped_rows:
         return theirs
     is_kept = np.ones(len(theirs), bool)
-    is_kept[dropped] = False
+    is_kept[dropped_rows] = False
     return overlay.select(theirs, np.flatnonzero(is_kept))
 
 
@@ -201,11 +208,11 @@ def _get_payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
 def _has_same_bytes(
     into: Transaction, ours: ChunkPayload | None, theirs: ChunkPayload | None
 ) -> bool:
-    """Whether two references point to equal bytes, as after a task that ran twice."""
+    """Whether two references have equal bytes, as after a task that ran twice."""
     if ours == theirs:
         return True
     if isinstance(ours, ChunkRef) and isinstance(theirs, ChunkRef) and ours.length == theirs.length:
-        into.finish_chunks()  # ours may be in an unwritten pack
+        into.finish_chunks()  # our chunk may be in a pack that is not written yet
         return bytes(into.assets.chunks.fetch(ours)) == bytes(into.assets.chunks.fetch(theirs))
     return False
 

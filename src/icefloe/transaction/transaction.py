@@ -355,7 +355,7 @@ class Transaction:
         return (
             manifest_id is None
             or (last is not None and last[0] == manifest_id)
-            or self.assets.has_manifest(manifest_id)
+            or self.assets.is_manifest_cached(manifest_id)
         )
 
     def locate(

@@ -1,7 +1,7 @@
 """Reads blocks with a halo: neighbouring items, and padding at the array edges.
 
-A halo has the items that ``numpy.pad`` on the whole array would produce, so results do not depend
-on the block layout.
+Unless it is clipped, a halo has the items that ``numpy.pad`` of the whole array would produce, so
+results do not depend on the block layout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Margin:
     """The halo along one dimension: numbers of items before and after a block.
 
     ``boundary`` is a mode of ``numpy.pad`` (``nearest`` is its ``edge``), or ``none`` to clip the
-    halo at the array edge. ``constant`` is the padding value of that mode.
+    halo at the array edge. ``constant`` is the padding value of the mode of this name.
     """
 
     before: int = 0
@@ -37,7 +37,7 @@ class Margin:
     constant: float = 0
 
     def trim(self, part: slice) -> slice:
-        """Return the slice that removes the halo from a block."""
+        """Return the slice that removes the halo from the block at ``part`` of the array."""
         start = self.before if self.boundary != "none" else min(self.before, part.start)
         return slice(start, start + part.stop - part.start)
 
@@ -52,7 +52,7 @@ def parse_margins(
     *,
     constant: float,
 ) -> dict[str, Margin]:
-    """Parse ``halo`` and ``boundary``; raise `InvalidInputError` if they are invalid."""
+    """Return the margins by dimension; raise `InvalidInputError` for invalid arguments."""
     widths: Mapping[str, int | tuple[int, int]] = (
         dict.fromkeys(dimensions, halo) if isinstance(halo, int) else halo or {}
     )
@@ -83,37 +83,38 @@ def read_with_margins(
     margins: Sequence[Margin],
     decode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Any:
-    """Read a block with its halo; no item is read twice.
+    """Read a block with its halo; an item that occurs more than once is read once.
 
     ``decode`` converts stored numbers to values; constant padding is added after decoding.
     """
     selection: list[slice | NDArray[np.int64]] = []
-    orders: list[NDArray[np.int64]] = []
+    positions: list[NDArray[np.int64]] = []
     for part, margin, size in zip(box, margins, array.shape, strict=True):
-        items, order = np.unique(_compute_indices(part, margin, size), return_inverse=True)
-        is_contiguous = not len(items) or int(items[-1] - items[0]) < len(items)
-        bounds = (int(items[0]), int(items[-1]) + 1) if len(items) else (0, 0)
-        selection.append(slice(*bounds) if is_contiguous else items)
-        orders.append(order)
+        indices, inverse = np.unique(_compute_indices(part, margin, size), return_inverse=True)
+        is_contiguous = not len(indices) or int(indices[-1] - indices[0]) < len(indices)
+        bounds = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
+        selection.append(slice(*bounds) if is_contiguous else indices)
+        positions.append(inverse)
     if all(isinstance(part, slice) for part in selection):
         block = array[tuple(selection)]
     else:
         block = array.oindex[tuple(selection)]
     if decode is not None:
         block = decode(np.asarray(block))
-    for axis, order in enumerate(orders):
-        if not np.array_equal(order, np.arange(block.shape[axis])):
-            block = np.take(block, order, axis)
+    for axis, inverse in enumerate(positions):
+        if not np.array_equal(inverse, np.arange(block.shape[axis])):
+            block = np.take(block, inverse, axis)
     for axis, (part, margin, size) in enumerate(zip(box, margins, array.shape, strict=True)):
         if margin.boundary == "constant":
-            width = max(0, margin.before - part.start), max(0, part.stop + margin.after - size)
-            pad_widths = [width if other == axis else (0, 0) for other in range(block.ndim)]
+            pad_widths = [(0, 0)] * block.ndim
+            before, after = margin.before - part.start, part.stop + margin.after - size
+            pad_widths[axis] = max(0, before), max(0, after)
             block = np.pad(block, pad_widths, constant_values=margin.constant)
     return block
 
 
 def _compute_indices(part: slice, margin: Margin, size: int) -> NDArray[np.int64]:
-    """Return the array indices of a block with its halo, in order."""
+    """Return the array indices of a block with its halo, without constant padding."""
     indices: NDArray[np.int64] = np.arange(part.start - margin.before, part.stop + margin.after)
     match margin.boundary:
         case _ if not size:
@@ -129,7 +130,7 @@ def _compute_indices(part: slice, margin: Margin, size: int) -> NDArray[np.int64
             period = max(1, 2 * size - 2)
             indices %= period
             return np.minimum(indices, period - indices)
-        case _:
+        case _:  # nearest, edge
             return indices.clip(0, size - 1)
 
 

@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 _PACKING_KEYS: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _ENCODING_KEYS: Final = ("dtype", "scale_factor", "add_offset", "_FillValue")
 _MAX_PACKED_BYTES: Final = 4
-"""float64, used for the conversion, does not represent larger integers exactly."""
+"""Larger integers are not exact in float64, which is used for the conversion."""
 
-_EXACT_BITS: Final = 16
-"""Width of integers that float32 represents exactly."""
+_MAX_EXACT_BITS: Final = 16
+"""Maximum width of an integer data type that float32 represents exactly."""
 
-_FLOAT32_STEPS: Final = 2.0**23
-"""Number of equally spaced values that float32 distinguishes."""
+_NUM_FLOAT32_STEPS: Final = 2.0**23
+"""Number of equally spaced values that float32 distinguishes, between two powers of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDecoder:
     """Conversion of packed numbers to values: ``number * scale + offset``, NaN for ``missing``.
 
-    Numbers are read as ``packed``: classic NetCDF stores unsigned integers as signed ones, with the
-    attribute ``_Unsigned``. ``dtype`` is the data type of values.
+    Numbers are read as ``packed_dtype``: classic NetCDF stores unsigned integers as signed ones,
+    with the attribute ``_Unsigned``. ``dtype`` is the data type of values.
     """
 
     scale: float
     offset: float
     missing: tuple[float, ...]
-    packed: str
+    packed_dtype: str
     dtype: str
 
-    def decode(self, packed: NDArray[Any]) -> NDArray[Any]:
-        """Decode in double precision, then cast."""
-        numbers = np.asarray(packed).astype(self.packed, copy=False)
+    def decode(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Decode stored numbers in double precision, then cast to ``dtype``."""
+        numbers = np.asarray(stored).astype(self.packed_dtype, copy=False)
         values = numbers.astype(np.float64)
         values *= self.scale
         values += self.offset
@@ -59,7 +59,7 @@ class ValueDecoder:
 class ValueEncoder:
     """Conversion of values to packed numbers: ``round((value - offset) / scale)``.
 
-    ``dtype`` is the integer data type of numbers, ``missing`` the number that NaN becomes.
+    ``dtype`` is the integer data type of the numbers, ``missing`` the number that NaN becomes.
     """
 
     dtype: str
@@ -69,7 +69,7 @@ class ValueEncoder:
 
     @classmethod
     def of(cls, name: str, spec: Any) -> ValueEncoder:
-        """Parse the encoding of a variable; the keys are those of xarray."""
+        """Parse the encoding of a variable, with the keys of xarray's encoding."""
         if not isinstance(spec, Mapping) or not {"dtype"} <= spec.keys() <= {*_ENCODING_KEYS}:
             raise _error(
                 name, f"expected {', '.join(_ENCODING_KEYS)} (dtype is required), got {spec!r}"
@@ -102,7 +102,7 @@ class ValueEncoder:
     def encode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Encode values.
 
-        Raises `InvalidInputError` if one is out of range or would become ``missing``.
+        Raises `InvalidInputError` if a value is out of range or would become ``missing``.
         """
         numbers = (np.asarray(values, np.float64) - self.offset) / self.scale
         is_missing = np.isnan(numbers)
@@ -150,10 +150,11 @@ def _error(name: str, problem: str) -> InvalidInputError:
 def unpack_array(
     array: ArrayDocument, dtype: Any = None, *, always: bool = False
 ) -> tuple[ArrayDocument, ValueDecoder | None]:
-    """Return the metadata of the unpacked array, and its decoder; None if it is not packed.
+    """Return the metadata of the unpacked array, and its decoder.
 
-    With ``always``, an array without packing attributes is decoded too, and missing values become
-    NaN. Raises `InvalidInputError` if values cannot have ``dtype``.
+    An array that is not packed or not numeric is returned unchanged, with None. With ``always``, a
+    numeric array that is not packed is decoded too: missing values become NaN. Raises
+    `InvalidInputError` if ``dtype`` is not floating point.
     """
     attributes = array.attributes
     if not (array.is_packed or always) or array.dtype.kind not in "iuf":
@@ -164,9 +165,9 @@ def unpack_array(
     if target.kind != "f":
         raise array_error(f"{array.path}: unpacked values must be float32 or float64, not {target}")
     stored = array.dtype.newbyteorder("=")
-    packed = _find_packed_dtype(stored, attributes.get("_Unsigned"))
-    missing = tuple(read_missing_numbers(attributes, stored, packed))
-    decoder = ValueDecoder(scale, offset, missing, packed.str, target.str)
+    packed_dtype = _find_packed_dtype(stored, attributes.get("_Unsigned"))
+    missing = tuple(read_missing_numbers(attributes, stored, packed_dtype))
+    decoder = ValueDecoder(scale, offset, missing, packed_dtype.str, target.str)
     remaining = {name: value for name, value in attributes.items() if name not in _PACKING_KEYS}
     document = {
         **array.document,
@@ -179,7 +180,7 @@ def unpack_array(
 
 
 def find_decoder(array: ArrayDocument) -> ValueDecoder | None:
-    """Return the decoder that xarray would apply to an array, or None."""
+    """Return a decoder that does what xarray does with an array; None if that is nothing."""
     attributes = array.attributes
     if array.dtype.kind not in "iuf" or not any(name in attributes for name in _PACKING_KEYS):
         return None
@@ -190,20 +191,22 @@ def find_decoder(array: ArrayDocument) -> ValueDecoder | None:
         return decoder
     if not np.isnan(np.array(decoder.missing, np.float64)).all():
         return decoder
-    has_other_sign = np.dtype(decoder.packed) != array.dtype.newbyteorder("=")
-    return replace(decoder, dtype=decoder.packed) if has_other_sign else None
+    # Nothing becomes NaN, so integers stay integers; at most their signedness changes.
+    has_other_sign = np.dtype(decoder.packed_dtype) != array.dtype.newbyteorder("=")
+    return replace(decoder, dtype=decoder.packed_dtype) if has_other_sign else None
 
 
 def is_nan(value: Any) -> bool:
-    """Whether all numbers of an attribute are NaN."""
+    """Whether an attribute is numeric and all its numbers are NaN."""
     numbers = read_numbers(value)
     return bool(len(numbers)) and bool(np.isnan(numbers).all())
 
 
 def _find_smallest_dtype(dtype: np.dtype[Any], scale: float, offset: float) -> str:
     """Return the smallest data type that distinguishes all unpacked values."""
+    # The largest absolute value, in units of the distance between adjacent values.
     steps = 2.0 ** (8 * dtype.itemsize) + abs(offset / scale if scale else 0.0)
-    return "f4" if dtype.itemsize * 8 <= _EXACT_BITS and steps < _FLOAT32_STEPS else "f8"
+    return "f4" if dtype.itemsize * 8 <= _MAX_EXACT_BITS and steps < _NUM_FLOAT32_STEPS else "f8"
 
 
 def _read_factor(array: ArrayDocument, name: str, default: float) -> float:
@@ -215,6 +218,7 @@ def _read_factor(array: ArrayDocument, name: str, default: float) -> float:
 
 
 def _find_packed_dtype(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:
+    """Return the stored data type with the signedness of the attribute ``_Unsigned``."""
     flag = str(unsigned).lower()
     if stored.kind == "i" and flag == "true":
         return np.dtype(f"u{stored.itemsize}")

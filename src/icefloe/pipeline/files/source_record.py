@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 ATTRIBUTE: Final = "_nc_icefloe_sources"
 """Name of the group attribute; xarray hides attributes that begin with ``_nc``."""
 
-_MAX_BYTES: Final = 1 << 30
-"""Maximum decompressed size: ten million names of 100 characters."""
+_MAX_DECOMPRESSED_BYTES: Final = 1 << 30
+"""Maximum decompressed size of the attribute: ten million names of 100 characters."""
 
 
 def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
-    """Return the sources for commit metadata, with their common prefix stored once."""
+    """Return the commit metadata of sources, with their common prefix stored once."""
     # Not commonpath, which would collapse the slashes of a URL.
     prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
     start = len(prefix) + 1 if prefix else 0
@@ -41,10 +41,12 @@ def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
     """Return the sources of a group in a session.
 
-    If the attribute was deleted, they are read from the commits in the history.
+    If the attribute was deleted, the sources are read from the metadata of commits.
     """
-    urls = get_group_attribute(session, group, ATTRIBUTE)
-    return _read_history(repository, session, group) if urls is None else _decode_urls(urls, group)
+    value = get_group_attribute(session, group, ATTRIBUTE)
+    if value is None:
+        return _read_history(repository, session, group)
+    return _decode_urls(value, group)
 
 
 def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
@@ -53,7 +55,7 @@ def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
 
 
 def get_group_attribute(session: Session, group: str, name: str) -> Any:
-    """Return an attribute of a group, None if it does not exist."""
+    """Return an attribute of a group, or None if the group or attribute does not exist."""
     node = contents.get_node(session, parse_path(group))
     return None if node is None else (json.loads(node.user_data).get("attributes") or {}).get(name)
 
@@ -67,24 +69,24 @@ def set_group_attribute(session: Session, group: str, name: str, value: Any) -> 
 
 
 def _encode_urls(urls: Iterable[str]) -> str:
-    # Sorted: equal sets have equal attributes, and compress better. URLs have no line breaks.
+    # Sorted URLs compress better, and equal sets have equal attributes. URLs have no line breaks.
     return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
 
 
-def _decode_urls(attribute: Any, group: str) -> set[str]:
+def _decode_urls(value: Any, group: str) -> set[str]:
     try:
-        compressed = base64.b64decode(attribute)
+        compressed = base64.b64decode(value)
         # Untrusted: bound the decompressed size.
-        is_bounded = 0 <= zstandard.frame_content_size(compressed) <= _MAX_BYTES
-        names = zstandard.decompress(compressed).decode() if is_bounded else None
+        is_bounded = 0 <= zstandard.frame_content_size(compressed) <= _MAX_DECOMPRESSED_BYTES
+        text = zstandard.decompress(compressed).decode() if is_bounded else None
     except (TypeError, ValueError, zstandard.ZstdError):
-        names = None
-    if names is None:
+        text = None
+    if text is None:
         raise argument_error(
             f"{group}: the attribute {ATTRIBUTE}, which lists its source files, is damaged; "
             "delete it to use the history of the branch instead"
         )
-    return set(names.split("\n"))
+    return set(text.split("\n"))
 
 
 def _read_history(repository: Repository, session: Session, group: str) -> set[str]:

@@ -1,7 +1,7 @@
-"""The ingest job: copies files into a repository as one dataset, in any chunks.
+"""The ingest job: copies files into a repository as one dataset, with any chunk shape.
 
-The files first become a virtual dataset, as `virtualize` creates it, in a snapshot that no branch
-refers to. Its arrays are then copied as `rechunk` copies arrays: each source chunk is read once.
+The files first become a virtual dataset, as in `virtualize`, in a snapshot without a branch. The
+arrays of the dataset are then copied as in `rechunk`: each source chunk is read once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from icefloe.repository import Repository
 
 _CONVERTED_ATTRIBUTE: Final = "_nc_icefloe_converted"
-"""Group attribute that lists arrays whose data type or packing differs from the files."""
+"""Group attribute that lists the arrays that an ingest with ``dtype`` or ``pack`` converted."""
 
 
 def ingest(
@@ -75,8 +75,8 @@ def ingest(
     sources, dims, group, order, on_error, parse_options
         As for `virtualize`.
     append
-        Whether to extend the group along the first of ``dims``, with its chunks, codecs and data
-        types. Files that are already in the group are skipped.
+        Whether to extend the group along the first of ``dims``. The group keeps its chunks, codecs
+        and data types. Files that are already in the group are skipped.
     chunks, shards
         Chunk and shard lengths by dimension name, -1 for a whole dimension; the chunks of the files
         if None.
@@ -84,11 +84,11 @@ def ingest(
         The codecs of a chunk; Zstandard if None.
     unpack
         Whether to store values packed by ``scale_factor`` and ``add_offset`` as floating point,
-        with NaN for missing ones; otherwise packed numbers and their attributes are kept.
+        with NaN for missing values; otherwise packed numbers and their attributes are kept.
     dtype
         The data type of all numeric data variables, except auxiliary ones (bounds, times), or data
         types by variable name. The job fails if values do not fit. Floating point implies
-        unpacking. If None, unpacked values get the smallest type that fits, others are unchanged.
+        unpacking. If None, unpacked values get the smallest type that fits, others keep theirs.
     pack
         Packing by variable name, with the keys of xarray's encoding, such as
         ``{"t2m": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 273.15}}``. NaN becomes
@@ -100,10 +100,10 @@ def ingest(
     Raises
     ------
     InvalidInputError, AlreadyExistsError, NodeNotFoundError
-        If the arguments do not fit the repository. Nothing was written.
+        If the arguments are invalid, or do not fit the files or the repository.
     JobFailedError
-        If files are damaged, or do not match each other or the group; lists all of them. Nothing
-        was committed.
+        If files are damaged, or do not match each other or the group (the error lists all of
+        them), or if values do not fit. After any of these errors, nothing was committed.
     """
     layout = _Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
     if append and layout.types.is_set:
@@ -112,25 +112,27 @@ def ingest(
         )
     files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
     options = merge_options(run_options, commit_options, keywords)
-    how = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
-    step = f"copy their chunks {how} to {parse_path(group)}"
-    find = partial(_find_mismatches, group=group, dim=files.dim)
-    job = FileJob("ingest", spark, repository, sources, files, options, find, step, copies=True)
+    chunking = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
+    step = f"copy their chunks {chunking} to {parse_path(group)}"
+    find_mismatches = partial(_find_mismatches, group=group, dim=files.dim)
+    job = FileJob(
+        "ingest", spark, repository, sources, files, options, find_mismatches, step, copies=True
+    )
 
     def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
-        source = f"/source-{uuid.uuid4().hex}"
-        copies = _create_targets(run, combined, layout, source, files)
+        source_group = f"/source-{uuid.uuid4().hex}"
+        copies = _create_targets(run, combined, layout, source_group, files)
         scratch = run.fork_scratch()
-        write_dataset(combined.dataset, scratch, group=source, validate_containers=False)
-        _, mismatched = take_markers(scratch, combined, source, combined.mismatched)
-        build_manifests(run, scratch, combined, source, files.dim)
-        copy_mismatched(run, scratch, combined, source, mismatched)
-        run.chunks = run.bytes_written = 0  # discard the counts of references
+        write_dataset(combined.dataset, scratch, group=source_group, validate_containers=False)
+        _, positions = take_markers(scratch, combined, source_group, combined.mismatched)
+        build_manifests(run, scratch, combined, source_group, files.dim)
+        copy_mismatched(run, scratch, combined, source_group, positions)
+        run.chunks = run.bytes_written = 0  # the report counts copied chunks, not references
         try:
             copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
-                raise  # Spark itself failed, and would fail again
+                raise  # Spark failed, not a task, and would fail again
             tasks = job.group_files(run, [file.url for file in combined.files])
             unreadable = find_unreadable_files(run, tasks, parse_options or {})
             if not unreadable:
@@ -149,7 +151,7 @@ def _format_spec(chunks: ChunkSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The requested chunks, codecs and data types."""
+    """The requested chunks, shards, codecs and data types."""
 
     chunks: ChunkSpec | None
     shards: ChunkSpec | None
@@ -168,7 +170,7 @@ class _Layout:
         return document.with_chunks(chunks, shards, codecs), transforms
 
     def require_known(self, dataset: VirtualDataset, sources: Iterable[str]) -> None:
-        """Raise `InvalidInputError` if a dimension or variable is not in the files."""
+        """Raise `InvalidInputError` if a requested dimension or variable is not in the files."""
         dims = {str(name) for array in dataset.arrays.values() for name in array.dimension_names}
         for what, spec in (("chunks", self.chunks), ("shards", self.shards)):
             for name in spec if isinstance(spec, Mapping) else ():
@@ -183,57 +185,57 @@ class _Layout:
 def _create_targets(
     run: JobRun, combined: CombinedFiles, layout: _Layout, source_group: str, files: FileOptions
 ) -> list[ArrayCopy]:
-    """Create or extend the arrays in the session of the job; write loaded coordinates."""
+    """Create or extend arrays in the job's session, write coordinates, and plan the copies."""
     group, dim = files.group, files.dim
-    loaded: dict[str, AnyArray] = {}
+    loaded_arrays: dict[str, AnyArray] = {}
     sources: dict[str, ArrayDocument] = {}
     for path, array in combined.dataset.arrays.items():
         if isinstance(array, VirtualArray):
             sources[path] = ArrayDocument(f"{source_group}/{path}", array.metadata)
         else:
-            loaded[path] = array
-    coordinates = VirtualDataset(combined.dataset.sources, combined.dataset.groups, loaded)
+            loaded_arrays[path] = array
+    coordinates = VirtualDataset(combined.dataset.sources, combined.dataset.groups, loaded_arrays)
     base = parse_path(group).value.rstrip("/")
     layout.require_known(combined.dataset, sources)
     if files.append:
-        stored = _read_group(run.session, group)
+        stored_arrays = _read_group(run.session, group)
         convert = _make_converter(run.session, group)
-        if loaded:
+        if loaded_arrays:
             append_dataset(coordinates, run.session, dim=dim, group=group, is_partial=True)
         return [
             _extend(
                 run,
                 source,
-                stored[path],
+                stored_arrays[path],
                 source.dimension_names.index(dim),
-                convert(path, source, stored[path])[1],
+                convert(path, source, stored_arrays[path])[1],
             )
             for path, source in sources.items()
             if dim in source.dimension_names
         ]
     write_dataset(coordinates, run.session, group=group)
-    copies, converted = [], []
-    auxiliary = find_auxiliary_variables(
+    copies, converted_paths = [], []
+    auxiliary_paths = find_auxiliary_variables(
         {path: array.metadata for path, array in combined.dataset.arrays.items()}
     )
     for path, source in sources.items():
-        original = combined.files[0].mismatched.get(path)
-        chunked = source if original is None else _with_file_chunks(source, original)
-        is_data = path not in auxiliary
-        target, transforms = layout.apply_to(path, chunked.with_path(path), is_data=is_data)
+        file_metadata = combined.files[0].mismatched.get(path)
+        model = source if file_metadata is None else _with_file_chunks(source, file_metadata)
+        is_data = path not in auxiliary_paths
+        target, transforms = layout.apply_to(path, model.with_path(path), is_data=is_data)
         if layout.types.is_set and (transforms or target.dtype != source.dtype):
-            converted.append(path)
+            converted_paths.append(path)
         target = target.with_path(f"{base}/{path}")
         create_array(run.session, target)
         copies.append(replace(plan_array_copy(run, source, target), transforms=transforms))
-    if converted:
-        set_group_attribute(run.session, group, _CONVERTED_ATTRIBUTE, converted)
+    if converted_paths:
+        set_group_attribute(run.session, group, _CONVERTED_ATTRIBUTE, converted_paths)
     return copies
 
 
-def _with_file_chunks(source: ArrayDocument, original: Mapping[str, Any]) -> ArrayDocument:
-    """Return the array with the chunk shape of the first file, because files differ."""
-    chunks = ArrayDocument(source.path, original).chunks
+def _with_file_chunks(source: ArrayDocument, file_metadata: Mapping[str, Any]) -> ArrayDocument:
+    """Return the array with the chunk shape of a file instead of that of the intermediate array."""
+    chunks = ArrayDocument(source.path, file_metadata).chunks
     return source.with_chunks(tuple(map(min, chunks, source.shape)), None, None)
 
 
@@ -244,21 +246,22 @@ def _extend(
     axis: int,
     transforms: tuple[ValueTransform, ...],
 ) -> ArrayCopy:
-    """Resize an array, and plan the copy of appended values."""
+    """Extend an array, and plan the copy of the appended values."""
     start = target.shape[axis]
     shape = list(target.shape)
     shape[axis] += source.shape[axis]
-    grown = target.with_shape(shape)
-    contents.set_metadata(run.session, parse_path(target.path), grown.to_bytes())
+    extended = target.with_shape(shape)
+    contents.set_metadata(run.session, parse_path(target.path), extended.to_bytes())
     pad = start % target.write_unit[axis]
-    padded = list(source.shape)
-    padded[axis] += pad
-    # Plan on the target grid, where the first step is `pad` steps into a chunk.
-    copy = plan_array_copy(run, source.with_shape(padded), grown.with_shape(padded))
+    padded_shape = list(source.shape)
+    padded_shape[axis] += pad
+    # Plan on the target grid, where the first appended step is `pad` steps into a chunk.
+    copy = plan_array_copy(run, source.with_shape(padded_shape), extended.with_shape(padded_shape))
     plan = copy.plan
     if plan is not None:
         plan = replace(plan, shape=source.shape)
-        if pad % source.chunks[axis] and plan.stage is None and plan.write[axis] < padded[axis]:
+        is_misaligned = pad % source.chunks[axis] and plan.write[axis] < padded_shape[axis]
+        if is_misaligned and plan.stage is None:
             # Boxes aligned with target chunks end within source chunks: use a stage, because only
             # stage chunks may be read twice.
             chunks = tuple(map(min, source.chunks, source.shape))
@@ -266,7 +269,7 @@ def _extend(
     return replace(
         copy,
         source=source,
-        target=grown,
+        target=extended,
         plan=plan,
         axis=axis,
         start=start,
@@ -280,10 +283,10 @@ def _make_converter(
 ) -> Callable[[str, ArrayDocument, ArrayDocument], ConvertedArray]:
     """Make a function that converts an array like the stored array of the same path."""
     attribute = get_group_attribute(session, group, _CONVERTED_ATTRIBUTE)
-    converted = attribute if isinstance(attribute, list) else []
+    converted_paths = attribute if isinstance(attribute, list) else []
 
     def convert(path: str, source: ArrayDocument, target: ArrayDocument) -> ConvertedArray:
-        if path in converted:
+        if path in converted_paths:
             return convert_like(source, target)
         if not source.is_packed or target.is_packed:
             return source, ()
@@ -302,28 +305,29 @@ def _read_group(session: Session, group: str) -> dict[str, ArrayDocument]:
 def _find_mismatches(
     session: Session, dataset: VirtualDataset, *, group: str, dim: str
 ) -> Iterator[Disagreement]:
-    """Find why a file cannot be appended: all arrays along the dimension must grow."""
-    stored = _read_group(session, group)
+    """Find why a file cannot be appended: its arrays must match the stored ones."""
+    stored_arrays = _read_group(session, group)
     convert = _make_converter(session, group)
-    missing = [
+    missing_paths = [
         path
-        for path, array in stored.items()
+        for path, array in stored_arrays.items()
         if dim in array.dimension_names and path not in dataset.arrays
     ]
-    if missing:
-        text = f"has no {', '.join(missing)}, unlike the repository"
-        yield Disagreement(dataset.label, "", "variables", text)
-    extra = [path for path in dataset.arrays if path not in stored]
-    if extra:
-        text = f"has {', '.join(extra)}, unlike the repository: pass drop_variables={extra}"
-        yield Disagreement(dataset.label, "", "variables", text)
+    if missing_paths:
+        problem = f"has no {', '.join(missing_paths)}, unlike the repository"
+        yield Disagreement(dataset.label, "", "variables", problem)
+    extra_paths = [path for path in dataset.arrays if path not in stored_arrays]
+    if extra_paths:
+        problem = f"has {', '.join(extra_paths)}, unlike the repository: pass drop_variables="
+        yield Disagreement(dataset.label, "", "variables", f"{problem}{extra_paths}")
     for path, array in dataset.arrays.items():
-        if path not in stored or not isinstance(array, VirtualArray):
+        if path not in stored_arrays or not isinstance(array, VirtualArray):
             continue
         source = ArrayDocument(path, array.metadata)
-        if not _is_compatible(convert(path, source, stored[path])[0], stored[path], dim):
-            text = f"is {_describe(source)}, but {_describe(stored[path])} in the repository"
-            yield Disagreement(dataset.label, path, "dtype", text)
+        target = stored_arrays[path]
+        if not _is_compatible(convert(path, source, target)[0], target, dim):
+            problem = f"is {_describe(source)}, but {_describe(target)} in the repository"
+            yield Disagreement(dataset.label, path, "dtype", problem)
 
 
 def _is_compatible(expected: ArrayDocument, target: ArrayDocument, dim: str) -> bool:
@@ -340,7 +344,7 @@ def _is_compatible(expected: ArrayDocument, target: ArrayDocument, dim: str) -> 
 
 
 def _select_encoding(array: ArrayDocument) -> dict[str, Any]:
-    """Return the attributes that affect decoding; NaN as missing value is the default."""
+    """Return the attributes that affect decoding; NaN is a missing value without an attribute."""
     return {
         name: value
         for name, value in array.attributes.items()

@@ -1,6 +1,6 @@
 """Writing rows whose labels are not known in advance: tasks stage rows, one process writes them.
 
-The rows, such as a micro-batch, must fit into the memory of that process.
+All rows, such as those of a micro-batch, must fit into the memory of that process.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def commit_staged_rows(
     job: JobId | None,
     base: str | None = None,
 ) -> Written:
-    """Write and commit rows that tasks staged, based on the snapshot ``base``.
+    """Write and commit rows that tasks staged, based on the snapshot ``base`` or on the tip (None).
 
-    None is the current tip; if another writer commits first, the rows are written again, based on
-    the new tip.
+    Rebases over later commits. If one of them changed the same chunks or nodes, raises
+    `ConflictError` with a ``base``; without one, writes the rows again, based on the new tip.
     """
     # Open the tip before the search: a commit of this job after the search is then a conflict.
     if base is None:
@@ -63,10 +63,10 @@ def commit_staged_rows(
         return result
     require_fits_in_memory(staged)
     has_rows = any(part.num_rows for part in staged)
-    rows = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
+    table = fetch_rows(session.connection, staged) if has_rows else schema.empty_table()
     for attempt in range(_MAX_ATTEMPTS):
         try:
-            return _write_rows(repository, session, options, rows, overwrite=overwrite, job=job)
+            return _write_table(repository, session, options, table, overwrite=overwrite, job=job)
         except ConflictError:
             if base is not None or attempt + 1 == _MAX_ATTEMPTS:
                 raise
@@ -77,27 +77,29 @@ def commit_staged_rows(
     raise AssertionError("the last attempt raises or returns")
 
 
-def _write_rows(
+def _write_table(
     repository: Repository,
     session: Session,
     options: WriteOptions,
-    rows: pa.Table,
+    table: pa.Table,
     *,
     overwrite: bool,
     job: JobId | None,
 ) -> Written:
-    plan = plan_write(session, options, rows.schema, overwrite=overwrite)
-    if not len(rows) and plan.kind != "region":
+    plan = plan_write(session, options, table.schema, overwrite=overwrite)
+    # Without rows, only a region has work: its cells become missing.
+    if not len(table) and plan.kind != "region":
         return Written(None, is_new=False)
-    labels = {name: find_distinct(rows[name].chunks) for name in plan.growing_dims}
-    # Only decides whether integers need a fill value; duplicates are detected later.
-    has_gaps = len(rows) < np.prod([len(values) for values in labels.values()]) or any(
-        rows[name].null_count for name in plan.variables
+    labels = {name: find_distinct(table[name].chunks) for name in plan.growing_dims}
+    # Only decides whether integers need a fill value. Duplicate rows, which hide gaps from this
+    # count, are detected later.
+    has_gaps = len(table) < np.prod([len(values) for values in labels.values()]) or any(
+        table[name].null_count for name in plan.variables
     )
     grid = prepare_write(
-        session, options, plan, labels, has_gaps=bool(has_gaps), fetch_distinct_rows=rows.select
+        session, options, plan, labels, has_gaps=bool(has_gaps), fetch_distinct_rows=table.select
     )
-    blocks = write_blocks(session, grid, rows) if len(rows) else []
-    grid.require_complete(len(rows))
+    blocks = write_blocks(session, grid, table) if len(table) else []
+    grid.require_complete(len(table))
     clear_unwritten(session, grid, plan.kind, set(blocks))
-    return commit_write(repository, session, options, job, kind=plan.kind, rows=len(rows))
+    return commit_write(repository, session, options, job, kind=plan.kind, rows=len(table))
