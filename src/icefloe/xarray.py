@@ -1,4 +1,4 @@
-"""Writes Xarray objects to a session, dask arrays in parallel."""
+"""Writes Xarray objects to a session, with dask arrays in parallel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icefloe.store import IcechunkStore
 
 try:
     from xarray.backends.writers import _validate_dataset_names, dump_to_store
-except ImportError:  # until 2025.9
+except ImportError:  # xarray 2025.9 and earlier
     from xarray.backends.api import (  # type: ignore[attr-defined, no-redef, unused-ignore]
         _validate_dataset_names,
         dump_to_store,
@@ -30,7 +30,7 @@ __all__ = ["to_icechunk"]
 Region: TypeAlias = "Mapping[str, slice | Literal['auto']] | Literal['auto'] | None"
 ZarrWriteModes: TypeAlias = Literal["w", "w-", "a", "a-", "r+", "r"]
 
-# Xarray's names for the properties of a DataArray that a Dataset lacks.
+# Xarray's attribute for the name of a DataArray, and variable for its values, in a Dataset.
 _NAME = "__xarray_dataarray_name__"
 _VARIABLE = "__xarray_dataarray_variable__"
 
@@ -53,8 +53,8 @@ def to_icechunk(
 
     Like ``obj.to_zarr(session.store, zarr_format=3, consolidated=False)``, and also merges the
     writes of dask tasks in other processes. Metadata and arrays in memory are written to the
-    session, dask arrays through a fork of it, which is merged at the end. Nothing is committed: if
-    this raises, ``session.discard_changes()`` undoes it.
+    session, dask arrays to a fork of it, which is merged at the end. Nothing is committed. After an
+    error, parts may be written; ``session.discard_changes()`` discards all uncommitted changes.
 
     Parameters
     ----------
@@ -63,13 +63,13 @@ def to_icechunk(
     group
         Path of the group; default is the root.
     mode
-        ``w``: replace the group; ``w-``: create it, it must not exist; ``a``: add and replace
+        ``w``: replace the group; ``w-``: create it, or raise if it exists; ``a``: add and replace
         variables; ``a-``: add variables, and extend those with ``append_dim``; ``r+``: change
         values only. By default ``a`` with ``append_dim``, ``r+`` with ``region``, else ``w-``.
     safe_chunks
         Whether to refuse dask chunks that share a Zarr chunk.
     align_chunks
-        Whether to rechunk dask arrays so that they share none.
+        Whether to rechunk dask arrays so that no two dask chunks share a Zarr chunk.
     append_dim
         Dimension along which to extend existing arrays.
     region
@@ -79,20 +79,20 @@ def to_icechunk(
     chunkmanager_store_kwargs
         Arguments of ``dask.compute``.
     split_every
-        Number of forks that one task merges.
+        Number of forks that one task merges; dask chooses by default.
 
     Raises
     ------
     InvalidInputError
         If ``session`` is not a session, or ``obj`` not an Xarray object.
     ReadOnlyError, SessionStateError
-        If the session does not accept writes, or tasks wrote the same chunk.
+        If the session is not writable, or dask tasks wrote different bytes to the same chunk.
     """
     _require_writable(session)
     dataset = _as_dataset(obj).copy()
     for variable in dataset.variables.values():
         if variable.size == 0:
-            variable.load()  # as xarray does: dask has chunks of length 0, Zarr does not
+            variable.load()  # as Xarray does: dask has chunks of length 0, Zarr does not
     _validate_dataset_names(dataset)
     group_store = ZarrStore.open_group(
         session.store,
@@ -109,7 +109,7 @@ def to_icechunk(
     dataset = group_store._validate_and_autodetect_region(dataset)  # noqa: SLF001
     encodings = dict(encoding or {})
     group_store._validate_encoding(encodings)  # noqa: SLF001
-    # The writer writes in-memory arrays, and collects lazy ones.
+    # The writer writes arrays in memory at once, and collects lazy arrays in `sources`.
     writer = ArrayWriter()  # type: ignore[no-untyped-call]
     dump_to_store(dataset, group_store, writer, encoding=encodings)  # type: ignore[no-untyped-call, unused-ignore]
     if writer.sources:
@@ -120,7 +120,7 @@ def _write_lazy(
     writer: ArrayWriter, session: Session, split_every: int | None, options: dict[str, Any]
 ) -> None:
     try:
-        import dask.array as da  # noqa: PLC0415 - optional for in-memory data
+        import dask.array as da  # noqa: PLC0415 - not needed for arrays in memory
 
         from icefloe.dask import store_dask  # noqa: PLC0415
     except ImportError:
@@ -129,8 +129,8 @@ def _write_lazy(
         unsupported = [source for source in writer.sources if not isinstance(source, da.Array)]
     if unsupported:
         raise InvalidInputError(
-            f"expected dask arrays or arrays in memory, got {type(unsupported[0])}: compute them "
-            "first, or write them with their own library through session.fork()",
+            f"expected dask arrays or arrays in memory, got {type(unsupported[0])}: load them "
+            "first with obj.compute(), or write them with their own library through session.fork()",
             kind=ErrorKind.UNIMPLEMENTED,
         )
     fork = session.fork()
@@ -147,13 +147,13 @@ def _write_lazy(
 
 
 def _rebind_array(array: zarr.Array[Any], store: IcechunkStore) -> zarr.Array[Any]:
-    """Return the same array, with the same runtime configuration, in another store."""
+    """Return the array at the same path of another store, with the same runtime configuration."""
     path = StorePath(store, array.path)
     return zarr.Array(zarr.AsyncArray(array.metadata, path, array.async_array.config))
 
 
 def _as_dataset(obj: object) -> xr.Dataset:
-    """Convert to a Dataset that `xarray.open_dataarray` can read as the DataArray."""
+    """Convert a DataArray to a Dataset that `xarray.open_dataarray` reads as the same DataArray."""
     if isinstance(obj, xr.Dataset):
         return obj
     if not isinstance(obj, xr.DataArray):

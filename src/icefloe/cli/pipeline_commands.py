@@ -26,8 +26,8 @@ Method = StrEnum("Method", ["MEAN", "SUM", "MIN", "MAX", "MODE", "NEAREST"])
 Layout = StrEnum("Layout", ["PLAIN", "OME"])
 
 
-def _parse_lengths(text: str) -> Any:
-    """Parse ``time=365,lat=10`` as lengths by dimension, and ``365,10`` or ``2`` as a tuple."""
+def _parse_integers(text: str) -> Any:
+    """Parse ``time=365,lat=10`` as integers by dimension, and ``365,10`` or ``2`` as a tuple."""
     try:
         if "=" in text:
             pairs = [item.split("=") for item in text.split(",")]
@@ -35,7 +35,7 @@ def _parse_lengths(text: str) -> Any:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise typer.BadParameter(
-            f"expected lengths such as time=365,lat=10 (-1 is a whole dimension), got {text!r}"
+            f"expected integers by dimension such as time=365,lat=10, got {text!r}"
         ) from error
 
 
@@ -47,7 +47,7 @@ def _parse_types(text: str) -> Any:
     return {name.strip(): dtype.strip() for name, _, dtype in pairs}
 
 
-_lengths_option = partial(typer.Option, parser=_parse_lengths, metavar="DIM=N,…")
+_integers_option = partial(typer.Option, parser=_parse_integers, metavar="DIM=N,…")
 
 _Sources = Annotated[
     list[str] | None,
@@ -83,9 +83,9 @@ _SpecVersion = Annotated[
     int | None, typer.Option(min=1, max=2, help="With --create: spec version, 1 or 2.")
 ]
 _Chunks = Annotated[
-    Any, _lengths_option(help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.")
+    Any, _integers_option(help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.")
 ]
-_Shards = Annotated[Any, _lengths_option(help="Shard lengths.")]
+_Shards = Annotated[Any, _integers_option(help="Shard lengths, such as time=300,lat=-1.")]
 _Codecs = Annotated[Any, json_option(help="Zarr codecs, as JSON.")]
 _DType = Annotated[str | None, typer.Option(help="Data type, such as float32.")]
 _DTypes = Annotated[
@@ -277,7 +277,7 @@ def materialize(
     ] = None,
     *,
     prefix: Annotated[
-        str | None, typer.Option(metavar="URL", help="Only chunks whose location starts with this.")
+        str | None, typer.Option(metavar="URL", help="Only chunks whose location starts with URL.")
     ] = None,
     containers: Containers = None,
     on_error: _OnErrorOption = OnError.RAISE,
@@ -320,7 +320,7 @@ def pyramid(
     *,
     factors: Annotated[
         Any,
-        _lengths_option(
+        _integers_option(
             help="Downsampling factors; a single number applies to the last two dimensions."
         ),
     ] = "2",
@@ -368,11 +368,11 @@ def export(
     chunks: _Chunks = None,
     shards: _Shards = None,
     codecs: _Codecs = None,
-    sel: Annotated[Any, json_option(help="Selection by label (Parquet).")] = None,
-    isel: Annotated[Any, json_option(help="Selection by index (Parquet).")] = None,
+    sel: Annotated[Any, json_option(help="Selection by label (only Parquet).")] = None,
+    isel: Annotated[Any, json_option(help="Selection by index (only Parquet).")] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Partition column (Parquet); repeatable."),
+        typer.Option(metavar="COLUMN", help="Partition column (only Parquet); repeatable."),
     ] = None,
     containers: Containers = None,
     job: JobOptions,
@@ -421,7 +421,7 @@ def compute(
     ],
     dtype: _DType = None,
     halo: Annotated[
-        Any, _lengths_option(help="Number of neighbouring items around a block, by dimension.")
+        Any, _integers_option(help="Number of neighbouring items around a block, by dimension.")
     ] = None,
     boundary: Annotated[
         str, typer.Option(help="Halo at array edges: none, reflect, nearest, wrap, …")
@@ -459,8 +459,8 @@ def _open_or_create(
 
     if create and not job.dry_run:
         # A pattern without matches fails before the repository is created and Spark is started.
-        dry_run = replace(job, dry_run=True).open(url, create=True, **options)
-        find_sources(files, dry_run.readonly_session("main"))
+        preview = replace(job, dry_run=True).open(url, create=True, **options)
+        find_sources(files, preview.readonly_session("main"))
     return job.open(url, create=create, **options)
 
 

@@ -30,9 +30,9 @@ class Commit:
 class Row:
     """A commit in its lane, and the lines drawn beside it.
 
-    A line keeps its number, and its colour, until it joins another. ``passing`` maps the lanes that
-    pass this row to their lines, and ``joining`` the lanes that end at this commit, because it is
-    the parent of their last commit. ``continues`` is whether the line continues below.
+    A line keeps its number, and thus its colour, until it joins another. ``passing`` maps the lanes
+    that pass this row to their lines, and ``joining`` the lanes that end at this commit, the parent
+    of their last commit. ``continues`` is whether the line of this commit continues below.
     """
 
     commit: Commit
@@ -53,15 +53,16 @@ class CommitGraph:
 
 def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGraph:
     """Place commits: newest first, parents below their children, ``first_branch`` on the left."""
-    ordered = _sort_newest_first({commit.id: commit for commit in commits})
-    ids = {commit.id for commit in ordered}
-    first_id = next((commit.id for commit in ordered if first_branch in commit.branches), None)
-    # The next commit of each lane, and the line of the lane. A reserved lane has no line yet.
-    targets: list[str | None] = [first_id] if first_id else []
-    lines: list[int | None] = [None] if first_id else []
-    next_line = int(first_id is not None)
+    sequence = _sort_newest_first({commit.id: commit for commit in commits})
+    ids = {commit.id for commit in sequence}
+    tip_id = next((commit.id for commit in sequence if first_branch in commit.branches), None)
+    # The next commit and the line of each lane. Lane 0 and line 0 are reserved for `first_branch`;
+    # the lane has no line until the tip of the branch.
+    targets: list[str | None] = [tip_id] if tip_id else []
+    lines: list[int | None] = [None] if tip_id else []
+    next_line = int(tip_id is not None)
     rows = []
-    for commit in ordered:
+    for commit in sequence:
         lanes = [lane for lane, target in enumerate(targets) if target == commit.id]
         if not lanes:
             lanes = [targets.index(None) if None in targets else len(targets)]
@@ -72,12 +73,12 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
             next_line += 1
         lane = lanes[0]
         line = lines[lane]
-        if line is None:  # the lane reserved for the first branch
+        if line is None:  # the tip of `first_branch`
             line = 0
-        joining = {end: joined for end in lanes[1:] if (joined := lines[end]) is not None}
+        joining = {end: end_line for end in lanes[1:] if (end_line := lines[end]) is not None}
         for end in lanes[1:]:
             targets[end] = lines[end] = None
-        passing = {other: passed for other, passed in enumerate(lines) if passed is not None}
+        passing = {index: number for index, number in enumerate(lines) if number is not None}
         passing.pop(lane, None)
         continues = commit.parent_id in ids
         targets[lane] = commit.parent_id if continues else None
@@ -87,24 +88,24 @@ def lay_out(commits: Iterable[Commit], first_branch: str = "main") -> CommitGrap
 
 
 def _sort_newest_first(commits: Mapping[str, Commit]) -> Sequence[Commit]:
-    """Sort commits after their children, even where the clocks of writers disagree."""
-    children = dict.fromkeys(commits, 0)
+    """Sort commits by time, but always after their children: the clocks of writers may disagree."""
+    num_children = dict.fromkeys(commits, 0)  # that are not sorted yet
     for commit in commits.values():
-        if commit.parent_id in children:
-            children[commit.parent_id] += 1
+        if commit.parent_id in num_children:
+            num_children[commit.parent_id] += 1
 
     def sort_key(commit: Commit) -> tuple[float, str]:
         return -commit.written_at.timestamp(), commit.id
 
-    ready = [sort_key(commit) for commit in commits.values() if not children[commit.id]]
+    ready = [sort_key(commit) for commit in commits.values() if not num_children[commit.id]]
     heapq.heapify(ready)
-    ordered = []
+    sequence = []
     while ready:
         commit = commits[heapq.heappop(ready)[1]]
-        ordered.append(commit)
+        sequence.append(commit)
         parent = commits.get(commit.parent_id or "")
         if parent is not None:
-            children[parent.id] -= 1
-            if not children[parent.id]:
+            num_children[parent.id] -= 1
+            if not num_children[parent.id]:
                 heapq.heappush(ready, sort_key(parent))
-    return ordered
+    return sequence

@@ -1,4 +1,4 @@
-"""Escaping and formatting of untrusted text."""
+"""Formatting of times, counts and untrusted text for display."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
-# Control and format characters, lone surrogates, unassigned code points and line separators.
-_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
+# Control and format characters, surrogates, unassigned code points, line and paragraph separators.
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
 _WIDE: Final = frozenset({"W", "F"})
 
 
 def escape_unsafe(text: str) -> str:
-    """Escape characters that control a terminal or that XML forbids."""
+    """Escape characters that control a terminal or the text layout, or that XML forbids."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
         character
-        if unicodedata.category(character) not in _UNSAFE
+        if unicodedata.category(character) not in _UNSAFE_CATEGORIES
         else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
 
 
 def format_first_line(text: str, max_columns: int = 72) -> str:
-    """Return the first line, escaped and truncated to ``max_columns``."""
+    """Return the first line that is not blank, escaped and truncated to ``max_columns``."""
     lines = text.strip().splitlines()
     line = escape_unsafe(lines[0]) if lines else ""
     if count_columns(line) <= max_columns:
         return line
-    prefix, num_columns = "", 1
+    prefix, num_columns = "", 1  # the column of the ellipsis
     for character in line:
         num_columns += count_columns(character)
         if num_columns > max_columns:
@@ -39,7 +39,7 @@ def format_first_line(text: str, max_columns: int = 72) -> str:
 
 
 def count_columns(text: str) -> int:
-    """Return the width of a text in a monospaced font."""
+    """Return the width of a text in columns of a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -54,5 +54,5 @@ def format_time(time: datetime) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Format a number with its noun in singular or plural."""
+    """Format a number with a noun in singular or plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
 
 MAX_SIZE_BYTES: Final = 4 * 1024 * 1024
-"""Enough for more than ten thousand containers."""
+"""Enough for more than ten thousand virtual chunk containers."""
 
 # libyaml if available; the YAML parser of Icechunk is a port of it.
 _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -47,12 +47,12 @@ _NEVER_PLAIN: Final = frozenset(("null", "true", "false", "yes", "no", "on", "of
 
 
 class _Emitter(yaml.SafeDumper):
-    """The emitter of PyYAML, which would quote tagged numbers."""
+    """The emitter of PyYAML, changed to leave tagged numbers unquoted."""
 
     def choose_scalar_style(self) -> Any:
         event: Any = self.event
         if event.tag is not None and event.style is None:
-            return ""
+            return ""  # the plain style
         return super().choose_scalar_style()
 
 
@@ -64,15 +64,15 @@ def loads(data: bytes | memoryview, *, file: str = "config.yaml") -> RepositoryC
 def dumps(config: RepositoryConfig) -> bytes:
     """Encode a configuration as ``config.yaml``.
 
-    Raises `InvalidInputError` if it is too large or too deeply nested, or has unknown fields that
-    are not JSON.
+    Raises `InvalidInputError` if the configuration is too large or too deeply nested, or has values
+    that are not JSON.
     """
-    text: str = yaml.emit(
-        _iter_document(to_tree(config)), Dumper=_Emitter, allow_unicode=True, width=2**20
-    )
+    events = _iter_document(to_tree(config))
+    # The emitter folds lines that are longer than the width.
+    text: str = yaml.emit(events, Dumper=_Emitter, allow_unicode=True, width=2**20)
     data = text.encode()
     if len(data) > MAX_SIZE_BYTES:
-        raise _encoding_error(f"it would have {len(data)} bytes; the limit is {MAX_SIZE_BYTES}")
+        raise _encoding_error(f"it takes {len(data)} bytes; the limit is {MAX_SIZE_BYTES}")
     return data
 
 
@@ -100,8 +100,8 @@ def _parse(data: bytes, *, file: str) -> Tree:
         raise _yaml_error("not valid UTF-8 YAML", file) from error
 
 
-class _Container:
-    """A map or list under construction."""
+class _Collection:
+    """A map or list under construction; ``key`` is the key of a map that has no value yet."""
 
     __slots__ = ("key", "tag", "value")
 
@@ -116,7 +116,7 @@ class _Builder:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._open: list[_Container] = []
+        self._stack: list[_Collection] = []
         self._roots: list[Tree] = []
 
     def build(self, events: Iterator[Any]) -> Tree:
@@ -127,12 +127,12 @@ class _Builder:
                 case yaml.ScalarEvent():
                     self._add_scalar(event)
                 case yaml.MappingStartEvent():
-                    self._open_container({}, event)
+                    self._start_collection({}, event)
                 case yaml.SequenceStartEvent():
-                    self._open_container([], event)
+                    self._start_collection([], event)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    container = self._open.pop()
-                    self._add(_apply_tag(container.tag, container.value), event)
+                    collection = self._stack.pop()
+                    self._add(_apply_tag(collection.tag, collection.value), event)
         if len(self._roots) != 1:
             raise _yaml_error(f"expected one document, got {len(self._roots)}", self._file)
         return self._roots[0]
@@ -141,52 +141,53 @@ class _Builder:
         mark = event.start_mark
         return _yaml_error(f"line {mark.line + 1}, column {mark.column + 1}: {reason}", self._file)
 
-    def _open_container(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
+    def _start_collection(self, value: dict[str, Tree] | list[Tree], event: Any) -> None:
         if self._expects_key():
             raise self._make_error(event, "a key must be a string")
-        if len(self._open) == MAX_DEPTH:
+        if len(self._stack) == MAX_DEPTH:
             raise self._make_error(event, f"nested more than {MAX_DEPTH} levels deep")
         kind = "map" if isinstance(value, dict) else "seq"
-        self._open.append(_Container(value, self._parse_tag(event, (kind,))))
+        self._stack.append(_Collection(value, self._parse_tag(event, (kind,))))
 
     def _expects_key(self) -> bool:
-        if not self._open:
+        if not self._stack:
             return False
-        container = self._open[-1]
-        return isinstance(container.value, dict) and container.key is None
+        collection = self._stack[-1]
+        return isinstance(collection.value, dict) and collection.key is None
 
     def _add_scalar(self, event: Any) -> None:
         tag = self._parse_tag(event, ("str", "null", "bool", "int", "float"))
         if self._expects_key():
-            container = self._open[-1]
-            if tag is not None or event.value in container.value:
+            collection = self._stack[-1]
+            if tag is not None or event.value in collection.value:
                 raise self._make_error(event, "a key must be a unique, untagged string")
-            container.key = event.value
+            collection.key = event.value
             return
         # A local tag does not make a plain scalar a string: `!Axis 0` contains a number.
-        plain = not event.style and event.tag not in ("!", f"{_STANDARD_TAG}str")
-        self._add(_apply_tag(tag, _resolve(event.value) if plain else event.value), event)
+        is_plain = not event.style and event.tag not in ("!", f"{_STANDARD_TAG}str")
+        self._add(_apply_tag(tag, _resolve(event.value) if is_plain else event.value), event)
 
-    def _parse_tag(self, event: Any, standard: tuple[str, ...]) -> str | None:
+    def _parse_tag(self, event: Any, standard_names: tuple[str, ...]) -> str | None:
+        """Return the name of a local tag, which is that of a `Variant`; None for standard tags."""
         tag = event.tag
-        if tag in (None, "!") or tag in [_STANDARD_TAG + name for name in standard]:
+        if tag in (None, "!") or tag in [_STANDARD_TAG + name for name in standard_names]:
             return None
         if not tag.startswith("!"):
             raise self._make_error(event, "unknown tag")
         return str(tag[1:])
 
     def _add(self, value: Tree, event: Any) -> None:
-        if not self._open:
+        if not self._stack:
             self._roots.append(value)
             return
-        container = self._open[-1]
-        if isinstance(container.value, list):
-            container.value.append(value)
-        elif container.key is None:
+        collection = self._stack[-1]
+        if isinstance(collection.value, list):
+            collection.value.append(value)
+        elif collection.key is None:
             raise self._make_error(event, "a key must be a string")
         else:
-            container.value[container.key] = value
-            container.key = None
+            collection.value[collection.key] = value
+            collection.key = None
 
 
 def _apply_tag(tag: str | None, value: Tree) -> Tree:
@@ -194,7 +195,7 @@ def _apply_tag(tag: str | None, value: Tree) -> Tree:
 
 
 def _resolve(text: str) -> Tree:
-    """Resolve a plain scalar by the rules of YAML 1.2, as Icechunk does."""
+    """Resolve a plain scalar as Icechunk does: by YAML 1.2, plus binary integers."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -220,14 +221,14 @@ def _iter_document(tree: Tree) -> Iterator[Any]:
 
 
 def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
-    if depth > MAX_DEPTH + 1:
+    if depth > MAX_DEPTH + 1:  # scalars are one level below the innermost map or list
         raise _encoding_error(f"nested more than {MAX_DEPTH} levels deep")
-    no_tag = tag is None
+    is_untagged = tag is None
     match tree:
-        case Variant(name, value) if no_tag and re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        case Variant(name, value) if is_untagged and re.fullmatch(r"[A-Za-z0-9_-]+", name):
             yield from _iter_events(value, f"!{name}", depth)
         case dict():
-            yield yaml.MappingStartEvent(None, tag, no_tag, flow_style=not tree)
+            yield yaml.MappingStartEvent(None, tag, is_untagged, flow_style=not tree)
             for key, value in tree.items():
                 if not isinstance(key, str):
                     raise _encoding_error("a key is not a string")
@@ -235,25 +236,24 @@ def _iter_events(tree: Tree, tag: str | None, depth: int) -> Iterator[Any]:
                 yield from _iter_events(value, None, depth + 1)
             yield yaml.MappingEndEvent()
         case list():
-            yield yaml.SequenceStartEvent(None, tag, no_tag, flow_style=not tree)
+            yield yaml.SequenceStartEvent(None, tag, is_untagged, flow_style=not tree)
             for item in tree:
                 yield from _iter_events(item, None, depth + 1)
             yield yaml.SequenceEndEvent()
         case str():
             yield _make_text_event(tree, tag)
         case None | bool() | int() | float():
-            yield yaml.ScalarEvent(None, tag, (no_tag, False), _format_scalar(tree))
+            yield yaml.ScalarEvent(None, tag, (is_untagged, False), _format_scalar(tree))
         case _:
             raise _encoding_error(f"a {type(tree).__qualname__} is not JSON")
 
 
 def _make_text_event(text: str, tag: str | None) -> Any:
-    plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _NEVER_PLAIN
-    if not plain and not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text):
+    is_plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _NEVER_PLAIN
+    if not is_plain and not text.isprintable() and any("\ud800" <= c <= "\udfff" for c in text):
         raise _encoding_error("a string has a lone surrogate")
-    return yaml.ScalarEvent(
-        None, tag, (plain and tag is None, tag is None), text, style=None if plain else '"'
-    )
+    style = None if is_plain else '"'
+    return yaml.ScalarEvent(None, tag, (is_plain and tag is None, tag is None), text, style=style)
 
 
 def _format_scalar(value: float | None) -> str:

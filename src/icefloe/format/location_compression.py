@@ -48,7 +48,7 @@ class LocationCompression:
 
     min_locations: int = 1000
     max_training_samples: int = 100
-    max_dictionary_size: int = 2048
+    max_dictionary_bytes: int = 2048
     level: int = 3
 
     def compress(self, locations: Strings) -> CompressedLocations | None:
@@ -73,9 +73,9 @@ class LocationCompression:
         if 2 * sum(len(sample) < 8 for sample in samples) >= count:
             return None
         # As in Icechunk: zstd may reject samples that have fewer bytes than the dictionary.
-        repeats = -(-self.max_dictionary_size // sum(len(sample) for sample in samples))
+        repeats = -(-self.max_dictionary_bytes // sum(len(sample) for sample in samples))
         try:
-            return zstandard.train_dictionary(self.max_dictionary_size, samples * repeats)
+            return zstandard.train_dictionary(self.max_dictionary_bytes, samples * repeats)
         except zstandard.ZstdError:
             return None  # too few or too uniform samples
 

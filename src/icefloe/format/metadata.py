@@ -1,7 +1,7 @@
 """Codec of the user metadata of snapshots and repositories.
 
 Each value is encoded separately, as MessagePack (spec version 1) or FlexBuffers (spec version 2).
-Values are decoded on access: a commit rewrites those of the history without decoding them.
+Values are decoded on access: a commit copies the metadata of older snapshots without decoding it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_DEPTH = 64
 
 
 class EncodedMetadata(Mapping[str, Any]):
-    """Metadata that is decoded on access, where damaged values raise `FormatError`."""
+    """Metadata whose values are decoded on access; damaged values then raise `FormatError`."""
 
     def __init__(self, items: dict[str, bytes], spec_version: int, file: str) -> None:
         self._items, self._file = items, file
@@ -59,7 +59,7 @@ def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMe
         raise _metadata_error(f"metadata must be a mapping of names to JSON, got {metadata!r:.80}")
     for name in metadata:
         if not isinstance(name, str):
-            raise _metadata_error(f"expected a str as name of a metadata entry, got {name!r:.80}")
+            raise _metadata_error(f"the name of a metadata entry must be a str, got {name!r:.80}")
         try:
             name.encode()
         except UnicodeEncodeError as error:
@@ -73,15 +73,15 @@ def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMe
 def read_metadata(
     owners: Tables, field: schema.Field, spec_version: int, *, required: bool
 ) -> list[Mapping[str, Any]]:
-    """Read the metadata of each owner."""
+    """Read the metadata of each owner, a snapshot or repository; empty if it has none."""
     splits, items = owners.get_children(field, "MetadataItem", required=required)
     names = [name or "" for name in items.read_texts(schema.MetadataItem.NAME)]
     values = items.read_blobs(schema.MetadataItem.VALUE)
     result: list[Mapping[str, Any]] = [{} for _ in range(len(owners))]
     for owner in np.flatnonzero(np.diff(splits)):
-        rows = slice(int(splits[owner]), int(splits[owner + 1]))
-        require_ascending(names[rows], "metadata", owners.buffer.file)
-        entries = dict(zip(names[rows], values[rows], strict=True))
+        span = slice(int(splits[owner]), int(splits[owner + 1]))
+        require_ascending(names[span], "metadata", owners.buffer.file)
+        entries = dict(zip(names[span], values[span], strict=True))
         result[owner] = EncodedMetadata(entries, spec_version, owners.buffer.file)
     return result
 
@@ -89,25 +89,20 @@ def read_metadata(
 def write_metadata(
     layout: Layout, owners: Sequence[Mapping[str, Any]], spec_version: int
 ) -> NDArray[np.int64]:
-    """Add the metadata of each owner; return the positions of the vectors."""
-    entries = [sorted(owner) for owner in owners]
-    names = [name for owner in entries for name in owner]
-    values = [
-        _encode_entry(owner, name, spec_version)
-        for owner, owner_names in zip(owners, entries, strict=True)
-        for name in owner_names
-    ]
+    """Add the metadata of each owner; return the position of the vector of each."""
+    entries = [(owner, name) for owner in owners for name in sorted(owner)]
+    values = [_encode_entry(owner, name, spec_version) for owner, name in entries]
     item = schema.MetadataItem
-    counts = [len(owner_names) for owner_names in entries]
-    positions, records = layout.add_table_vectors(counts, [item.NAME, item.VALUE])
-    records.point(item.NAME, layout.add_blobs(Strings.of(names)))
+    num_items = [len(owner) for owner in owners]
+    positions, records = layout.add_table_vectors(num_items, [item.NAME, item.VALUE])
+    records.point(item.NAME, layout.add_blobs(Strings.of([name for _, name in entries])))
     records.point(item.VALUE, layout.add_blobs(Strings.of(values)))
     return positions
 
 
 def require_ascending(names: Sequence[str], label: str, file: str) -> None:
     """Raise if names are not sorted and distinct."""
-    if any(a >= b for a, b in pairwise(names)):
+    if any(name >= next_name for name, next_name in pairwise(names)):
         raise FormatError(f"its {label} must be sorted by name, without duplicates", file=file)
 
 
@@ -119,7 +114,7 @@ def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> byt
         if spec_version > 1:
             return flexbuffers.dumps(value)
         return bytes(msgpack.packb(_require_json(value, 0), use_bin_type=True))
-    except (TypeError, ValueError, OverflowError) as error:  # InvalidInputError is a ValueError
+    except (TypeError, ValueError, OverflowError) as error:  # or InvalidInputError, a ValueError
         raise _metadata_error(f"the metadata entry {name!r} cannot be stored: {error}") from error
 
 
@@ -128,7 +123,7 @@ def _metadata_error(problem: str) -> InvalidInputError:
 
 
 def _require_json(value: Any, depth: int) -> Any:
-    """Return a JSON value; raise for other values that MessagePack supports."""
+    """Return a JSON value with tuples as lists; raise for other types that MessagePack supports."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
     match value:
@@ -155,8 +150,8 @@ def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
     if spec_version > 1:
         return flexbuffers.loads(data, file=file)
     try:
-        # The C decoder would allocate the declared number of items of nested arrays unchecked, and
-        # leak them if the data is truncated.
+        # The C decoder allocates the declared number of items of nested arrays without a check, and
+        # leaks them if the data is truncated.
         value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_build_map)
         return _require_json(value, 0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

@@ -1,7 +1,7 @@
 """Metadata files as the dictionaries that Icechunk's ``inspect_*`` methods return.
 
-The keys are Icechunk's, with two differences: the chunks of a transaction log are sorted, and the
-entry for location compression, which Icechunk reports incorrectly for version 1, is omitted.
+They are like Icechunk's, with two differences: the chunks of a transaction log are sorted, and the
+entry for location compression is omitted, which Icechunk reports incorrectly for spec version 1.
 `icefloe.inspection.metadata_file` describes files in more detail.
 """
 
@@ -64,7 +64,8 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
     data = fetch_file(storage, file).data
     manifest = decode_manifest(data, file)
     header, content = unpack(data, FileType.MANIFEST, file)
-    arrays = ((node, manifest.get_array(node)) for node in manifest.indices.iter_node_ids())
+    node_ids = manifest.indices.iter_node_ids()
+    arrays = ((node_id, manifest.get_array(node_id)) for node_id in node_ids)
     return {
         "id": str(manifest.id),
         "header": _describe_header(header),
@@ -109,7 +110,7 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
 
 
 def inspect_repo_info(storage: Storage, spec_version: int) -> dict[str, Any]:
-    """Describe the repo info file (version 2)."""
+    """Describe the repo info file; raise `FormatError` for spec version 1, which has none."""
     if spec_version < 2:
         raise FormatError(
             f"{storage.url} has no repo info: its spec version is 1",
@@ -176,7 +177,7 @@ def _describe_snapshot_info(info: SnapshotInfo) -> dict[str, Any]:
 
 def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
     kind = update.kind
-    # This name has no suffix in Icechunk.
+    # In Icechunk, this is the only update type without the suffix.
     suffix = "" if isinstance(kind, FeatureFlagChanged) else "Update"
     backup = {} if update.backup_path is None else {"backup_path": update.backup_path}
     return {

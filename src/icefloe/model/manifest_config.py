@@ -45,7 +45,7 @@ Bound: TypeAlias = Unbounded | Included | Excluded
 
 @dataclass(frozen=True, slots=True)
 class ManifestPreloadCondition(PersistedValue):
-    """A condition on arrays whose manifests are loaded when a session starts."""
+    """A condition that selects arrays whose manifests are loaded when a session starts."""
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestPreloadCondition]") -> "PreloadOr":
@@ -156,7 +156,7 @@ COORDINATE_NAMES: Final = ManifestPreloadCondition.or_conditions(
         r"^(x|i|nlon|rlon|ni)$",
     )
 )
-"""Common names of coordinates, from cf-xarray."""
+"""Selects arrays with common names of coordinates; the expressions are from cf-xarray."""
 
 DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & PreloadNumRefs(
     Unbounded(), Included(1000)
@@ -165,7 +165,7 @@ DEFAULT_PRELOAD_CONDITION: Final[ManifestPreloadCondition] = COORDINATE_NAMES & 
 
 @dataclass(slots=True, repr=False)
 class ManifestPreloadConfig(ConfigSection):
-    """Conditions and limits of preloading."""
+    """Condition and limits of preloading."""
 
     max_total_refs: U32 | None = None
     preload_if: ManifestPreloadCondition | None = None
@@ -178,7 +178,7 @@ class ManifestPreloadConfig(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition(PersistedValue):
-    """A condition on arrays whose manifests are split."""
+    """A condition that selects the arrays of a splitting rule."""
 
     @staticmethod
     def or_conditions(conditions: "Iterable[ManifestSplitCondition]") -> "SplitOr":
@@ -250,7 +250,7 @@ class SplitAnyArray(ManifestSplitCondition):
 
 
 class ManifestSplitDimCondition:
-    """Conditions on dimensions; `AnySplitDimCondition` is their union."""
+    """Namespace of the conditions on dimensions; `AnySplitDimCondition` is their union."""
 
     @dataclass(frozen=True, slots=True)
     class Axis(PersistedValue):
@@ -266,7 +266,7 @@ class ManifestSplitDimCondition:
 
     @dataclass(frozen=True, slots=True)
     class Any(PersistedValue):
-        """Every dimension that no other condition matches."""
+        """Every dimension; list it last, because the first matching condition applies."""
 
 
 AnySplitDimCondition: TypeAlias = (
@@ -297,7 +297,7 @@ SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitD
 WHOLE_ARRAYS: Final[SplitSizes] = (
     (SplitPathMatches(".*"), (ManifestSplitDim(ManifestSplitDimCondition.Any(), 2**32 - 1),)),
 )
-"""One manifest per array."""
+"""Does not split: one manifest per array."""
 
 
 def _convert_sizes(rules: Any) -> Any:
@@ -323,7 +323,7 @@ def _convert_dim(dim: Any) -> Any:
 
 @dataclass(slots=True, repr=False, init=False)
 class ManifestSplittingConfig(ConfigSection):
-    """Rules that split the manifests of arrays; the first matching rule applies."""
+    """Rules that split the manifests of arrays; a dimension uses the first rule that matches it."""
 
     split_sizes: SplitSizes | None = field(default=None, metadata=convert_with(_convert_sizes))
 
@@ -353,7 +353,7 @@ class ManifestSplittingConfig(ConfigSection):
         )
 
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]]:
-        """Return the rules as a mapping; of equal conditions, the first applies."""
+        """Return the rules as a mapping, with the first of equal conditions."""
         rules: dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]] = {}
         for condition, dims in self.split_sizes or ():
             sizes: dict[AnySplitDimCondition, int] = {}
@@ -395,5 +395,5 @@ class ManifestConfig(ConfigSection):
 
     @property
     def effective_max_concurrent_manifest_fetches_during_commit(self) -> int:
-        """The number of manifests that a commit fetches concurrently, at least one."""
+        """The maximum number of manifests that a commit fetches concurrently, at least 1."""
         return max(1, self.max_concurrent_manifest_fetches_during_commit or 1)

@@ -254,12 +254,12 @@ class RefFiles(Refs):
                 for child, root in plan.new_parents.items()
             ):
                 continue  # another process expires snapshots concurrently
-            for branch in plan.branches:
+            for branch in plan.deleted_branches:
                 # A branch that moved is no longer expired.
                 with contextlib.suppress(RefNotFoundError):
                     if fresh.fetch_branch(branch) == branches[branch]:
                         fresh.delete_branch(branch)
-            for tag in plan.tags:
+            for tag in plan.deleted_tags:
                 with contextlib.suppress(RefNotFoundError):
                     fresh.delete_tag(tag)
             return expired

@@ -1,8 +1,8 @@
 """Plans the expiration and collection of snapshots. Pure, no I/O.
 
-Expiration removes old snapshots from history; collection removes unreachable ones, so that their
-files can be deleted. Descendants of removed snapshots get new parents. In generation v2 both are
-changes of ``repo``. In v1 snapshot files record their parents, so some of them are rewritten.
+Expiration removes old snapshots from history; collection removes unreachable snapshots, so that
+their files can be deleted. Children of removed snapshots get new parents. In generation v2 both
+change ``repo``. In v1 a snapshot file records its parent, so expiration rewrites some files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPolicy:
-    """The age limit, and whether branches and tags at expired snapshots are deleted.
+    """The age limit, and whether to delete branches and tags whose tip is older.
 
     The branch main is never deleted, nor is a branch or tag at the first snapshot.
     """
@@ -40,7 +40,7 @@ class ExpirationPolicy:
     delete_expired_tags: bool = False
 
     def expires(self, info: SnapshotInfo) -> bool:
-        """Whether a snapshot is too old; the first snapshot of a repository never is."""
+        """Whether a snapshot is too old; the first snapshot of a repository never expires."""
         return info.flushed_at < self.older_than and info.parent_id is not None
 
 
@@ -48,14 +48,14 @@ class ExpirationPolicy:
 class RefFilesExpiration:
     """Plan of an expiration in generation v1: new parents, and branches and tags to delete.
 
-    ``expired`` counts like Icechunk: it may include tips and snapshots that other branches and
-    tags still reach, which stay.
+    ``expired`` is what Icechunk reports: it may include tips, and snapshots that other branches
+    and tags still reach, although those stay.
     """
 
     expired: frozenset[SnapshotId]
     new_parents: Mapping[SnapshotId, SnapshotId]
-    branches: tuple[str, ...]
-    tags: tuple[str, ...]
+    deleted_branches: tuple[str, ...]
+    deleted_tags: tuple[str, ...]
 
 
 def plan_ref_files_expiration(
@@ -76,15 +76,15 @@ def plan_ref_files_expiration(
     for refs, deleted in (tags, deleted_tags), (branches, deleted_branches):
         for name in sorted(refs):
             *history, root = walk_history(refs[name], current.__getitem__)
-            remaining = [i for i, info in enumerate(history) if not policy.expires(info)]
-            oldest = remaining[-1] if remaining else 0
-            if len(history) < oldest + 2:
-                continue  # the first snapshot, or a child of it
-            expired.update(info.id for info in history[oldest:] if policy.expires(info))
-            # A snapshot of a deleted ref is not rewritten: garbage collection would skip the new
-            # file because of its age.
+            kept = [index for index, info in enumerate(history) if not policy.expires(info)]
+            oldest_kept = kept[-1] if kept else 0  # the history starts with the tip
+            if len(history) < oldest_kept + 2:
+                continue  # it is the first snapshot, or already a child of the first snapshot
+            expired.update(info.id for info in history[oldest_kept:] if policy.expires(info))
+            # A snapshot of a deleted ref is not rewritten: garbage collection would not delete the
+            # rewritten file, because it is new.
             if name not in deleted:
-                child = history[oldest]
+                child = history[oldest_kept]
                 new_parents[child.id] = root.id
                 current[child.id] = replace(child, parent_id=root.id)
     return RefFilesExpiration(frozenset(expired), new_parents, deleted_branches, deleted_tags)
@@ -97,7 +97,7 @@ def plan_expiration(
 
     Every old snapshot expires, except the tips of main and of the branches and tags that stay.
     Children of expired snapshots become children of the first snapshot and record the transaction
-    logs in between, oldest first, because rebases and diffs need them.
+    logs in between, oldest first, because rebases and diffs need those logs.
     """
     infos = {snapshot.id: snapshot for snapshot in info.snapshots}
     protected = {info.branches[MAIN]}
@@ -119,21 +119,22 @@ def plan_expiration(
 def collect_snapshots(
     info: RepoInfo, dropped: AbstractSet[SnapshotId], existing: AbstractSet[SnapshotId]
 ) -> ChangeResult:
-    """Remove unreachable snapshots from the list; missing ones are ignored.
+    """Remove unreachable snapshots from the repo info; ignore those that it does not have.
 
     Children of dropped snapshots get the nearest remaining ancestor as parent, and record the
     transaction logs in between. ``existing`` are all snapshots that existed when ``dropped`` was
-    computed. Raises `ConflictError` of kind ``REPO_INFO_UPDATED`` if a dropped one is in use since.
+    computed. Raises `ConflictError` of kind ``REPO_INFO_UPDATED`` if a branch, a tag or a newer
+    snapshot now refers to a dropped snapshot.
     """
-    targets = {*info.branches.values(), *info.tags.values()}
-    new_parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in existing}
-    if in_use := dropped & (targets | new_parents):
+    tips = {*info.branches.values(), *info.tags.values()}
+    parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in existing}
+    if in_use := dropped & (tips | parents):
         raise ConflictError(
-            f"snapshots to collect are in use again: {', '.join(map(str, sorted(in_use)))}",
+            f"snapshots to delete are in use again: {', '.join(map(str, sorted(in_use)))}",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     infos = {snapshot.id: snapshot for snapshot in info.snapshots}
-    snapshots = _drop_snapshots(infos, dropped, lambda parent: parent.id not in dropped)
+    snapshots = _drop_snapshots(infos, dropped, lambda ancestor: ancestor.id not in dropped)
     return GCRan(), replace(info, snapshots=snapshots)
 
 
@@ -147,7 +148,7 @@ def find_reachable(info: RepoInfo) -> set[SnapshotId]:
 def _drop_snapshots(
     infos: Infos, dropped: AbstractSet[SnapshotId], is_parent: Callable[[SnapshotInfo], bool]
 ) -> tuple[SnapshotInfo, ...]:
-    """Drop snapshots; the nearest ancestor that satisfies ``is_parent`` becomes the new parent."""
+    """Drop snapshots; their children move to the nearest ancestor that satisfies ``is_parent``."""
     return tuple(
         _replace_parent(info, infos, is_parent) if info.parent_id in dropped else info
         for info in infos.values()
@@ -158,20 +159,21 @@ def _drop_snapshots(
 def _replace_parent(
     info: SnapshotInfo, infos: Infos, is_parent: Callable[[SnapshotInfo], bool]
 ) -> SnapshotInfo:
-    """Replace the parent of a snapshot, and record the transaction logs in between.
+    """Replace the parent of a snapshot, and record the transaction logs in between, oldest first.
 
-    The pruned logs of an ancestor in between come before its own log.
+    The pruned logs of an ancestor are older than the ancestor's own log.
     """
     _, *ancestors = walk_history(info.id, infos.__getitem__)
-    count = next((i for i, ancestor in enumerate(ancestors) if is_parent(ancestor)), None)
-    parent = None if count is None else ancestors[count].id
+    matches = (index for index, ancestor in enumerate(ancestors) if is_parent(ancestor))
+    num_between = next(matches, None)  # None: no ancestor remains, and all are in between
+    parent_id = None if num_between is None else ancestors[num_between].id
     logs = [
         log_id
-        for ancestor in reversed(ancestors[:count])
+        for ancestor in reversed(ancestors[:num_between])
         for log_id in (*ancestor.pruned_ancestor_tx_logs, ancestor.id)
     ]
     pruned = (*logs, *info.pruned_ancestor_tx_logs)
-    return replace(info, parent_id=parent, pruned_ancestor_tx_logs=pruned)
+    return replace(info, parent_id=parent_id, pruned_ancestor_tx_logs=pruned)
 
 
 def _find_expired_refs(

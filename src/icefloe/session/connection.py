@@ -40,16 +40,16 @@ class Connection:
     spec_version
         Spec version of the repository.
     config
-        Effective configuration: default, persisted and given settings merged.
+        Effective configuration: the default, persisted and user's settings merged.
     credentials
-        Credentials of virtual chunk containers by URL prefix or name; None allows only containers
-        on the repository's own platform.
+        Credentials of virtual chunk containers by URL prefix or name. None allows only containers
+        on the repository's own platform; an empty mapping allows none.
     default_commit_metadata
         Metadata added to every commit.
     assets, virtual
-        Files and virtual chunks of a connection to share caches with.
+        Those of another connection, to share its caches.
     token
-        Identity of the copies of a connection; default is a new one.
+        Id that a connection and its pickled copies share; by default a new id.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Connection:
         )
         refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
         self.refs = refs.with_assets(self.assets)
-        # None, not configured, differs from an empty list.
+        # None (not configured: default containers) differs from an empty list (no containers).
         containers = None if config.virtual_chunk_containers is None else config.usable_containers()
         self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
-        # Credentials never change, so that copies with the same token have the same ones.
+        # Copies with the same token share `virtual`; this is safe because credentials never change.
         self._token = token or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
@@ -100,7 +100,7 @@ class Connection:
         return LocationCompression(
             min_locations=rules.effective_min_num_chunks,
             max_training_samples=rules.effective_dictionary_max_training_samples,
-            max_dictionary_size=rules.effective_dictionary_max_size_bytes,
+            max_dictionary_bytes=rules.effective_dictionary_max_size_bytes,
             level=rules.effective_compression_level,
         )
 
@@ -109,7 +109,7 @@ class Connection:
         config: RepositoryConfig,
         credentials: Mapping[str, AnyCredential | None] | None = None,
     ) -> Connection:
-        """Return a connection with settings merged over these; the two share caches."""
+        """Return a connection with ``config`` merged over this configuration, and shared caches."""
         merged = self.config.merge(config)
         return Connection(
             self.storage.with_settings(merged.effective_storage),
@@ -121,7 +121,7 @@ class Connection:
         )
 
     def with_empty_caches(self) -> Connection:
-        """Return the same connection with nothing cached."""
+        """Return an equal connection with empty caches."""
         return Connection(
             self.storage,
             self.spec_version,
@@ -137,10 +137,10 @@ class Connection:
         return Transaction(self.assets, snapshot_id, self.config, self.virtual, changes)
 
     def is_same_repository(self, other: Connection) -> bool:
-        """Whether two connections have the same location, judged by URL."""
+        """Whether two connections have the same repository, judged by URL."""
         if self.storage is other.storage:
             return True
-        # All in-memory storages have the same URL, but each is a separate location.
+        # All in-memory storages have the same URL, but each is a separate repository.
         return self.storage.url == other.storage.url and self.storage.url != "memory://"
 
 
@@ -150,7 +150,7 @@ def connect(
     config: RepositoryConfig | None,
     credentials: Mapping[str, AnyCredential | None] | None,
 ) -> Connection:
-    """Connect to an opened repository, merging default, persisted and given settings."""
+    """Connect to a repository, merging the default, persisted and user's settings."""
     merged = RepositoryConfig(storage=storage.default_settings())
     for settings in (opened.config, config):
         merged = merged.merge(settings or RepositoryConfig())
@@ -159,7 +159,7 @@ def connect(
 
 
 class _UnpickledConnections:
-    """The connections that were last unpickled in this process, by token."""
+    """The most recently used connections that were unpickled in this process, by token."""
 
     _MAX_CONNECTIONS: Final = 4
 
@@ -180,7 +180,7 @@ class _UnpickledConnections:
                 self._connections.popitem(last=False)
 
     def clear(self) -> None:
-        # A forked child lacks the threads of its parent, and may have inherited a held lock.
+        # A forked process lacks the threads of its parent, and may have inherited a held lock.
         self.__init__()  # type: ignore[misc]
 
 
@@ -188,7 +188,7 @@ _unpickled: Final = _UnpickledConnections()
 os.register_at_fork(after_in_child=_unpickled.clear)
 
 
-def _unpickle(  # noqa: PLR0917 - pickle calls it
+def _unpickle(  # noqa: PLR0917 - pickle passes positional arguments
     token: str,
     storage: Storage,
     spec_version: int,

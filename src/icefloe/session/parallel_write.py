@@ -69,7 +69,7 @@ class ForkPoint:
 
     @classmethod
     def of(cls, session: Session) -> ForkPoint:
-        """Fork a session; it is not changed until `merge`."""
+        """Fork a session; its uncommitted changes are written as a snapshot."""
         fork = session.fork()
         return cls(session.connection, fork.origin, fork.transaction.base_id)
 
@@ -78,7 +78,7 @@ class ForkPoint:
         return ForkSession(self.connection, self.fork_id, origin=self.base_id, changes=changes)
 
     def merge(self, session: Session, parts: Iterable[ChangeSet]) -> None:
-        """Merge the changes of tasks into the session that they were forked from."""
+        """Merge the chunk changes of tasks into the session that was forked."""
         session.merge(self.fork(_join_changes(parts)))
 
 
@@ -105,9 +105,9 @@ def open_session_at(
     branch: str | None,
     changes: ChangeSet | None = None,
 ) -> Session:
-    """Open a writable session on a branch as if its tip were ``base_id``."""
-    writable = SessionMode.writable
-    return Session(connection, base_id, mode=writable, branch=branch, changes=changes)
+    """Open a writable session on a branch as if the tip of the branch were ``base_id``."""
+    mode = SessionMode.writable
+    return Session(connection, base_id, mode=mode, branch=branch, changes=changes)
 
 
 # -- manifests written by tasks
@@ -131,20 +131,20 @@ def write_manifest(
 
 
 def adopt_manifests(session: Session, path: Path, manifests: Iterable[AdoptedManifest]) -> None:
-    """Add manifests that tasks wrote to an array; their chunks count as written by the session."""
+    """Add manifests that tasks wrote to an array, as if the session had written their chunks."""
     session.transaction.adopt_manifests(path, tuple(manifests))
 
 
 def write_transaction_log(
     connection: Connection, log: TransactionLog, adopted: AdoptedManifests
 ) -> None:
-    """Write the log of a commit, completed by the chunks of adopted manifests."""
+    """Write the log of a commit, with the chunks of adopted manifests added."""
     assets = connection.assets
     assets.write_transaction_log(add_adopted_chunks(log, adopted, assets))
 
 
 def _join_changes(parts: Iterable[ChangeSet]) -> ChangeSet:
-    # All at once: merging parts one by one would compare each with all before it.
+    # All at once: merging parts one by one would compare each part with all earlier parts.
     by_array: dict[NodeId, list[ArrayManifest]] = {}
     for part in parts:
         for node_id, changes in part.chunks.items():

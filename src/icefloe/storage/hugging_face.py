@@ -38,7 +38,7 @@ def hf_storage(
     write_headers: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ObjectStorage:
-    """Make a storage in a Hugging Face bucket; other arguments are those of `s3_storage`.
+    """Make a storage in a Hugging Face bucket; arguments not listed are those of `s3_storage`.
 
     The credentials are an S3 key pair created from an access token, not the token itself.
 
@@ -69,10 +69,10 @@ def hf_storage(
 
 
 def build_hf_endpoint(namespace: str) -> str:
-    """Return the S3 endpoint of a user or organization."""
+    """Return the S3 endpoint of a user or organization; raise if the name is not valid."""
     if not _NAMESPACE.fullmatch(namespace) or namespace in {".", ".."}:
         raise InvalidInputError(
-            f"{namespace!r} is not a valid Hugging Face user or organization",
+            f"{namespace!r} is not a valid name of a Hugging Face user or organization",
             kind=ErrorKind.STORAGE_CONFIG,
         )
     return f"{_GATEWAY}/{namespace}"

@@ -39,7 +39,7 @@ class MemoryStorage(Storage):
     def __init__(self) -> None:
         self._objects: dict[str, Fetched] = {}
         self._lock = threading.Lock()
-        # Shared by all keys: no two objects ever have the same version.
+        # Shared by all keys: no two puts ever create the same version.
         self._versions = count(1)
 
     @property
@@ -51,8 +51,8 @@ class MemoryStorage(Storage):
 
     def __reduce__(self) -> Never:
         raise SessionStateError(
-            "an in-memory storage cannot be pickled: another process would get a separate copy; "
-            "use local_filesystem_storage or an object store instead"
+            "an in-memory storage cannot be pickled, because another process would get a separate "
+            "copy: use local_filesystem_storage or an object store instead"
         )
 
     @property
@@ -112,7 +112,7 @@ class MemoryStorage(Storage):
         validate_list_prefix(prefix)
         with self._lock:
             infos = [stored.info for key, stored in self._objects.items() if key.startswith(prefix)]
-        # Code points sort like their UTF-8 bytes.
+        # Strings sort by code point, which is the order of their UTF-8 bytes.
         return iter(sorted(infos, key=lambda info: info.key))
 
     def head(self, key: str) -> ObjectInfo:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class ArrayView:
-    """An array as a transaction sees it, with the change set that its manifests belong to.
+    """An array as a transaction sees it: its manifests, and the change set on top of them.
 
-    A commit replaces both at once, while other threads still read from the previous view.
+    A commit or rebase replaces both, while other threads may still read from an earlier view.
     """
 
     __slots__ = ("changes", "index", "manifests", "node", "num_chunks")
@@ -29,40 +29,41 @@ class ArrayView:
         self.node = node
         self.changes = changes
         self.num_chunks = tuple(dimension.num_chunks for dimension in data.shape)
-        before = None if base is None else base.node_data
+        base_data = None if base is None else base.node_data
         # An array whose number of dimensions changed has lost all its chunks.
-        if isinstance(before, ArrayNodeData) and len(before.shape) == len(data.shape):
-            self.manifests = before.manifests
+        if isinstance(base_data, ArrayNodeData) and len(base_data.shape) == len(data.shape):
+            self.manifests = base_data.manifests
         else:
             self.manifests = ()
         self.manifests += tuple(manifest.ref for manifest in changes.adopted.get(node.id, ()))
         self.index = ManifestIndex(self.manifests, len(data.shape))
 
-    def has_chunk(self, indices: tuple[int, ...]) -> bool:
-        """Whether a chunk is inside the grid."""
+    def is_in_grid(self, indices: tuple[int, ...]) -> bool:
+        """Whether the grid has a chunk with these indices, stored or not."""
         if len(indices) != len(self.num_chunks):
             return False
-        for index, count in zip(indices, self.num_chunks, strict=True):
-            if not 0 <= index < count:
+        for index, num_chunks in zip(indices, self.num_chunks, strict=True):
+            if not 0 <= index < num_chunks:
                 return False
         return True
 
     def outside_error(self, indices: tuple[int, ...]) -> InvalidInputError:
         """Return the error for a chunk outside the grid."""
+        size = f"{' x '.join(map(str, self.num_chunks))} chunks" if self.num_chunks else "one chunk"
         return InvalidInputError(
-            f"chunk {list(indices)} is outside the grid of {self.node.path}, which has "
-            f"{' x '.join(map(str, self.num_chunks)) or 'one'} chunks",
+            f"chunk {list(indices)} is outside the grid of {self.node.path}, which has {size}",
             kind=ErrorKind.INVALID_CHUNK_INDEX,
         )
 
     def require_room(self, extents: ManifestExtents, others: Iterable[ManifestExtents]) -> None:
         """Raise if a manifest to adopt is outside the grid or overlaps one of ``others``."""
-        fits = len(extents.ranges) == len(self.num_chunks) and all(
-            box.stop <= count for box, count in zip(extents.ranges, self.num_chunks, strict=True)
+        is_inside = len(extents.ranges) == len(self.num_chunks) and all(
+            indices.stop <= num_chunks
+            for indices, num_chunks in zip(extents.ranges, self.num_chunks, strict=True)
         )
-        if not fits or any(map(extents.overlaps, others)):
+        if not is_inside or any(map(extents.overlaps, others)):
             raise InvalidInputError(
                 f"a manifest for chunks {extents} of {self.node.path} cannot be adopted: "
-                f"{'it overlaps another manifest' if fits else 'it is outside the grid'}",
+                f"{'it overlaps another manifest' if is_inside else 'it is outside the grid'}",
                 kind=ErrorKind.INVALID_CHUNK_INDEX,
             )

@@ -305,7 +305,7 @@ class Transaction:
         """Delete a chunk, if present."""
         with self.lock:
             array = self._open_array(path)
-            if array is None or not array.has_chunk(indices):
+            if array is None or not array.is_in_grid(indices):
                 return
             if self._get_payload(array, indices) is not None:
                 self._get_chunk_changes(array.node).set(indices, None)
@@ -317,7 +317,7 @@ class Transaction:
     def get_payload(self, path: Path, indices: tuple[int, ...]) -> ChunkPayload | None:
         """Return the reference of a chunk, or None if the chunk does not exist."""
         array = self._open_array(path)
-        if array is None or not array.has_chunk(indices):
+        if array is None or not array.is_in_grid(indices):
             return None
         return self._get_payload(array, indices)
 
@@ -350,7 +350,7 @@ class Transaction:
         array = self._arrays.get(path.value)
         if array is None:
             return False
-        manifest_id = array.index.find(indices) if array.has_chunk(indices) else None
+        manifest_id = array.index.find(indices) if array.is_in_grid(indices) else None
         last = self._last
         return (
             manifest_id is None
@@ -531,7 +531,7 @@ class Transaction:
 
     def _require_chunk(self, path: Path, indices: tuple[int, ...]) -> ArrayView:
         array = self._require_open_array(path)
-        if not array.has_chunk(indices):
+        if not array.is_in_grid(indices):
             raise array.outside_error(indices)
         return array
 

@@ -1,8 +1,8 @@
 """Splits contiguous arrays into chunks that match those of other files. Pure, no I/O.
 
 Uncompressed values of a NetCDF3 file or of a contiguous HDF5 dataset can be referenced in pieces
-of any length along the outermost dimension. Files of 31 and 28 daily steps can therefore form one
-array whose chunk length divides both.
+of any length along the outermost dimension. Files of 30 and 36 steps can therefore form one array
+with chunks of length 6.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
 
 
 def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[VirtualArray]:
-    """Split arrays so that all have the same chunk length along an axis.
+    """Split arrays into chunks of one length along an axis, which divides all but the last array.
 
-    Returns the arrays unchanged if they need not or cannot be split.
+    Returns the arrays unchanged if that is the case already, or one of them cannot be split.
     """
-    shapes = [part.chunk_shape for part in parts]
-    regular = [shape for shape in shapes if shape is not None]
-    if len(regular) < len(shapes) or any(len(shape) <= axis for shape in regular):
+    chunks = [part.chunk_shape for part in parts if part.chunk_shape is not None]
+    if len(chunks) < len(parts) or any(len(chunk) <= axis for chunk in chunks):
         return list(parts)
-    lengths = {shape[axis] for shape in regular}
+    lengths = {chunk[axis] for chunk in chunks}
     is_aligned = len(lengths) == 1 and all(
-        part.shape[axis] % shape[axis] == 0
-        for part, shape in zip(parts[:-1], regular[:-1], strict=True)
+        part.shape[axis] % chunk[axis] == 0
+        for part, chunk in zip(parts[:-1], chunks[:-1], strict=True)
     )
     if is_aligned or not all(_is_splittable(part, axis) for part in parts):
         return list(parts)
@@ -42,7 +41,7 @@ def align_chunk_lengths(parts: Sequence[VirtualArray], axis: int) -> list[Virtua
 
 
 def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
-    """Split an array into chunks of a given length along an axis; unchanged if impossible."""
+    """Split chunks to a length along an axis; return the array unchanged if that is impossible."""
     chunk = part.chunk_shape
     if chunk is None or not length or chunk[axis] % length or not _is_splittable(part, axis):
         return part
@@ -50,7 +49,7 @@ def split_chunks(part: VirtualArray, axis: int, length: int) -> VirtualArray:
 
 
 def _is_splittable(part: VirtualArray, axis: int) -> bool:
-    """Return whether chunks are uncompressed and contiguous along the axis."""
+    """Return whether chunks are virtual and uncompressed, and pieces along the axis contiguous."""
     chunk = part.chunk_shape
     return (
         chunk is not None
@@ -64,24 +63,24 @@ def _is_splittable(part: VirtualArray, axis: int) -> bool:
 
 def _split(part: VirtualArray, axis: int, length: int) -> VirtualArray:
     chunk = part.chunk_shape or ()
-    pieces = chunk[axis] // length
-    if pieces <= 1:
+    num_pieces = chunk[axis] // length
+    if num_pieces <= 1:
         return part
     refs = part.refs
     # Contiguous values: all pieces of a chunk have the same number of bytes.
-    size = refs.payloads.length // np.uint64(pieces)
-    piece = np.tile(np.arange(pieces, dtype=np.uint64), len(refs))
-    rows = np.repeat(np.arange(len(refs)), pieces)
+    piece_bytes = refs.payloads.length // np.uint64(num_pieces)
+    numbers = np.tile(np.arange(num_pieces, dtype=np.uint64), len(refs))
+    rows = np.repeat(np.arange(len(refs)), num_pieces)
     coords = refs.coords[rows]
-    coords[:, axis] = coords[:, axis] * pieces + piece.astype(np.uint32)
+    coords[:, axis] = coords[:, axis] * num_pieces + numbers.astype(np.uint32)
     payloads = replace(
         refs.payloads.select_rows(rows),
-        offset=refs.payloads.offset[rows] + piece * size[rows],
-        length=size[rows],
+        offset=refs.payloads.offset[rows] + numbers * piece_bytes[rows],
+        length=piece_bytes[rows],
     )
-    # The last chunk may extend beyond the array.
-    inside = np.flatnonzero(coords[:, axis].astype(np.int64) * length < part.shape[axis])
+    # The last chunk may extend beyond the array: omit pieces outside.
+    pieces = np.flatnonzero(coords[:, axis].astype(np.int64) * length < part.shape[axis])
     shape = [*chunk[:axis], length, *chunk[axis + 1 :]]
     grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
-    manifest = ArrayManifest.of(coords[inside], payloads.select_rows(inside))
+    manifest = ArrayManifest.of(coords[pieces], payloads.select_rows(pieces))
     return VirtualArray({**part.metadata, "chunk_grid": grid}, manifest)

@@ -72,7 +72,7 @@ def test_zeros_and_missing_values_are_alike(folder: Path, repository: icefloe.Re
 def test_large_arrays_are_those_of_the_first_file(
     folder: Path, repository: icefloe.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(static_arrays, "_COMPARED_BYTES", 10)
+    monkeypatch.setattr(static_arrays, "_MAX_COMPARED_BYTES", 10)
     paths = write_files(folder, 2)
     raise_heights(paths[1])
     virtualize(None, repository, paths)

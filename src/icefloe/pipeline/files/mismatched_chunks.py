@@ -1,8 +1,8 @@
 """Files whose chunks do not share a grid, such as monthly files stored as one chunk each.
 
-One array cannot hold their references, so their values are copied twice: file by file, with the
-chunks and codecs of each file, into an intermediate array (`copy_mismatched`), and from there like
-any other source. `unify_chunks` presents the files as if they had the intermediate chunks.
+One array cannot hold their references, so their values are copied twice: file by file into an
+intermediate array, read with the chunks and codecs of each file (`copy_mismatched`), and from there
+like any other source. `unify_chunks` presents the files as if they had the intermediate chunks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def unify_chunks(
 ) -> list[ParsedFile]:
     """Present files with mismatched chunks as if they had common chunks.
 
-    ``last`` is the index of the last file, the only one that may end within a chunk; None if any
+    ``last`` is the index of the last file, the only one that may end within a chunk; None if no
     file may.
     """
     unified = list(files)
@@ -46,7 +46,7 @@ def unify_chunks(
         arrays = _collect_arrays(unified, path)
         if arrays and not _has_common_grid(arrays, dims, last):
             unified = [
-                _with_chunk_grid(file, path, _choose_stage_grid(arrays, dims), arrays[0].metadata)
+                _with_chunk_grid(file, path, _choose_stage_chunks(arrays, dims), arrays[0].metadata)
                 for file in unified
             ]
     return unified
@@ -59,54 +59,54 @@ def copy_mismatched(
     group: str,
     positions: Mapping[str, Mapping[int, tuple[int, ...]]],
 ) -> None:
-    """Copy the values of arrays with mismatched chunks into a session.
+    """Copy the values of arrays with mismatched chunks into intermediate arrays.
 
-    ``scratch`` has the empty arrays in ``group``; ``positions`` has the first chunk of each file in
-    each array.
+    ``scratch`` has the empty intermediate arrays in ``group``; ``positions`` has the first chunk of
+    each file (by index) in each array.
     """
     units = [
         unit
-        for path, starts in positions.items()
-        for number, start in starts.items()
-        for unit in _plan_units(run, combined.files[number], path, f"{group}/{path}", start)
+        for path, first_chunks in positions.items()
+        for number, first_chunk in first_chunks.items()
+        for unit in _plan_units(run, combined.files[number], path, f"{group}/{path}", first_chunk)
     ]
     run.write_units(scratch, units, _copy_part)
 
 
 @dataclass(frozen=True, slots=True)
 class _FilePart:
-    """A box of an array in a file, and its target box."""
+    """A box of an array in the file at ``position`` of ``staged``, and its target box."""
 
     staged: StagedRefs
     position: int
     path: str
     document: Mapping[str, Any]
-    read: Box
+    source_box: Box
     target: str
-    write: Box
+    target_box: Box
 
 
 def _plan_units(
-    run: JobRun, file: ParsedFile, path: str, target: str, start: tuple[int, ...]
+    run: JobRun, file: ParsedFile, path: str, target: str, first_chunk: tuple[int, ...]
 ) -> list[WorkUnit]:
     array = ArrayDocument(path, file.mismatched[path])
     stage = file.dataset.arrays[path].chunk_shape or ()
     plan = plan_copy(array.shape, array.item_bytes, array.chunks, stage, max_bytes=run.task_bytes)
-    if plan.stage is not None:
+    if plan.stage is not None:  # the copy itself would need an intermediate array
         raise array_error(
             f"{file.url}: {path}: its chunks of {format_shape(array.chunks)} differ from "
             f"those of other files, and copying them needs more than {run.task_bytes:,} bytes: "
-            "raise task_bytes"
+            "increase task_bytes"
         )
     staged, position = file.staged
     units = []
-    for read in plan.first_boxes:
-        write = tuple(
-            slice(part.start + first * length, part.stop + first * length)
-            for part, first, length in zip(read, start, stage, strict=True)
+    for box in plan.first_boxes:
+        target_box = tuple(
+            slice(span.start + chunk * length, span.stop + chunk * length)
+            for span, chunk, length in zip(box, first_chunk, stage, strict=True)
         )
-        part = _FilePart(staged, position, path, array.document, read, target, write)
-        units.append(WorkUnit(file.url, get_box_bytes(read, array.item_bytes), part))
+        part = _FilePart(staged, position, path, array.document, box, target, target_box)
+        units.append(WorkUnit(file.url, get_box_bytes(box, array.item_bytes), part))
     return units
 
 
@@ -119,12 +119,12 @@ def _copy_part(writer: TaskWriter, part: _FilePart) -> None:
     path = parse_path(f"/{name}")
     contents.set_metadata(session, path, json.dumps(dict(part.document)).encode())
     contents.set_payloads(session, path, refs.coords, refs.payloads)
-    values = open_array(session.store, name)[part.read]
-    writer.open_target(part.target)[part.write] = np.asarray(values)
+    values = open_array(session.store, name)[part.source_box]
+    writer.open_target(part.target)[part.target_box] = np.asarray(values)
 
 
 def _collect_arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:
-    """Return an array of each file; empty if a file lacks it or has other dimensions."""
+    """Return an array of each file; empty if it is not virtual, or has other dimensions, in one."""
     arrays: list[VirtualArray] = []
     for number, file in enumerate(files):
         array = file.dataset.arrays.get(path)
@@ -151,7 +151,7 @@ def _has_common_grid(arrays: Sequence[VirtualArray], dims: Sequence[str], last: 
     )
 
 
-def _choose_stage_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> tuple[int, ...]:
+def _choose_stage_chunks(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> tuple[int, ...]:
     """Choose a chunk shape that divides the shape of every file along ``dims``."""
     first = arrays[0]
     chunk = first.chunk_shape or first.shape
@@ -165,17 +165,17 @@ def _choose_stage_grid(arrays: Sequence[VirtualArray], dims: Sequence[str]) -> t
 
 
 def _with_chunk_grid(
-    file: ParsedFile, path: str, grid: tuple[int, ...], model: Mapping[str, Any]
+    file: ParsedFile, path: str, chunk_shape: tuple[int, ...], first: Mapping[str, Any]
 ) -> ParsedFile:
-    stored = file.dataset.arrays[path].metadata
-    is_number = ArrayDocument(path, model).dtype.kind in "biufcmM"
+    """Present an array with other chunks; ``first`` is its metadata in the first file."""
+    original = file.dataset.arrays[path].metadata
+    is_numeric = ArrayDocument(path, first).dtype.kind in "biufcmM"
     metadata = {
-        **stored,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(grid)}},
-        "codecs": [CODECS[0], *STAGE_CODECS] if is_number else model["codecs"],
+        **original,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
+        "codecs": [CODECS[0], *STAGE_CODECS] if is_numeric else first["codecs"],
     }
     dataset = file.dataset
     arrays = {**dataset.arrays, path: replace(dataset.arrays[path], metadata=metadata)}
-    return replace(
-        file, dataset=replace(dataset, arrays=arrays), mismatched={**file.mismatched, path: stored}
-    )
+    mismatched = {**file.mismatched, path: original}
+    return replace(file, dataset=replace(dataset, arrays=arrays), mismatched=mismatched)

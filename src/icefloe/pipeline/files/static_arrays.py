@@ -1,8 +1,8 @@
 """Static arrays: arrays that lack a dimension along which files are combined.
 
 Examples are curvilinear coordinates, masks and station altitudes. A dataset keeps one copy for all
-files, or for all files at one position along the other dimensions. Workers read them up to a size
-limit and return digests, so files are compared without collecting values.
+files, or for all files at one position along the combined dimensions that the array has. Workers
+read static arrays up to a size limit and return digests, so the driver compares no values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
     from icefloe.virtual.sources import OpenSource, Sources
 
-_COMPARED_BYTES: Final = 16 << 20
+_MAX_COMPARED_BYTES: Final = 16 << 20
 """Larger arrays are not compared: reading them would take most of the time of `virtualize`."""
 
 _DIGESTS_ATTRIBUTE: Final = "_nc_icefloe_static"
@@ -49,14 +49,14 @@ class StaticDigests:
         self._digests: dict[bytes, bytes] = {}
 
     def compute(self, dataset: VirtualDataset, url: str) -> dict[str, bytes]:
-        """Compute the digests of a file's static arrays."""
+        """Compute the digests of a file's static arrays that are virtual and not too large."""
         source = self._sources.open(url)
         prefix = f"{source.url}/"
 
         def open_location(location: str) -> OpenSource:
             if location == source.url:
                 return source
-            if location.startswith(prefix):  # a Zarr store
+            if location.startswith(prefix):  # an object of a Zarr store
                 return source.open_child(unquote(location.removeprefix(prefix)))
             return self._sources.open_referenced(location, source)
 
@@ -65,37 +65,38 @@ class StaticDigests:
             if (
                 isinstance(array, VirtualArray)
                 and not self._dims <= {*array.dimension_names}
-                and compute_size_bytes(array) <= _COMPARED_BYTES
+                and compute_size_bytes(array) <= _MAX_COMPARED_BYTES
             ):
                 encoded = fetch_encoded(array, open_location)
                 description = json.dumps(
                     [array.metadata, array.refs.coords.tolist()], sort_keys=True
                 )
-                key = hashlib.blake2b(description.encode())
+                encoded_hash = hashlib.blake2b(description.encode())
                 for chunk in encoded:
-                    key.update(len(chunk).to_bytes(8, "little") + chunk)
-                if key.digest() not in self._digests:
+                    encoded_hash.update(len(chunk).to_bytes(8, "little") + chunk)
+                key = encoded_hash.digest()
+                if key not in self._digests:
                     values = decode_values(array, path, source.url, encoded)
-                    self._digests[key.digest()] = _compute_digest(values)
-                digests[path] = self._digests[key.digest()]
+                    self._digests[key] = _compute_digest(values)
+                digests[path] = self._digests[key]
         return digests
 
 
 def find_static_mismatches(
     files: Sequence[ParsedFile], dims: frozenset[str]
 ) -> Iterator[Disagreement]:
-    """Find files whose static arrays differ from those of most files."""
+    """Find files whose static arrays differ from those of most files at the same position."""
     for path in files[0].digests:
-        positions: dict[bytes, list[ParsedFile]] = {}
+        files_by_position: dict[bytes, list[ParsedFile]] = {}
         for file in files:
-            positions.setdefault(_encode_position(file, path, dims), []).append(file)
-        for group in positions.values():
-            counts = Counter(file.digests.get(path) for file in group)
-            common_digest, count = counts.most_common(1)[0]
-            if count == len(group):
+            files_by_position.setdefault(_encode_position(file, path, dims), []).append(file)
+        for peers in files_by_position.values():
+            counts = Counter(file.digests.get(path) for file in peers)
+            common_digest, num_files = counts.most_common(1)[0]
+            if num_files == len(peers):
                 continue
-            reference = next(file.url for file in group if file.digests.get(path) == common_digest)
-            for file in group:
+            reference = next(file.url for file in peers if file.digests.get(path) == common_digest)
+            for file in peers:
                 if file.digests.get(path) != common_digest:
                     yield _make_disagreement(file, path, reference)
 
@@ -103,23 +104,25 @@ def find_static_mismatches(
 def find_stored_mismatches(
     files: Sequence[ParsedFile], session: Session, group: str, dims: frozenset[str]
 ) -> Iterator[Disagreement]:
-    """Find files whose static arrays differ from those of the group."""
+    """Find files whose static arrays differ from the values, or else the digests, of the group."""
     attribute = get_group_attribute(session, group, _DIGESTS_ATTRIBUTE)
-    digests = attribute if isinstance(attribute, dict) else {}
-    stored: dict[tuple[str, bytes], bytes | None] = {}
+    source_digests = attribute if isinstance(attribute, dict) else {}
+    group_digests: dict[tuple[str, bytes], bytes | None] = {}
     for file in files:
         for path, digest in file.digests.items():
             key = path, _encode_position(file, path, dims)
-            if key not in stored:
-                stored[key] = _read_stored_digest(file, path, session, group, dims)
-                if stored[key] is None and not dims & {*_get_dims(file, path)} and path in digests:
-                    stored[key] = bytes.fromhex(str(digests[path]))
-            if stored[key] not in {None, digest}:
+            if key not in group_digests:
+                group_digest = _read_stored_digest(file, path, session, group, dims)
+                has_dims = bool(dims & {*_get_dims(file, path)})
+                if group_digest is None and not has_dims and path in source_digests:
+                    group_digest = bytes.fromhex(str(source_digests[path]))
+                group_digests[key] = group_digest
+            if group_digests[key] not in {None, digest}:
                 yield _make_disagreement(file, path, "the repository")
 
 
 def store_digests(session: Session, group: str, file: ParsedFile, dims: frozenset[str]) -> None:
-    """Store the digests of static arrays in the group, because stored values may be converted."""
+    """Store digests of arrays without combined dimensions: values in the group may be converted."""
     digests = {
         path: digest.hex()
         for path, digest in file.digests.items()
@@ -139,7 +142,7 @@ def _read_stored_digest(
     array = open_array(session.store, array_path)
     metadata = file.dataset.arrays[path].metadata
     if array.metadata.to_dict()["data_type"] != metadata["data_type"]:
-        return None  # converted
+        return None  # the values in the group are converted
     selection = []
     for name, length in zip(_get_dims(file, path), metadata["shape"], strict=True):
         if name not in dims:
@@ -147,12 +150,12 @@ def _read_stored_digest(
             continue
         start = _find_start(file, name, session, group)
         if start is None:
-            return None  # new along this dimension
+            return None  # the file is at a new position
         selection.append(slice(start, start + length))
     try:
         values = np.asarray(array[tuple(selection)])
     except IcefloeError:
-        return None  # in a container without access
+        return None  # unreadable, for example in a container that is not authorized
     return _compute_digest(values) if values.shape == tuple(metadata["shape"]) else None
 
 
@@ -166,9 +169,10 @@ def _find_start(file: ParsedFile, dim: str, session: Session, group: str) -> int
 
 
 def _encode_position(file: ParsedFile, path: str, dims: frozenset[str]) -> bytes:
-    """Return the position of an array along the combined dimensions that it has."""
-    labels = [_get_coordinate(file, str(name)) for name in _get_dims(file, path) if name in dims]
-    return b"|".join(b"" if values is None else values.tobytes() for values in labels)
+    """Return the coordinates of a file along the combined dimensions of an array, as bytes."""
+    names = [str(name) for name in _get_dims(file, path) if name in dims]
+    coordinates = [_get_coordinate(file, name) for name in names]
+    return b"|".join(b"" if values is None else values.tobytes() for values in coordinates)
 
 
 def _get_coordinate(file: ParsedFile, dim: str) -> NDArray[Any] | None:
@@ -193,7 +197,7 @@ def _make_disagreement(file: ParsedFile, path: str, reference: str) -> Disagreem
 
 def _compute_digest(values: NDArray[Any]) -> bytes:
     if values.dtype.kind in "fc":
-        # Zeros of either sign are equal, and all NaN are equal.
+        # Make all NaN equal, and zeros of either sign: -0.0 + 0 is 0.0.
         values = np.where(np.isnan(values), np.nan, values + 0)
     if values.dtype.hasobject or values.dtype.kind == "T":
         data = repr(values.tolist()).encode()

@@ -33,10 +33,10 @@ BLOCK_COLUMN: Final = "_icefloe_block"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dimension:
-    """One dimension of a write; ``labels`` are all labels after the write.
+    """One dimension of a write; ``labels`` are all of its labels after the write.
 
-    The write covers positions from ``start`` to ``stop``; ``advice`` ends the error message for
-    other rows. ``block_length`` is the number of positions per block.
+    The write covers positions from ``start`` to ``stop`` (exclusive); ``advice`` ends the error
+    message for other rows. ``block_length`` is the number of positions per block.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Dimension:
 
     @property
     def first_block(self) -> int:
-        """Number of the first block of the write."""
+        """Index of the first block of the write, counted from position 0."""
         return self.start // self.block_length
 
     @property
@@ -62,9 +62,9 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """An array to write; its ``axes`` are indices of dimensions of the table.
+    """An array to write; ``axes`` are the indices of its dimensions in `Grid.dims`.
 
-    If the rows have no column for it, its values are missing.
+    If the rows have no column for the array, missing values are written.
     """
 
     path: str
@@ -90,9 +90,9 @@ class Grid:
         return prod(map(len, self.dims))
 
     def find_positions(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
-        """Return the cell of each row: a position along each dimension, relative to its start.
+        """Return a row for each dimension with the positions of ``rows``, relative to its start.
 
-        Raises if a row has an unknown label, or a label outside the write.
+        Raises if a label is null, unknown or outside the write.
         """
         positions = self._match_labels(rows)
         for dim, dim_positions in zip(self.dims, positions, strict=True):
@@ -125,11 +125,11 @@ class Grid:
 
     def _match_labels(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.int64]:
         positions = np.empty((len(self.dims), len(rows)), np.int64)
-        for number, dim in enumerate(self.dims):
+        for axis, dim in enumerate(self.dims):
             column = cast_column(rows[dim.name], dim.labels.type)
             indices = pc.index_in(column, value_set=dim.labels).fill_null(-1)
-            positions[number] = indices.to_numpy(zero_copy_only=False)
-            positions[number] -= dim.start
+            positions[axis] = indices.to_numpy(zero_copy_only=False)
+            positions[axis] -= dim.start
         return positions
 
     def _number_blocks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -153,16 +153,16 @@ class Grid:
     def write_block(self, block: int, rows: pa.Table, arrays: OpenArrays) -> None:
         """Write the rows of one block; cells without a row become missing.
 
-        Raises if two rows have the same cell, or a value does not fit its variable.
+        Raises if a row is outside the write, two rows share a cell, or a value does not fit.
         """
         positions = self.find_positions(rows)
         box = self.get_box(block)
         shape = tuple(stop - start for start, stop in box)
-        inside = [
+        indices = [
             dim_positions - (start - dim.start)
             for dim_positions, (start, _), dim in zip(positions, box, self.dims, strict=True)
         ]
-        cells = np.ravel_multi_index(inside, shape) if shape else np.zeros(len(rows), np.int64)
+        cells = np.ravel_multi_index(indices, shape) if shape else np.zeros(len(rows), np.int64)
         order = np.argsort(cells, kind="stable")
         duplicates = np.flatnonzero(np.diff(cells[order]) == 0)
         if len(duplicates):
@@ -181,7 +181,7 @@ class Grid:
             _assign(arrays(target.path), target, box, _make_missing(target, shape))
 
     def require_complete(self, num_rows: int) -> None:
-        """Raise if cells have no row and a variable has no missing value."""
+        """Raise if rows with distinct cells leave gaps and a variable has no missing value."""
         if num_rows == self.num_cells:
             return
         for target in self.targets:
@@ -193,10 +193,10 @@ class Grid:
                     "committed: add a row for each cell"
                 )
 
-    def duplicate_cells_error(self, num_cells: int, rows: pa.Table, row: int) -> InvalidInputError:
-        """Make the error for duplicate cells, with the cell of a row as an example."""
+    def duplicate_cells_error(self, num_rows: int, rows: pa.Table, row: int) -> InvalidInputError:
+        """Make the error for rows whose cell another row has, with one of them as an example."""
         return input_error(
-            f"{num_cells} cells occur more than once, such as "
+            f"{num_rows} rows too many: cells occur more than once, such as "
             f"{self.describe_cell(rows, row)}: {self._remedy}"
         )
 
@@ -218,16 +218,16 @@ class Grid:
     @property
     def _remedy(self) -> str:
         names = [dim.name for dim in self.dims]
-        return f"aggregate the rows, or df.dropDuplicates({names})"
+        return f"aggregate the rows, or drop duplicates with df.dropDuplicates({names})"
 
 
 def choose_block_length(chunk_lengths: Iterable[int], length: int) -> int:
-    """Return the smallest length that is a multiple of all chunk lengths, up to ``length``."""
+    """Return the least common multiple of the chunk lengths, limited to ``length``."""
     return max(1, min(lcm(*chunk_lengths), max(length, 1)))
 
 
 def extend_labels(name: str, existing: pa.Array, new: pa.Array) -> pa.Array:
-    """Append new labels to existing ones, sorted in the same direction.
+    """Append new labels to existing ones, sorted in the same direction (by default ascending).
 
     Raises if labels already exist, or if sorted labels would no longer be sorted.
     """
@@ -244,8 +244,8 @@ def extend_labels(name: str, existing: pa.Array, new: pa.Array) -> pa.Array:
         last, first = existing[-1].as_py(), new[0].as_py()
         if (first > last) if is_descending else (first < last):
             raise input_error(
-                f"label {first!s} of {name!r} is out of order after {last!s}: append labels beyond "
-                "it, or overwrite the group"
+                f"label {first!s} of {name!r} is out of order: append labels that come after "
+                f"{last!s}, or overwrite the group"
             )
     return pa.concat_arrays([existing, new])
 
@@ -256,7 +256,7 @@ def find_distinct(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _find_order(labels: pa.Array) -> tuple[bool, bool]:
-    """Return whether labels ascend and whether they descend; a single label ascends."""
+    """Return whether labels ascend and whether they descend; fewer than two ascend."""
     if len(labels) < 2:
         return True, False
     earlier, later = labels[:-1], labels[1:]
@@ -266,12 +266,14 @@ def _find_order(labels: pa.Array) -> tuple[bool, bool]:
 
 
 def _make_missing(target: Target, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Make an array of missing values; of zeros or empty strings if the variable has none."""
     missing = get_fill(target.coding)
-    if missing is None:
+    if missing is None:  # then `Grid.require_complete` requires a row for each cell
         missing = "" if target.coding.dtype.kind in "OTU" else 0
     return np.full(shape, missing, target.coding.dtype)
 
 
 def _assign(array: zarr.Array[Any], target: Target, box: Box, values: NDArray[Any]) -> None:
+    """Write values, whose axes are those of the grid, to an array."""
     region = tuple(slice(*box[axis]) for axis in target.axes)
     array[region] = values.transpose(target.axes)

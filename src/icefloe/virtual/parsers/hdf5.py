@@ -1,8 +1,8 @@
 """Parser of HDF5 and NetCDF4 files: one pass with the low-level API of h5py.
 
 Several times faster than VirtualiZarr's parser, which opens each object several times and builds
-zarr metadata per array. It also supports compact storage, and rejects external files and chunks
-that skip filters. VirtualiZarr converts HDF5 filters to codecs.
+zarr metadata per array. This parser also supports compact storage, and rejects external files and
+chunks that skip filters. VirtualiZarr converts HDF5 filters other than shuffle and deflate.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _INTERNAL_ATTRIBUTES: Final = frozenset(
         b"_NCProperties",
     }
 )
-"""Attributes in which HDF5 and the NetCDF4 library store dimensions; not user attributes."""
-_NO_VARIABLE: Final = b"This is a netCDF dimension but not a netCDF variable"
+"""Attributes in which HDF5 and the NetCDF4 library store dimensions and their own properties."""
+_DIMENSION_ONLY: Final = b"This is a netCDF dimension but not a netCDF variable"
 _DEFLATE: Final = 1
 _SHUFFLE: Final = 2
 _LAST_BUILTIN_FILTER: Final = 255
@@ -62,7 +62,7 @@ _ATTRIBUTE_CLASSES: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.E
 def parse(source: OpenSource, request: ParseRequest) -> VirtualDataset:
     """Parse a file.
 
-    Raises `FormatError` if it is damaged, `InvalidInputError` if a variable cannot be referenced.
+    Raises `FormatError` if it is damaged, `InvalidInputError` if a variable is not supported.
     """
     refs = FileRefBuilder(request.source, request.checksum)
     try:
@@ -93,7 +93,7 @@ def _open_file(path: str) -> Any:
     except OSError as error:
         if "match" not in str(error):
             raise
-        # This process (for example xarray) has the file open with other settings: use the same.
+        # This process, for example xarray, has the file open with the default settings: use those.
         return h5f.open(path.encode(), h5f.ACC_RDONLY)
 
 
@@ -125,7 +125,7 @@ class _FileParser:
         return VirtualDataset((self._request.source,), self._groups, self._arrays)
 
     def _parse_group(self, group: Any, path: str, ancestors: frozenset[object]) -> None:
-        """Parse a group and the groups below it; skips cycles."""
+        """Parse a group and the groups below it, except a group that is its own ancestor."""
         address = h5o.get_info(group).addr
         if address in ancestors:
             return
@@ -141,7 +141,7 @@ class _FileParser:
             if self._request.is_dropped(child_path):
                 continue
             if group.links.get_info(raw_name).type != h5l.TYPE_HARD:
-                continue  # external links lead to other files; soft links are aliases
+                continue  # external links refer to other files; soft links are aliases
             child = h5o.open(group, raw_name)
             if isinstance(child, h5g.GroupID):
                 groups.append((child_path, child))
@@ -164,8 +164,8 @@ class _FileParser:
         if dataset.get_space().get_simple_extent_type() == h5s.NULL:
             raise self._unsupported_error(path, "it has no shape and no values")
         dtype, shape = dataset.dtype, dataset.shape
-        create = dataset.get_create_plist()
-        layout = create.get_layout()
+        creation = dataset.get_create_plist()
+        layout = creation.get_layout()
         attributes = self._read_attributes(dataset, dtype)
         dims = self._find_dims(dataset, path.rpartition("/")[2], shape, phony, is_scale=is_scale)
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -181,23 +181,23 @@ class _FileParser:
         if dtype.kind in "OV" or dtype.names is not None:
             problem = f"values of type {_format_type(dtype)} cannot be stored"
             raise self._unsupported_error(path, problem)
-        chunk = create.get_chunk() if layout == h5d.CHUNKED else shape
-        template = self._build_template(dataset, create, dtype, path, len(shape))
+        chunk = creation.get_chunk() if layout == h5d.CHUNKED else shape
+        template = self._build_template(dataset, creation, dtype, path, len(shape))
         metadata = build_array_metadata(
             template, shape=shape, chunk_shape=chunk, dims=dims, attributes=attributes
         )
         # Compact storage is in the object header and has no address to refer to.
         if is_loadable or layout == h5d.COMPACT:
             return LoadedArray.of(metadata, _read_values(dataset, shape, dtype))
-        return VirtualArray(metadata, self._collect_refs(dataset, create, layout, chunk, path))
+        return VirtualArray(metadata, self._collect_refs(dataset, creation, layout, chunk, path))
 
     def _build_template(
-        self, dataset: Any, create: Any, dtype: np.dtype[Any], path: str, ndim: int
+        self, dataset: Any, creation: Any, dtype: np.dtype[Any], path: str, ndim: int
     ) -> dict[str, Any]:
         codecs: list[dict[str, Any]] = []
-        for number in range(create.get_nfilters()):
-            code, _, values, name = create.get_filter(number)
-            # Nearly all files have these two; VirtualiZarr converts everything else.
+        for number in range(creation.get_nfilters()):
+            code, _, values, name = creation.get_filter(number)
+            # Nearly all files have only these two; VirtualiZarr converts all filters otherwise.
             if code == _SHUFFLE:
                 codecs.append({"id": "shuffle", "elementsize": int(values[0])})
             elif code == _DEFLATE:
@@ -206,7 +206,7 @@ class _FileParser:
                 codecs = self._convert_filters(dataset, path, code, name)
                 break
         try:
-            return get_array_template(dtype, codecs, _read_fill_value(create, dtype), ndim)
+            return get_array_template(dtype, codecs, _read_fill_value(creation, dtype), ndim)
         except Exception as error:
             kind = _format_type(dtype)
             problem = f"zarr cannot represent its data type or codecs ({kind}): {error}"
@@ -223,9 +223,9 @@ class _FileParser:
             raise self._unsupported_error(path, problem, hint) from error
 
     def _collect_refs(
-        self, dataset: Any, create: Any, layout: int, chunk_shape: Sequence[int], path: str
+        self, dataset: Any, creation: Any, layout: int, chunk_shape: Sequence[int], path: str
     ) -> ArrayManifest:
-        if layout == h5d.VIRTUAL or create.get_external_count():
+        if layout == h5d.VIRTUAL or creation.get_external_count():
             raise self._unsupported_error(path, "its values are in other files")
         ndim = len(chunk_shape)
         if layout != h5d.CHUNKED:
@@ -271,7 +271,7 @@ class _FileParser:
     def _find_dims(
         self, dataset: Any, name: str, shape: Sequence[int], phony: list[int], *, is_scale: bool
     ) -> list[str]:
-        """Return dimension names, from the attached dimension scales if there are any."""
+        """Return dimension names: those of the dimension scales, phony names without a scale."""
         if is_scale and len(shape) == 1:
             return [name]
         if is_scale and h5a.exists(dataset, b"_Netcdf4Coordinates"):
@@ -309,7 +309,7 @@ class _FileParser:
 
     @staticmethod
     def _name_phony_dim(length: int, phony: list[int], used: set[int]) -> str:
-        """Name an unnamed dimension as NetCDF does: ``phony`` are the lengths in the group."""
+        """Name a dimension by its length as NetCDF does; ``phony`` are the lengths in the group."""
         unused = (index for index in range(len(phony)) if index not in used)
         number = next((index for index in unused if phony[index] == length), len(phony))
         if number == len(phony):
@@ -325,11 +325,11 @@ def _read_attribute(attribute: Any) -> NDArray[Any]:
 
 
 def _is_only_dimension(scale: Any) -> bool:
-    """Return whether a dimension scale is only a NetCDF4 dimension, without a variable."""
+    """Return whether a dimension scale is a NetCDF4 dimension without a variable."""
     names = _read_attribute(h5a.open(scale, b"NAME")) if h5a.exists(scale, b"NAME") else np.empty(0)
     value = names.item() if names.size == 1 else None
     label = value.encode() if isinstance(value, str) else value
-    return isinstance(label, bytes) and label.startswith(_NO_VARIABLE)
+    return isinstance(label, bytes) and label.startswith(_DIMENSION_ONLY)
 
 
 def _decode_attribute(attribute: Any) -> Any:
@@ -345,9 +345,9 @@ def _decode_attribute(attribute: Any) -> Any:
     return values.reshape(-1).tolist()[0] if values.size == 1 else values.tolist()
 
 
-def _read_fill_value(create: Any, dtype: np.dtype[Any]) -> Any:
+def _read_fill_value(creation: Any, dtype: np.dtype[Any]) -> Any:
     value = np.zeros((), dtype)
-    create.get_fill_value(value)
+    creation.get_fill_value(value)
     return value.item()
 
 

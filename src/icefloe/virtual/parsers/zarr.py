@@ -30,48 +30,49 @@ if TYPE_CHECKING:
     from icefloe.virtual.sources import ChecksumChoice, OpenSource
 
 _Listing: TypeAlias = "list[tuple[str, ObjectInfo]]"
-_MAX_REQUESTS = 16
+_MAX_CONCURRENT_REQUESTS = 16
 
 
 def parse(
     source: OpenSource, request: ParseRequest, listing: _Listing, checksum: ChecksumChoice
 ) -> VirtualDataset:
-    """Parse a store from the listing of its objects, without loading variables."""
-    start = f"{request.group}/" if request.group else ""
-    group_keys = [key for key, _ in listing if key.startswith(start)]
+    """Parse a store from the listing of its objects; all arrays are virtual."""
+    prefix = f"{request.group}/" if request.group else ""
+    group_keys = [key for key, _ in listing if key.startswith(prefix)]
     keys = [key for key in group_keys if key.rpartition("/")[2] in DOCUMENTS]
-    with ThreadPoolExecutor(_MAX_REQUESTS) as pool:
-        fetched = pool.map(lambda key: _fetch_json(source, key), keys)
-        documents = dict(zip(keys, fetched, strict=True))
+    with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS) as pool:
+        results = pool.map(lambda key: _fetch_json(source, key), keys)
+        documents = dict(zip(keys, results, strict=True))
     nodes = read_nodes(select_group(documents, request.group, source.url), request)
     chunks: dict[str, _Listing] = {}
     for key, info in listing:
-        name = key[len(start) :]
-        if not key.startswith(start) or name.rpartition("/")[2].startswith((".z", "zarr.json")):
+        group_key = key[len(prefix) :]
+        name = group_key.rpartition("/")[2]
+        if not key.startswith(prefix) or name.startswith((".z", "zarr.json")):
             continue
-        path = nodes.find_array(name)
+        path = nodes.find_array(group_key)
         if path is not None:
-            chunks.setdefault(path, []).append((name[len(path) + 1 if path else 0 :], info))
+            chunks.setdefault(path, []).append((group_key[len(path) + 1 if path else 0 :], info))
     arrays = {}
     for path, array in nodes.arrays.items():
-        url = f"{source.url}/{quote(start + path)}".rstrip("/")
+        url = f"{source.url}/{quote(prefix + path)}".rstrip("/")
         refs = _build_refs(array, url, chunks.get(path, []), checksum)
         arrays[path] = VirtualArray(array.metadata, refs)
     return VirtualDataset((request.source,), nodes.groups, dict(arrays))
 
 
 def _build_refs(
-    array: ZarrArray, url: str, chunks: _Listing, choice: ChecksumChoice
+    array: ZarrArray, url: str, chunks: _Listing, checksum: ChecksumChoice
 ) -> ArrayManifest:
     coords = array.parse_keys([key for key, _ in chunks])
     if coords is None:
-        # Ignores other objects below the array.
+        # Ignore objects below the array that are not chunks.
         chunks = [(key, info) for key, info in chunks if array.parse_keys([key]) is not None]
         coords = array.parse_keys([key for key, _ in chunks])
         if coords is None:
             raise InvalidInputError(f"{url}: its chunk keys cannot be parsed")
     checksums = [
-        SourceFile(url, None, info.version.etag, info.last_modified).checksum(choice)
+        SourceFile(url, None, info.version.etag, info.last_modified).checksum(checksum)
         for _, info in chunks
     ]
     seconds = [value.seconds if isinstance(value, LastModified) else 0 for value in checksums]
@@ -87,8 +88,9 @@ def _build_refs(
         codes, table = Strings.of(etags).unique()
         etag_codes = np.where(table.lengths[codes] > 0, codes, NO_CODE).astype(np.int32)
         payloads = replace(payloads, etag_codes=etag_codes, etags=table)
-    present = np.flatnonzero(payloads.length > 0)
-    return ArrayManifest.of(coords[present], payloads.select_rows(present))
+    # An empty object cannot be decoded, and a repository accepts no reference to it.
+    rows = np.flatnonzero(payloads.length > 0)
+    return ArrayManifest.of(coords[rows], payloads.select_rows(rows))
 
 
 def _fetch_json(source: OpenSource, key: str) -> Any:
