@@ -1,6 +1,6 @@
 """icefloe: a transactional, versioned store for Zarr arrays, in the format of Icechunk.
 
-Exports every public name of Icechunk. The first use of a name imports all of them: ``import
+Exports every public name of Icechunk. The first use of a name imports all of them; ``import
 icefloe`` alone imports neither zarr nor numpy, so that the command line starts quickly.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from icefloe._exports import *  # noqa: F403
 
-# Silent unless the application or one of these variables configures logging.
+# Silent unless the application, ICEFLOE_LOG or ICECHUNK_LOG configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 if os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"):
     from icefloe.compat.logs import initialize_logs
@@ -28,8 +28,8 @@ if os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"):
 
 
 def __getattr__(name: str) -> Any:
-    # Submodules come first: ``from icefloe import display`` inside the package calls this as well,
-    # and loading the exports would import the calling module again.
+    # Submodules come first: ``from icefloe import display`` inside the package also calls this
+    # function, and loading the exports would import the calling module again.
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         try:
             return import_module(f"{__name__}.{name}")
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"{error}: pip install 'icefloe[{name}]'") from error
     exports = vars(import_module("icefloe._exports"))
     if name == "__all__":
-        return [*(name for name in exports if not name.startswith("_")), "__version__"]
+        return [*(export for export in exports if not export.startswith("_")), "__version__"]
     if name.startswith("_") or name not in exports:
         raise AttributeError(f"module 'icefloe' has no attribute {name!r}")
     return globals().setdefault(name, exports[name])

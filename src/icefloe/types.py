@@ -13,19 +13,19 @@ CommitMethod: TypeAlias = Literal["new_commit", "amend"]
 
 
 class SpecVersion(IntEnum):
-    """A version of the format."""
+    """A spec version of the Icechunk format."""
 
     v1 = 1
     v2 = 2
 
     @staticmethod
     def current() -> SpecVersion:
-        """Return the newest version."""
+        """Return the latest spec version."""
         return SpecVersion.v2
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
-        """Raise for an unknown version."""
+        """Raise for an unknown spec version."""
         versions = " or ".join(str(int(version)) for version in cls)
         raise InvalidInputError(
             f"spec_version must be {versions}, not {value!r}",
@@ -34,7 +34,7 @@ class SpecVersion(IntEnum):
 
 
 class ChunkType(Enum):
-    """The kind of storage of a chunk."""
+    """Where a chunk is stored; ``uninitialized`` if it was never written."""
 
     uninitialized = 0
     native = 1

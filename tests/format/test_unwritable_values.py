@@ -126,8 +126,8 @@ def test_a_chunk_grid_too_large_for_version_2() -> None:
     [
         ({"spec_version": 1}, FormatError, "expected spec version 2, got 1"),
         ({"branches": {}}, FormatError, "lacks branch main"),
-        ({"branches": {"main": SECOND}}, FormatError, f"lacks {SECOND}"),
-        ({"tags": {"t": SECOND}}, FormatError, f"lacks {SECOND}"),
+        ({"branches": {"main": SECOND}}, FormatError, f"lacks snapshot {SECOND}"),
+        ({"tags": {"t": SECOND}}, FormatError, f"lacks snapshot {SECOND}"),
         ({"snapshots": REPO_VALUE.snapshots * 2}, FormatError, "duplicate snapshot ids"),
         ({"enabled_feature_flags": frozenset({2**16})}, InvalidInputError, "feature_flags"),
         (

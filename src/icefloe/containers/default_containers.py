@@ -1,8 +1,8 @@
 """The containers of a repository whose configuration has none.
 
-The default container of the repository's own platform has the same endpoint, region and account, so
-that virtual chunks on that platform need no configuration. Default containers are created when a
-repository is opened, and never persisted. Pure, no I/O.
+The default container of the repository's own platform has the endpoint, region and account of the
+repository, so that virtual chunks on that platform need no configuration. Default containers are
+created when a repository is opened, and never persisted. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def make_default_containers(home: Place | None) -> list[VirtualChunkContainer]:
-    """Make the default containers of a repository; the name of each, such as ``s3``, is its prefix.
+    """Make the default containers of a repository; the name and URL prefix of each is its scheme.
 
-    ``home`` is the place of the repository, None if it is not in an object store.
+    ``home`` is the place of the repository, or None if the repository is not in an object store.
     """
     gcs = ObjectStoreConfig.Gcs(home.config if isinstance(home, GcsPlace) else {})
     azure = ObjectStoreConfig.Azure(_make_azure_options(home))
@@ -33,10 +33,10 @@ def make_default_containers(home: Place | None) -> list[VirtualChunkContainer]:
         "az": azure,
         "tigris": ObjectStoreConfig.Tigris(_make_s3_options(home, "tigris")),
     }
-    # Other S3-compatible platforms: for example, the endpoint of r2 depends on the account.
+    # The repository is on another S3-compatible platform, such as r2.
     if isinstance(home, S3Place) and home.scheme not in stores:
         stores[home.scheme] = ObjectStoreConfig.S3Compatible(_make_s3_options(home, home.scheme))
-    return [VirtualChunkContainer(name, store, name) for name, store in stores.items()]
+    return [VirtualChunkContainer(scheme, store, scheme) for scheme, store in stores.items()]
 
 
 def _make_s3_options(home: Place | None, scheme: str) -> S3Options:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from icefloe.format.schema import Field
 
 _ABSENT = 0  # no field can point to position 0, which has the root offset
-_MAX_COMPARED_VTABLE = 132  # 64 fields, five times as many as the largest table
-_MIN_TABLE_SIZE = 4
+_MAX_COMPARED_VTABLE_BYTES = 132  # 64 fields, five times as many as the largest table of the schema
+_MIN_TABLE_BYTES = 4  # the offset of the vtable
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Positions and lengths of vectors in the buffer."""
+    """Positions and numbers of items of vectors in the buffer, one row per vector."""
 
     start: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -60,7 +60,7 @@ class FlatBuffer:
         raise FormatError(reason, file=self.file)
 
     def get_root(self, name: str) -> Tables:
-        """Return the root table."""
+        """Return the root table; ``name`` is its type in error messages."""
         if self.size < 8:
             self.fail(f"expected a flatbuffer of at least 8 bytes, got {self.size} bytes")
         return Tables(self, np.array([int(self._views[4][0])], np.int64), name)
@@ -69,12 +69,18 @@ class FlatBuffer:
         """Read a number at each position; the caller must check bounds and alignment."""
         size = dtype.itemsize
         view: NDArray[Any] = self._views[size].view(dtype)
-        numbers: NDArray[Any] = view[positions >> (size.bit_length() - 1)]
+        log2_size = size.bit_length() - 1
+        numbers: NDArray[Any] = view[positions >> log2_size]
         return numbers
 
     def view_items(self, start: int, count: int, dtype: np.dtype[np.generic]) -> NDArray[Any]:
         """View ``count`` items from ``start``; the caller must check bounds."""
         return self.bytes[start : start + count * dtype.itemsize].view(dtype)
+
+    def view_windows(self, dtype: np.dtype[np.generic]) -> NDArray[Any]:
+        """View the item that starts at each byte, aligned or not."""
+        count = max(0, self.size - dtype.itemsize + 1)
+        return np.ndarray((count,), dtype, self.bytes, 0, (1,))
 
     def copy_bytes(self, start: int, count: int) -> bytes:
         """Copy bytes; the caller must check bounds."""
@@ -95,7 +101,10 @@ class FlatBuffer:
     def factorize(
         self, spans: Spans, label: str, *, utf8: bool = True
     ) -> tuple[NDArray[np.int32], Strings]:
-        """Return the codes of byte strings, -1 if absent, and the table of distinct strings."""
+        """Return the codes of byte strings, -1 if absent, and the table of distinct strings.
+
+        ``label`` names a string in error messages.
+        """
         present = spans.present
         all_present = bool(present.all())
         starts, counts = (
@@ -117,12 +126,15 @@ class FlatBuffer:
 
 
 def get_field_size(field: Field) -> int:
-    """Return the size of a field in its table, in bytes."""
+    """Return the size of a field inside its table, in bytes."""
     return np.dtype(field.dtype).itemsize * field.items
 
 
 class Tables:
-    """Tables of one type, read column by column."""
+    """Tables of one type, read column by column.
+
+    Error messages contain ``name``, the type, and the number of the table, from ``first_row``.
+    """
 
     def __init__(
         self, buffer: FlatBuffer, positions: NDArray[np.int64], name: str, first_row: int = 0
@@ -150,7 +162,7 @@ class Tables:
             "has a malformed vtable",
         )
         if self._has_equal_vtables():
-            # One vtable represents all.
+            # Keep one vtable, which numpy broadcasts to all tables.
             self._vtables, self._vtable_sizes = vtables[:1], self._vtable_sizes[:1]
         self._table_sizes = buffer.gather(self._vtables + 2, np.dtype("<u2")).astype(np.int64)
         self._require(
@@ -168,24 +180,24 @@ class Tables:
         if (vtables == vtables[0]).all():
             return True
         # Long vtables are not compared, which limits the work on malicious files.
-        if not (sizes == sizes[0]).all() or sizes[0] > _MAX_COMPARED_VTABLE:
+        if not (sizes == sizes[0]).all() or sizes[0] > _MAX_COMPARED_VTABLE_BYTES:
             return False
         # Word by word; the last two words may overlap.
         size, first = int(sizes[0]), int(vtables[0])
         step = 8 if size >= 8 else 4
-        words = np.ndarray((self.buffer.size - step + 1,), f"<u{step}", self.buffer.bytes, 0, (1,))
+        words = self.buffer.view_windows(np.dtype(f"<u{step}"))
         return all(
             bool((words[vtables + entry] == words[first + entry]).all())
             for entry in sorted({*range(0, size - step + 1, step), size - step})
         )
 
-    def _require(self, holds: NDArray[np.bool_], problem: str) -> None:
-        if not holds.all():
-            row = self.first_row + int(np.argmin(holds))
+    def _require(self, is_valid: NDArray[np.bool_], problem: str) -> None:
+        if not is_valid.all():
+            row = self.first_row + int(np.argmin(is_valid))
             self.buffer.fail(f"{self.name} {row} {problem}")
 
     def _find_field_offsets(self, field: Field) -> NDArray[np.int64]:
-        """Return the offset of a field in each table, or one offset for all; 0 if absent."""
+        """Return the offset of a field in each table, or a single one for all; 0 if absent."""
         entry = 4 + 2 * field.slot
         is_inside = self._vtable_sizes > entry
         if is_inside.all():
@@ -202,7 +214,10 @@ class Tables:
     def _find_field_positions(
         self, field: Field, size: int, align: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return the position of a field in each table, and a mask of presence; None if in all."""
+        """Return the position of a field in each table, and a mask of the tables that have it.
+
+        The mask is None if all tables have the field.
+        """
         offsets = self._find_field_offsets(field)
         present = offsets != 0
         positions = self.positions + offsets
@@ -215,28 +230,27 @@ class Tables:
         return positions, np.broadcast_to(present, (len(positions),))
 
     def find_field(self, field: Field) -> int:
-        """Return the position of a field of a single table."""
+        """Return the position of a required field of a single table."""
         positions, present = self._find_field_positions(field, get_field_size(field), 1)
         if present is not None:
             self._require_present(field, present, required=True)
         return int(positions[0])
 
     def read_scalars(self, field: Field, default: int = 0) -> NDArray[Any]:
-        """Read a number of each table."""
-        kind = np.dtype(field.dtype)
-        positions, present = self._find_field_positions(field, kind.itemsize, kind.itemsize)
+        """Read a number of each table, ``default`` where absent."""
+        dtype = np.dtype(field.dtype)
+        positions, present = self._find_field_positions(field, dtype.itemsize, dtype.itemsize)
         if present is None:
-            return self.buffer.gather(positions, kind)
-        result = np.full(len(positions), default, kind)
-        result[present] = self.buffer.gather(positions[present], kind)
+            return self.buffer.gather(positions, dtype)
+        result = np.full(len(positions), default, dtype)
+        result[present] = self.buffer.gather(positions[present], dtype)
         return result
 
     def read_structs(self, field: Field, *, required: bool = True) -> NDArray[np.uint8]:
-        """Read a struct of each table as ``u1[n, size]``, zeros where absent."""
+        """Read a struct of each table as ``u1[n, size]``, zeros where absent and not required."""
         size = get_field_size(field)
         positions, present = self._find_field_positions(field, size, 1)
-        room = max(0, self.buffer.size - size + 1)
-        windows = np.ndarray((room,), f"V{size}", self.buffer.bytes, 0, (1,))
+        windows = self.buffer.view_windows(np.dtype(f"V{size}"))
         if present is None:
             result = windows[positions]
         else:
@@ -250,6 +264,7 @@ class Tables:
             self._require(present, f"lacks the required field {field.name}")
 
     def _find_targets(self, field: Field, *, required: bool) -> NDArray[np.int64]:
+        """Follow a pointer of each table; return the positions of the targets, or `_ABSENT`."""
         positions, present = self._find_field_positions(field, 4, 4)
         word = np.dtype("<u4")
         if present is None:
@@ -257,9 +272,9 @@ class Tables:
         else:
             self._require_present(field, present, required=required)
             targets = np.zeros(len(positions), np.int64)
-            here = positions[present]
-            targets[present] = self.buffer.gather(here, word) + here
-        # A pointer to itself would look like an empty vector, because its bytes are zero.
+            pointers = positions[present]
+            targets[present] = self.buffer.gather(pointers, word) + pointers
+        # A pointer of 0 points to itself, and would look like an empty vector.
         is_forward = (targets > positions) | (targets == _ABSENT)
         self._require(
             (targets <= self.buffer.size - 4) & (targets & 3 == 0) & is_forward,
@@ -270,7 +285,7 @@ class Tables:
     def find_vectors(
         self, field: Field, item_size: int, *, align: int = 1, required: bool = True
     ) -> Spans:
-        """Return the position and length of a vector of each table."""
+        """Return the position and the number of items of a vector of each table."""
         targets = self._find_targets(field, required=required)
         present = targets != _ABSENT
         counts = self.buffer.gather(targets, np.dtype("<u4")).astype(np.int64)
@@ -289,7 +304,7 @@ class Tables:
         return Spans(start, counts)
 
     def find_strings(self, field: Field, *, required: bool = True) -> Spans:
-        """Return the position and length of a string of each table."""
+        """Return the position and the number of bytes of a string of each table."""
         spans = self.find_vectors(field, 1, required=required)
         self._require(
             ~spans.present | self.buffer.is_terminated(spans),
@@ -301,7 +316,7 @@ class Tables:
         """Read a string of each table as Python objects, for at most thousands of tables."""
         spans = self.find_strings(field, required=required)
         codes, table = self.buffer.factorize(spans, f"{self.name}: a {field.name}")
-        distinct: list[str | None] = [*table, None]
+        distinct: list[str | None] = [*table, None]  # the code -1 of an absent string is None
         return [distinct[code] for code in codes]
 
     def read_blobs(self, field: Field) -> list[bytes]:
@@ -315,15 +330,15 @@ class Tables:
         return [distinct[code] for code in codes]
 
     def read_numbers(self, spans: Spans, dtype: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Read the numbers or structs of all vectors; return the splits and all items."""
+        """Read the numbers or structs of all vectors; return the splits and all items.
+
+        The items of vector ``i`` are ``items[splits[i] : splits[i + 1]]``.
+        """
         kind = np.dtype(dtype)
         splits, positions = self._find_items(spans, kind.itemsize)
         if len(spans.start) == 1:
             return splits, self.buffer.view_items(int(spans.start[0]), int(spans.count[0]), kind)
-        windows = np.ndarray(
-            (max(0, self.buffer.size - kind.itemsize + 1),), kind, self.buffer.bytes, 0, (1,)
-        )
-        return splits, windows[positions]
+        return splits, self.buffer.view_windows(kind)[positions]
 
     def read_id_vectors(
         self, field: Field, size: int, *, required: bool = True
@@ -336,23 +351,25 @@ class Tables:
     def _find_items(
         self, spans: Spans, item_size: int, target_size: int = 0
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the position of each item of each vector.
+        """Return the splits and the position of each item of each vector.
 
-        ``target_size`` is the minimum size of the target of an item: a vector that repeats one
-        target is rejected before memory is allocated.
+        ``target_size`` is the minimum size of the target of an item: vectors whose targets must
+        overlap are rejected before memory is allocated.
         """
         splits = to_offsets(spans.count)
-        total = int(splits[-1])
-        if total * (item_size + target_size) > self.buffer.size:
+        num_items = int(splits[-1])
+        if num_items * (item_size + target_size) > self.buffer.size:
             self.buffer.fail(f"{self.name}: vectors overlap or have excessive counts")
         if len(spans.start) == 1:
             start = int(spans.start[0])
-            return splits, np.arange(start, start + total * item_size, item_size, dtype=np.int64)
-        within = np.arange(total, dtype=np.int64) - np.repeat(splits[:-1], spans.count)
-        return splits, np.repeat(spans.start, spans.count) + within * item_size
+            return splits, np.arange(
+                start, start + num_items * item_size, item_size, dtype=np.int64
+            )
+        numbers = np.arange(num_items, dtype=np.int64) - np.repeat(splits[:-1], spans.count)
+        return splits, np.repeat(spans.start, spans.count) + numbers * item_size
 
     def find_children(
-        self, field: Field, *, required: bool = True, min_size: int = _MIN_TABLE_SIZE
+        self, field: Field, *, required: bool = True, min_size: int = _MIN_TABLE_BYTES
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Follow vectors of tables; return the splits and the positions of all children.
 
@@ -369,20 +386,20 @@ class Tables:
         splits, positions = self.find_children(field, required=required)
         children = Tables(self.buffer, positions, name)
         # Each child becomes an object, so a vector that repeats one table must be rejected.
-        sizes = np.broadcast_to(children._table_sizes + 4, len(children))  # and the pointer to it
+        sizes = np.broadcast_to(children._table_sizes + 4, len(children))  # 4 for the pointer
         if int(sizes.sum()) > self.buffer.size:
             self.buffer.fail(f"{self.name}: tables in {field.name} overlap each other")
         return splits, children
 
     def get_tables(self, field: Field, name: str, rows: NDArray[np.int64] | None = None) -> Tables:
-        """Follow a pointer to a table from each table, or from some rows."""
+        """Follow a required pointer from each table, or from some rows, to another table."""
         targets = self._find_targets(field, required=True)
         return Tables(self.buffer, targets if rows is None else targets[rows], name)
 
     def read_string_vector(self, field: Field) -> list[str]:
         """Read the vector of strings of a single table."""
         spans = self.find_vectors(field, 4)
-        _, positions = self._find_items(spans, 4, 5)  # length and terminating zero
+        _, positions = self._find_items(spans, 4, 5)  # 5: length and terminating zero
         targets = positions + self.buffer.gather(positions, np.dtype("<u4"))
         fits = (targets & 3 == 0) & (targets <= self.buffer.size - 4) & (targets > positions)
         if not fits.all():
@@ -399,12 +416,13 @@ class Tables:
 
 
 def is_utf8(table: Strings) -> bool:
-    """Whether every string is valid UTF-8; the data is checked once, and the starts of strings."""
+    """Whether every string is valid UTF-8."""
     if table.data.max(initial=0) < 0x80:
         return True
     try:
         table.data.tobytes().decode()
     except UnicodeDecodeError:
         return False
+    # The concatenation is valid; a string that starts inside a character is not.
     starts = table.offsets[:-1][table.lengths > 0]
     return not ((table.data[starts] & 0xC0) == 0x80).any()

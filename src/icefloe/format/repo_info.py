@@ -93,13 +93,13 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
     branches = _read_refs(root, table.BRANCHES, snapshots)
     if "main" not in branches:
         root.buffer.fail("has no branch main")
-    deleted = root.read_string_vector(table.DELETED_TAGS)
-    require_ascending(deleted, table.DELETED_TAGS.name, file)
+    deleted_tags = root.read_string_vector(table.DELETED_TAGS)
+    require_ascending(deleted_tags, table.DELETED_TAGS.name, file)
     return model.RepoInfo(
         spec_version=spec_version,
         branches=branches,
         tags=_read_refs(root, table.TAGS, snapshots),
-        deleted_tags=frozenset(deleted),
+        deleted_tags=frozenset(deleted_tags),
         snapshots=snapshots,
         status=_read_statuses(root.get_tables(table.STATUS, "RepoStatus"))[0],
         latest_updates=_read_updates(root),
@@ -114,14 +114,14 @@ def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
 def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]:
     table, file = schema.SnapshotInfo, root.buffer.file
     _, infos = root.get_children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
-    rows = infos.read_structs(table.ID)
-    root.buffer.require_ascending(rows, "snapshots")
+    id_rows = infos.read_structs(table.ID)
+    root.buffer.require_ascending(id_rows, "snapshots")
     parents = infos.read_scalars(table.PARENT_OFFSET).astype(np.int64)
     _require_ancestry(root.buffer, parents)
-    ids = to_ids(rows, SnapshotId)
+    ids = to_ids(id_rows, SnapshotId)
     field = table.PRUNED_ANCESTOR_TX_LOGS
-    splits, pruned_rows = infos.read_id_vectors(field, SnapshotId.SIZE, required=False)
-    pruned = to_ids(pruned_rows, SnapshotId)
+    splits, pruned_id_rows = infos.read_id_vectors(field, SnapshotId.SIZE, required=False)
+    pruned_ids = to_ids(pruned_id_rows, SnapshotId)
     times = infos.read_scalars(table.FLUSHED_AT).tolist()
     messages = infos.read_texts(table.MESSAGE)
     metadata = read_metadata(infos, table.METADATA, spec_version, required=False)
@@ -132,7 +132,7 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
             from_microseconds(times[row], file),
             messages[row] or "",
             metadata[row],
-            tuple(pruned[splits[row] : splits[row + 1]]),
+            tuple(pruned_ids[splits[row] : splits[row + 1]]),
         )
         for row, (snapshot_id, parent) in enumerate(zip(ids, parents.tolist(), strict=True))
     )
@@ -140,14 +140,15 @@ def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]
 
 def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
     """Raise if the parents of snapshots form a cycle or are out of range."""
-    count = len(parents)
-    if ((parents < _NO_PARENT) | (parents >= count)).any():
+    num_snapshots = len(parents)
+    if ((parents < _NO_PARENT) | (parents >= num_snapshots)).any():
         buffer.fail("has a snapshot whose parent is not in the list of snapshots")
-    # Pointer doubling: each round doubles the number of steps. Paths end in `count` or in a cycle.
-    ancestor = np.append(np.where(parents == _NO_PARENT, count, parents), count)
-    for _ in range(count.bit_length()):
-        ancestor = ancestor[ancestor]
-    if (ancestor != count).any():
+    # Pointer doubling: each round doubles the number of steps. A path ends in a cycle, or in the
+    # appended entry `num_snapshots`, which stands for no parent and points to itself.
+    ancestors = np.append(np.where(parents == _NO_PARENT, num_snapshots, parents), num_snapshots)
+    for _ in range(num_snapshots.bit_length()):
+        ancestors = ancestors[ancestors]
+    if (ancestors != num_snapshots).any():
         buffer.fail("has a snapshot that is its own ancestor")
 
 
@@ -167,8 +168,8 @@ def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
     times = [from_microseconds(time, file) for time in tables.read_scalars(table.SET_AT).tolist()]
     reasons = tables.read_texts(table.LIMITED_AVAILABILITY_REASON, required=False)
     try:
-        kinds = [model.RepoAvailability(number) for number in numbers]
-        return list(map(model.RepoStatus, kinds, times, reasons))
+        availabilities = [model.RepoAvailability(number) for number in numbers]
+        return list(map(model.RepoStatus, availabilities, times, reasons))
     except ValueError as error:
         raise FormatError(f"has an unknown status ({error})", file=file) from error
 
@@ -177,20 +178,18 @@ def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
     table, file = schema.Update, root.buffer.file
     _, updates = root.get_children(schema.Repo.LATEST_UPDATES, "Update")
     codes = updates.read_scalars(table.UPDATE_TYPE_TYPE)
-    kinds: dict[int, model.UpdateType] = {}
+    updates_by_row: dict[int, model.UpdateType] = {}
     for code, kind in enumerate(_UPDATE_KINDS, 1):
         rows = np.flatnonzero(codes == code)
         if len(rows):
             tables = updates.get_tables(table.UPDATE_TYPE, kind.type.__name__, rows)
-            kinds.update(zip(rows.tolist(), _read_update_kind(tables, kind), strict=True))
-    if len(kinds) < len(updates):
-        unknown = int(codes[[row not in kinds for row in range(len(codes))]][0])
-        root.buffer.fail(
-            f"its ops log has an update of the unknown kind {unknown}: upgrade icefloe"
-        )
+            updates_by_row.update(zip(rows.tolist(), _read_update_kind(tables, kind), strict=True))
+    if len(updates_by_row) < len(updates):
+        code = next(int(code) for row, code in enumerate(codes) if row not in updates_by_row)
+        root.buffer.fail(f"its ops log has an update of the unknown kind {code}: upgrade icefloe")
     times = updates.read_scalars(table.UPDATED_AT).tolist()
     return tuple(
-        model.OpsLogEntry(kinds[row], from_microseconds(times[row], file), backup_path)
+        model.OpsLogEntry(updates_by_row[row], from_microseconds(times[row], file), backup_path)
         for row, backup_path in enumerate(updates.read_texts(table.BACKUP_PATH, required=False))
     )
 
@@ -232,20 +231,20 @@ def _read_flags(root: Tables, field: Field) -> frozenset[int]:
 
 
 def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> bytes:
-    """Encode the file ``repo``; refs and snapshots are sorted."""
+    """Encode the file ``repo``, with refs, snapshots and feature flags sorted."""
     _require_consistency(info)
     layout = Layout(f"the repository info with {len(info.snapshots)} snapshots")
     table = schema.Repo
-    optional = {
+    optional_fields = {
         table.REPO_BEFORE_UPDATES: info.repo_before_updates is not None,
         table.CONFIG: info.config is not None,
         table.ENABLED_FEATURE_FLAGS: bool(info.enabled_feature_flags),
         table.DISABLED_FEATURE_FLAGS: bool(info.disabled_feature_flags),
     }
-    refs = (table.TAGS, table.BRANCHES, table.DELETED_TAGS, table.SNAPSHOTS)
-    required = (table.SPEC_VERSION, *refs, table.STATUS, table.METADATA, table.LATEST_UPDATES)
-    fields = [field for field, present in optional.items() if present]
-    root = layout.add_records(1, [*required, *fields])
+    fields = [table.SPEC_VERSION, table.TAGS, table.BRANCHES, table.DELETED_TAGS, table.SNAPSHOTS]
+    fields += [table.STATUS, table.METADATA, table.LATEST_UPDATES]
+    fields += [field for field, is_present in optional_fields.items() if is_present]
+    root = layout.add_records(1, fields)
     root.fill(table.SPEC_VERSION, info.spec_version)
     root.point(table.STATUS, _write_statuses(layout, [info.status]))
     root.point(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
@@ -276,7 +275,7 @@ def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> byt
 
 
 def _require_consistency(info: model.RepoInfo) -> None:
-    """Raise for content that a reader would reject."""
+    """Raise for a wrong spec version, duplicate or missing snapshots, or a missing branch main."""
     if info.spec_version != SPEC_VERSION:
         raise FormatError(
             f"expected spec version {SPEC_VERSION}, got {info.spec_version}",
@@ -290,7 +289,7 @@ def _require_consistency(info: model.RepoInfo) -> None:
     parents = (snapshot.parent_id for snapshot in info.snapshots)
     referenced = {*info.branches.values(), *info.tags.values(), *filter(None, parents)}
     if "main" not in info.branches or not referenced <= ids:
-        missing = ", ".join(map(str, sorted(referenced - ids))) or "branch main"
+        missing = ", ".join(f"snapshot {id_}" for id_ in sorted(referenced - ids)) or "branch main"
         raise FormatError(f"the repository info lacks {missing}", kind=ErrorKind.SERIALIZATION)
 
 
@@ -306,7 +305,7 @@ def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDA
 
 
 def _add_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
-    """Add the distinct texts and point a field to them; omit the field for None."""
+    """Add each distinct text once and point a field to it; omit the field where a text is None."""
     codes, distinct = Strings.of([text or "" for text in texts]).unique()
     positions = layout.add_blobs(distinct)
     present = np.array([text is not None for text in texts], bool)
@@ -317,11 +316,11 @@ def _write_refs(
     layout: Layout, root: Records, field: Field, refs: Refs, positions: Mapping[SnapshotId, int]
 ) -> None:
     table = schema.Ref
-    ordered = sorted(refs.items())
-    position, records = layout.add_table_vectors([len(ordered)], [table.NAME, table.SNAPSHOT_INDEX])
+    items = sorted(refs.items())
+    position, records = layout.add_table_vectors([len(items)], [table.NAME, table.SNAPSHOT_INDEX])
     root.point(field, position)
-    _add_texts(layout, records, table.NAME, [name for name, _ in ordered])
-    records.fill(table.SNAPSHOT_INDEX, [positions[snapshot_id] for _, snapshot_id in ordered])
+    _add_texts(layout, records, table.NAME, [name for name, _ in items])
+    records.fill(table.SNAPSHOT_INDEX, [positions[snapshot_id] for _, snapshot_id in items])
 
 
 def _write_snapshots(
@@ -341,9 +340,9 @@ def _write_snapshots(
     metadata = write_metadata(layout, [info.metadata for info in snapshots], SPEC_VERSION)
     records.point(table.METADATA, metadata)
     counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
-    pruned = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
-    vectors = layout.add_id_vectors(counts, to_id_rows(pruned, SnapshotId))
-    # Snapshots without pruned ancestors omit the field; an empty list is not allowed.
+    log_ids = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
+    vectors = layout.add_id_vectors(counts, to_id_rows(log_ids, SnapshotId))
+    # Snapshots without pruned ancestors omit the field instead of writing an empty vector.
     records.point(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
 
 

@@ -1,4 +1,4 @@
-"""The difference between two snapshots, from the transaction logs between them."""
+"""Fetches the transaction logs between two snapshots and computes the difference."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ if TYPE_CHECKING:
 
 
 def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId) -> Diff:
-    """Compute the changes from one snapshot to another, through their latest common ancestor."""
-    newer, older = [], []
-    ancestors = {info.id: info for info in refs.fetch_ancestry(before)}
+    """Compute the changes from one snapshot to another.
+
+    Reads the logs of both snapshots back to their latest common ancestor.
+    """
+    before_commits, after_commits = [], []  # since the common ancestor, newest first
+    history = {info.id: info for info in refs.fetch_ancestry(before)}
     for info in refs.fetch_ancestry(after):
-        if info.id in ancestors:
+        if info.id in history:
+            common_id = info.id
             break
-        newer.append(info)
+        after_commits.append(info)
     else:
         raise InvalidInputError(
             f"snapshots {before} and {after} have no common ancestor",
             kind=ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
         )
-    for ancestor in ancestors.values():
-        if ancestor.id == info.id:
+    for info in history.values():
+        if info.id == common_id:
             break
-        older.append(ancestor)
-    ids = [
+        before_commits.append(info)
+    log_ids = [
         log_id
-        for commit in (*reversed(newer), *older)
+        for commit in (*reversed(after_commits), *before_commits)
         for log_id in (*commit.pruned_ancestor_tx_logs, commit.id)
     ]
-    logs = assets.run_concurrently(assets.fetch_transaction_log, ids)
-    nodes = assets.require_tree(before).by_id, assets.require_tree(after).by_id
-    return (diff_across_history if older else diff_along_history)(logs, *nodes)
+    logs = assets.run_concurrently(assets.fetch_transaction_log, log_ids)
+    compute_diff = diff_across_history if before_commits else diff_along_history
+    return compute_diff(logs, assets.require_tree(before).by_id, assets.require_tree(after).by_id)

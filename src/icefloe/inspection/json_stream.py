@@ -13,11 +13,12 @@ _INDENT = "  "
 def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
     """Yield the parts of a JSON document; an iterator is written as a list, item by item.
 
-    Lists of scalars, and mappings inside a streamed list, are on one line each.
+    A list of scalars is on one line, and so is each item of an iterator (see `_stream_item`).
+    ``depth`` is the level of indentation.
     """
     match value:
         case Iterator():
-            items = (stream_item(item, depth + 1) for item in value)
+            items = (_stream_item(item, depth + 1) for item in value)
             yield from _stream_bracketed("[]", items, depth)
         case Mapping() if value:
             entries = (_stream_entry(name, item, depth + 1) for name, item in value.items())
@@ -29,8 +30,8 @@ def stream_json(value: Any, depth: int = 0) -> Iterator[str]:
             yield _dump_compact(value)
 
 
-def stream_item(value: Any, depth: int) -> Iterator[str]:
-    """Yield an item of a streamed list on one line, unless it contains an iterator."""
+def _stream_item(value: Any, depth: int) -> Iterator[str]:
+    """Yield an item of an iterator on one line, unless it is a mapping with iterators."""
     if isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
         yield from stream_json(value, depth)
     else:
@@ -43,11 +44,11 @@ def _stream_entry(name: str, value: Any, depth: int) -> Iterator[str]:
 
 
 def _stream_bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int) -> Iterator[str]:
-    separator = "\n" + _INDENT * (depth + 1)
+    line_start = "\n" + _INDENT * (depth + 1)
     yield brackets[0]
     is_empty = True
     for item in items:
-        yield separator if is_empty else "," + separator
+        yield line_start if is_empty else "," + line_start
         yield from item
         is_empty = False
     yield brackets[1] if is_empty else "\n" + _INDENT * depth + brackets[1]
@@ -59,13 +60,13 @@ def _dump_compact(value: Any) -> str:
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
         return json.dumps(value, allow_nan=False)
-    except ValueError:
+    except ValueError:  # NaN or an infinity
         return json.dumps(_replace_non_finite(value), allow_nan=False)
     return text
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by strings."""
+    """Replace NaN and infinities, which JSON does not have, with strings."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)

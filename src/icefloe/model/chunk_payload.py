@@ -16,7 +16,7 @@ MAX_U64 = 2**64 - 1
 
 
 class ChunkKind(IntEnum):
-    """The kind of a chunk reference, numbered as in the public API."""
+    """The kind of a chunk reference, numbered as in `icefloe.types.ChunkType`."""
 
     NATIVE = 1
     VIRTUAL = 2
@@ -43,7 +43,7 @@ class ChunkIndices(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class ETag:
-    """A checksum: the entity tag that the file of a virtual chunk must have."""
+    """A checksum: the entity tag that the file of a virtual chunk must have on reads."""
 
     value: str
 
@@ -67,7 +67,7 @@ Checksum: TypeAlias = ETag | LastModified
 
 
 class ChunkRef(NamedTuple):
-    """A native chunk: a byte range of ``chunks/{id}``; a tuple, because each read creates one."""
+    """A native chunk: a byte range of ``chunks/{id}``. A tuple for speed: each read creates one."""
 
     id: ChunkId
     offset: int

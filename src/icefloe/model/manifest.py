@@ -1,6 +1,6 @@
 """Manifests: columnar chunk references of arrays.
 
-The columns are numpy arrays in the memory layout of Arrow: conversion to Arrow is zero-copy.
+The columns are numpy arrays in the memory layout of Arrow, so that Arrow can wrap them.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ class ChunkPayloads:
         last_modified: NDArray[np.uint32] | None = None,
     ) -> ChunkPayloads:
         """Make virtual references from columns."""
-        rows = len(location_codes)
+        num_rows = len(location_codes)
         return cls(
-            kind=make_constant(ChunkKind.VIRTUAL, rows, np.uint8),
+            kind=make_constant(ChunkKind.VIRTUAL, num_rows, np.uint8),
             offset=offset,
             length=length,
-            chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (rows, ChunkId.SIZE)),
+            chunk_id=np.broadcast_to(np.zeros(ChunkId.SIZE, np.uint8), (num_rows, ChunkId.SIZE)),
             location_codes=location_codes,
             locations=locations,
-            etag_codes=make_constant(NO_CODE, rows, np.int32),
+            etag_codes=make_constant(NO_CODE, num_rows, np.int32),
             etags=EMPTY,
-            last_modified=make_constant(0, rows, np.uint32)
+            last_modified=make_constant(0, num_rows, np.uint32)
             if last_modified is None
             else last_modified,
             inline=np.zeros(0, np.uint8),
@@ -141,7 +141,7 @@ class ChunkPayloads:
         inline_starts = np.cumsum([0, *(len(part.inline) for part in parts)])
         offsets = [
             np.where(part.kind == ChunkKind.INLINE, part.offset + np.uint64(start), part.offset)
-            for part, start in zip(parts, inline_starts, strict=False)
+            for part, start in zip(parts, inline_starts[:-1], strict=True)
         ]
         return cls(
             offset=np.concatenate(offsets),
@@ -160,14 +160,14 @@ class ChunkPayloads:
 
     def __getitem__(self, row: int) -> ChunkPayload:
         # Called for every chunk read: `item` is twice as fast as indexing.
-        start, size = self.offset.item(row), self.length.item(row)
+        offset, length = self.offset.item(row), self.length.item(row)
         kind = self.kind.item(row)
         if kind == ChunkKind.NATIVE:
-            return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), start, size)
+            return ChunkRef(ChunkId(self.chunk_id[row].tobytes()), offset, length)
         if kind == ChunkKind.INLINE:
-            return InlineChunk(self.inline[start : start + size].tobytes())
+            return InlineChunk(self.inline[offset : offset + length].tobytes())
         location = self.locations[self.location_codes.item(row)]
-        return VirtualChunkRef(location, start, size, self._get_checksum(row))
+        return VirtualChunkRef(location, offset, length, self._get_checksum(row))
 
     def __iter__(self) -> Iterator[ChunkPayload]:
         return (self[row] for row in range(len(self)))
@@ -195,7 +195,7 @@ class ChunkPayloads:
         return f"<{len(self)} chunk payloads: {', '.join(counts)}>"
 
     def select_rows(self, selection: slice | NDArray[np.int64]) -> ChunkPayloads:
-        """Return some rows; the result shares string tables and inline bytes."""
+        """Return some rows; the result shares the string tables and inline bytes of this value."""
         return replace(self, **{name: getattr(self, name)[selection] for name in ROW_COLUMNS})
 
     def _get_checksum(self, row: int) -> ETag | LastModified | None:
@@ -212,16 +212,16 @@ class ChunkPayloads:
         return all(self[row] == other[row] for row in np.flatnonzero(is_inline).tolist())
 
 
-def allocate_columns(rows: int) -> dict[str, Any]:
-    """Return `ROW_COLUMNS` to fill, initially without references."""
+def allocate_columns(num_rows: int) -> dict[str, Any]:
+    """Allocate the `ROW_COLUMNS` to be filled; the initial kind 0 is not a `ChunkKind`."""
     return {
-        "kind": np.zeros(rows, np.uint8),
-        "offset": np.zeros(rows, np.uint64),
-        "length": np.zeros(rows, np.uint64),
-        "chunk_id": np.zeros((rows, ChunkId.SIZE), np.uint8),
-        "location_codes": np.full(rows, NO_CODE, np.int32),
-        "etag_codes": np.full(rows, NO_CODE, np.int32),
-        "last_modified": np.zeros(rows, np.uint32),
+        "kind": np.zeros(num_rows, np.uint8),
+        "offset": np.zeros(num_rows, np.uint64),
+        "length": np.zeros(num_rows, np.uint64),
+        "chunk_id": np.zeros((num_rows, ChunkId.SIZE), np.uint8),
+        "location_codes": np.full(num_rows, NO_CODE, np.int32),
+        "etag_codes": np.full(num_rows, NO_CODE, np.int32),
+        "last_modified": np.zeros(num_rows, np.uint32),
     }
 
 
@@ -237,7 +237,7 @@ class ArrayManifest:
 
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
-        """Sort rows by coordinates."""
+        """Make an array manifest from rows in any order, sorting them by coordinates."""
         order = find_sort_order(coords)
         if order is None:
             return cls(coords, payloads)
@@ -247,7 +247,7 @@ class ArrayManifest:
         return len(self.coords)
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | None:
-        """Return the reference of a chunk, or None."""
+        """Return the reference of a chunk, or None; rows must be sorted."""
         row = find_row(self.coords, indices)
         return None if row is None else self.payloads[row]
 
@@ -275,7 +275,7 @@ class Manifest:
 
     @classmethod
     def of_array(cls, manifest_id: ManifestId, node_id: NodeId, array: ArrayManifest) -> Manifest:
-        """Make a manifest of one array with sorted rows."""
+        """Make a manifest of one array, whose rows must be sorted."""
         indices = ChunkIndexColumns.of_sorted([(node_id, array.coords)])
         return cls(manifest_id, indices, array.payloads)
 
@@ -283,16 +283,16 @@ class Manifest:
         return len(self.indices)
 
     def get_array(self, node_id: NodeId) -> ArrayManifest | None:
-        """Return the references of one array, or None; columns are shared."""
+        """Return the references of one array, or None; the result shares columns."""
         position = self.indices.find_array(node_id)
         if position is None:
             return None
-        rows = slice(*(int(end) for end in self.indices.row_offsets[position : position + 2]))
+        rows = slice(*(int(bound) for bound in self.indices.row_offsets[position : position + 2]))
         return ArrayManifest(self.indices.get_coords(position), self.payloads.select_rows(rows))
 
     @property
     def nbytes(self) -> int:
-        """The size of the columns in memory."""
+        """The size of the columns in memory, in bytes."""
         owners = (self.indices, self.payloads)
         return sum(
             _get_nbytes(getattr(owner, field.name)) for owner in owners for field in fields(owner)
@@ -302,6 +302,7 @@ class Manifest:
 def _get_nbytes(column: NDArray[np.generic] | Strings) -> int:
     if isinstance(column, Strings):
         return column.data.nbytes + column.offsets.nbytes
+    # A column with stride 0 repeats one value (`make_constant`).
     return 0 if len(column) and column.strides[0] == 0 else column.nbytes
 
 
@@ -310,26 +311,27 @@ def merge_codes(
 ) -> tuple[NDArray[np.int32], Strings]:
     """Concatenate dictionary-encoded columns; the result has one table of distinct strings."""
     tables = [table for _, table in parts]
-    counts = to_offsets([len(table) for table in tables])
-    starts = to_offsets([len(table.data) for table in tables])
-    ends = [table.offsets[1:] + start for table, start in zip(tables, starts, strict=False)]
+    # `to_offsets` also returns the total, which is not needed.
+    first_codes = to_offsets([len(table) for table in tables])[:-1]
+    byte_starts = to_offsets([len(table.data) for table in tables])[:-1]
+    ends = [table.offsets[1:] + start for table, start in zip(tables, byte_starts, strict=True)]
     combined = Strings(
         np.concatenate([EMPTY.data, *(table.data for table in tables)]),
         np.concatenate([EMPTY.offsets, *ends]),
     )
-    renumber, distinct = combined.unique()
-    lookup = np.append(renumber, np.int32(NO_CODE))
-    codes = [
-        lookup[np.where(code == NO_CODE, len(renumber), code + first)]
-        for (code, _), first in zip(parts, counts, strict=False)
+    new_codes, distinct = combined.unique()
+    lookup = np.append(new_codes, np.int32(NO_CODE))  # the last entry is for rows without a string
+    merged = [
+        lookup[np.where(codes == NO_CODE, len(new_codes), codes + first_code)]
+        for (codes, _), first_code in zip(parts, first_codes, strict=True)
     ]
-    return np.concatenate(codes or [lookup[:0]]), distinct
+    return np.concatenate(merged or [lookup[:0]]), distinct
 
 
 def _has_same_strings(
     left: tuple[NDArray[np.int32], Strings], right: tuple[NDArray[np.int32], Strings]
 ) -> bool:
-    """Whether two dictionary-encoded columns hold equal strings, in tables of any order."""
+    """Whether two dictionary-encoded columns decode to the same strings, whatever their tables."""
     codes, table = left
     other_codes, other_table = right
     if not np.array_equal(codes == NO_CODE, other_codes == NO_CODE):

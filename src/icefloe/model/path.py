@@ -1,7 +1,7 @@
 """Paths of nodes.
 
 A path is absolute and normalized: ``/`` or ``/a/b``, without empty, ``.`` or ``..`` segments and
-without a trailing slash. Paths are ordered by their UTF-8 bytes, like Python strings.
+without a trailing slash. Paths are ordered like Python strings, which is the order of their UTF-8.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Path:
 
     def __post_init__(self) -> None:
         value = self.value
-        # Fast check that accepts nearly all valid paths, but not all of them: "/.hidden".
+        # Accepts most valid paths quickly; others, such as "/.hidden", need the full check.
         looks_plain = value.isascii() and value[:1] == "/" and value[-1] != "/"
         if looks_plain and "/." not in value and "//" not in value:
             return
         problem = _find_problem(value)
         if problem is not None:
             raise InvalidInputError(
-                f"{self.value!r} is not a valid path, such as '/group/array': {problem}",
+                f"{value!r} is not a valid path, such as '/group/array': {problem}",
                 kind=ErrorKind.INVALID_PATH,
             )
 

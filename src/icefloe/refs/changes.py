@@ -37,15 +37,16 @@ def record(
 ) -> RepoInfo:
     """Add an entry at the head of the ops log.
 
-    The previous head gets ``backup_path``, the backup of the state before this entry. If the log
-    would exceed ``max_updates`` entries, it restarts with this entry and continues in that backup.
+    ``backup_path`` is the backup of the state before this entry. The previous head of the log gets
+    this path. If the log would exceed ``max_updates`` entries, it restarts with this entry, and the
+    older entries are read from the backup.
     """
     if not info.latest_updates:
         return replace(info, latest_updates=(OpsLogEntry(kind, now),))
     previous, *older = info.latest_updates
-    # Times in the log ascend even if the clocks of the writers disagree.
+    # Each entry is newer than the previous one, even if the clocks of their writers disagree.
     entry = OpsLogEntry(kind, max(now, previous.updated_at + _MICROSECOND))
-    if len(older) + 2 > max_updates:
+    if len(older) + 2 > max_updates:  # 2: `entry` and `previous`
         return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
     previous = replace(previous, backup_path=backup_path)
     return replace(info, latest_updates=(entry, previous, *older))
@@ -85,21 +86,24 @@ def amend(
     expiration may have changed them since the snapshot was written.
     """
     require_tip(info, branch, previous)
-    before = find_snapshot(info, previous)
-    if before.parent_id is None:
+    previous_info = find_snapshot(info, previous)
+    if previous_info.parent_id is None:
         raise SessionStateError(
             "the first snapshot of a repository cannot be amended: make a new commit instead",
             kind=ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
-    logs = before.pruned_ancestor_tx_logs
-    amended = replace(snapshot, parent_id=before.parent_id, pruned_ancestor_tx_logs=logs)
-    # `previous` stays in the list until garbage collection: it may have readers and children.
+    amended = replace(
+        snapshot,
+        parent_id=previous_info.parent_id,
+        pruned_ancestor_tx_logs=previous_info.pruned_ancestor_tx_logs,
+    )
+    # `previous` stays in `snapshots` until garbage collection: it may have readers and children.
     return model.CommitAmended(branch, previous, snapshot.id), _with_tip(info, branch, amended)
 
 
 def add_snapshot(info: RepoInfo, snapshot: SnapshotInfo, parent: SnapshotId) -> ChangeResult:
-    """Record a snapshot that no branch points at."""
-    find_snapshot(info, parent)
+    """Add a snapshot that no branch points at."""
+    find_snapshot(info, parent)  # raises if missing
     return model.NewDetachedSnapshot(snapshot.id), _with_snapshot(info, snapshot)
 
 
@@ -116,7 +120,7 @@ def create_branch(info: RepoInfo, branch: str, snapshot_id: SnapshotId) -> Chang
 def reset_branch(
     info: RepoInfo, branch: str, snapshot_id: SnapshotId, expected: SnapshotId | None
 ) -> ChangeResult:
-    """Point a branch at another snapshot; if given, ``expected`` must be its tip."""
+    """Point a branch at another snapshot; raise if its tip is not ``expected``, if given."""
     tip = find_branch(info, branch)
     if expected is not None and tip != expected:
         raise ref_errors.reset_conflict_error(branch, expected, tip)
@@ -156,14 +160,14 @@ def delete_tag(info: RepoInfo, tag: str) -> ChangeResult:
 def set_config(
     info: RepoInfo, config: RepositoryConfig, expected: RepositoryConfig | None
 ) -> ChangeResult:
-    """Replace the configuration if it still equals ``expected``."""
+    """Replace the configuration; raise if the current one does not equal ``expected``."""
     if info.config != expected:
         raise ref_errors.config_conflict_error()
     return model.ConfigChanged(), replace(info, config=config)
 
 
 def find_feature_flag(name: str, setting: object) -> FeatureFlag:
-    """Return a feature flag by name; raise if the name or the setting is invalid."""
+    """Return a feature flag by name; raise if the name or the new setting is invalid."""
     flags = {flag.name: flag for flag in model.FEATURE_FLAGS}
     if name not in flags:
         raise InvalidInputError(
@@ -198,7 +202,7 @@ def require_status(status: RepoStatus) -> None:
             f"expected a RepoStatus, got {status!r}", kind=ErrorKind.STORAGE_CONFIG
         )
     if status.availability is RepoAvailability.offline:
-        # Icechunk would treat it as online and continue to write.
+        # Icechunk would treat an offline repository as online and continue to write.
         raise InvalidInputError(
             "the status offline is not supported: use read_only", kind=ErrorKind.UNIMPLEMENTED
         )
@@ -253,4 +257,4 @@ def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotInfo) -> RepoInfo:
 
 
 def _drop_name(refs: Mapping[str, SnapshotId], name: str) -> dict[str, SnapshotId]:
-    return {other: target for other, target in refs.items() if other != name}
+    return {ref: target for ref, target in refs.items() if ref != name}

@@ -3,13 +3,13 @@
 A job or a stream has an *application* name and numbers its commits by *version*: the micro-batch,
 or 0 for a job with a transaction id. Every commit of the pipeline records its own application and
 version, and copies the last version of every other application from the previous record, so that
-the most recent record is complete even if older commits expired. `commit_once` reads it before it
-commits, and again after each conflict, which may be with its own commit whose response was lost.
+the most recent record is complete even if older commits expired. `commit_once` reads this record
+before each attempt to commit: a conflict may be with an earlier attempt whose response was lost.
 
-Expiration: the tip of a branch never expires, so its record remains while it is a commit of the
-pipeline. Other commits do not copy the record. Once the last commit of the pipeline is no longer
-the tip and expires, the record is lost, and an application counts as one that never committed:
-expire only snapshots older than any job or stream that may still be retried.
+Expiration: the tip of a branch never expires, so the record remains while the tip is a commit of
+the pipeline. Other commits do not copy the record. Once the last commit of the pipeline is no
+longer the tip and expires, the record is lost, and an application counts as one that never
+committed: expire only snapshots older than any job or stream that may still be retried.
 
 Commit metadata is untrusted: a malformed record is ignored.
 """
@@ -37,9 +37,11 @@ METADATA_KEY: Final = "icefloe"
 """Key of the pipeline's record in the metadata of a commit."""
 
 _MAX_APPLICATIONS: Final = 1000
-"""Number of applications in a record; the least recent are dropped and found in the history."""
+"""Maximum number of applications in a record; the commits of others are found in the history."""
 
 _MAX_ATTEMPTS: Final = 1000
+_FIRST_PAUSE_S: Final = 0.05
+_MAX_PAUSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class JobId:
 class CommitResult:
     """The commit of a job: made now (``is_new``) or by an earlier attempt.
 
-    ``snapshot_id`` is None if an earlier attempt committed and its snapshot has expired.
+    ``snapshot_id`` is None if the snapshot of an earlier attempt has expired, or if the branch only
+    has a later version of the application.
     """
 
     snapshot_id: str | None
@@ -62,10 +65,10 @@ class CommitResult:
 
 
 def find_commit(repository: Repository, branch: str, job: JobId) -> CommitResult | None:
-    """Return the commit of a job, or of a later version, if the branch has one.
+    """Return the commit of a job if the branch has it or a later version, otherwise None.
 
-    Stops at the first record that is conclusive. Reads the whole history only if many applications
-    committed after this one.
+    Stops at the commit itself, or at the first record that rules it out. Reads the whole history if
+    there is neither: the branch has no record, or only full records without the application.
     """
     is_committed = False
     for info in repository.ancestry(branch=branch):
@@ -75,11 +78,11 @@ def find_commit(repository: Repository, branch: str, job: JobId) -> CommitResult
         applications = _get_applications(record)
         if is_committed or applications is None:
             continue
-        last = applications.get(job.application)
-        if last is not None and last >= job.version:
-            is_committed = True  # continue, to find its id
-        elif last is not None or len(applications) < _MAX_APPLICATIONS:
-            return None  # the record is complete
+        last_version = applications.get(job.application)
+        if last_version is not None and last_version >= job.version:
+            is_committed = True  # continue, to find the snapshot id
+        elif last_version is not None or len(applications) < _MAX_APPLICATIONS:
+            return None  # only an older version, or no version in a record that is complete
     return CommitResult(None, is_new=False) if is_committed else None
 
 
@@ -99,11 +102,13 @@ def commit_once(
     Parameters
     ----------
     job
-        Identity of the commit. Without one, a commit whose response is lost is not recognized.
+        Identity of the commit; if None, commits of earlier attempts are not recognized.
     about
         Further entries of the record: the kind of job, its sources, what it skipped.
+    metadata
+        Further metadata of the commit, besides the record.
     solver
-        Resolves conflicts with newer commits; without one, any conflict raises.
+        Resolves conflicts with newer commits; if None, any conflict raises.
 
     Raises
     ------
@@ -132,8 +137,8 @@ def commit_once(
                 raise
         else:
             return CommitResult(snapshot_id, is_new=True)
-        if attempt:
-            time.sleep(compute_backoff_s(attempt, 0.05, 5.0))
+        if attempt:  # the first retry is immediate
+            time.sleep(compute_backoff_s(attempt, _FIRST_PAUSE_S, _MAX_PAUSE_S))
         try:
             session.rebase(solver or ConflictDetector(), policy=policy)
         except ConflictError:
@@ -145,15 +150,15 @@ def commit_once(
     raise AssertionError("the last attempt raises or returns")
 
 
-def _build_record(repository: Repository, base: str, job: JobId | None) -> dict[str, Any]:
-    """Return the record of a commit: its own version, and the last of other applications."""
-    history = repository.ancestry(snapshot_id=base)
-    records = (_get_applications(_get_record(info.metadata)) for info in history)
-    applications = dict(next((record for record in records if record is not None), {}))
+def _build_record(repository: Repository, parent_id: str, job: JobId | None) -> dict[str, Any]:
+    """Return the record of a commit: its own version, and the last version of each application."""
+    history = repository.ancestry(snapshot_id=parent_id)
+    candidates = (_get_applications(_get_record(info.metadata)) for info in history)
+    applications = dict(next((found for found in candidates if found is not None), {}))
     own: dict[str, Any] = {}
     if job is not None:
         own = {"application": job.application, "version": job.version}
-        applications.pop(job.application, None)  # the most recent comes last
+        applications.pop(job.application, None)  # so that the most recent comes last
         applications[job.application] = job.version
     recent = list(applications.items())[-_MAX_APPLICATIONS:]
     return {**own, "applications": dict(recent)}
@@ -165,7 +170,7 @@ def _get_record(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get_applications(record: Mapping[str, Any]) -> dict[str, int] | None:
-    """Return the last version of each application in a record; None if it has none."""
+    """Return the last version of each application in a record; None if missing or malformed."""
     applications = record.get("applications")
     if not isinstance(applications, dict):
         return None

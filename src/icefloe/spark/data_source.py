@@ -1,7 +1,7 @@
 """The Spark data source ``icefloe``: connects Spark's interfaces to plans, writers and streams.
 
-Filters are not pushed down: Spark 4.1 to 4.3 returns wrong rows from Python sources that accept
-them. Selections are options of the read.
+Filters are not pushed down: Spark 4.1 to 4.3 returns wrong rows from Python data sources that
+accept filters. Options of the read select rows instead.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_STREAM: Final = 'spark.readStream.format("icefloe").load({path})'
+_STREAM_EXAMPLE: Final = 'spark.readStream.format("icefloe").load({path})'
 
 
 def register(spark: SparkSession) -> None:
     """Register the format ``icefloe`` and the table functions ``icefloe_…`` with a session.
 
-    If this package is installed where Spark runs, Spark finds the format without this call, but not
-    the functions.
+    If this package is installed where Spark runs, Spark finds the format without this call, but the
+    functions must be registered.
     """
     spark.dataSource.register(IcefloeDataSource)
     register_table_functions(spark)
@@ -43,7 +43,8 @@ class IcefloeDataSource(DataSource):
     """The format of ``spark.read.format("icefloe")``, also for writes and streams.
 
     The snapshot is resolved when the DataFrame is created, and every action on it reads the same
-    rows. Spark Connect resolves it for each action, unless the option ``snapshot`` is set.
+    rows. Spark Connect resolves the snapshot again for each action, unless the option ``snapshot``
+    is set.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -56,7 +57,8 @@ class IcefloeDataSource(DataSource):
         return "icefloe"
 
     def schema(self) -> StructType:
-        # Spark does not pass whether the read is a batch or a stream.
+        # Spark does not say whether it asks for a batch or a stream. Without options of streams,
+        # both have the same schema.
         source = self._get_follower() if has_stream_options(self.options) else self._get_plan()
         return to_spark_schema(source.schema)
 
@@ -75,13 +77,13 @@ class IcefloeDataSource(DataSource):
     def _get_follower(self) -> BranchFollower:
         if self._follower is None:
             options = StreamOptions.parse(self.options)
-            repository = open_from_options(options.read.repository, example=_STREAM)
+            repository = open_from_options(options.read.repository, example=_STREAM_EXAMPLE)
             self._follower = BranchFollower.begin(repository, options)
         return self._follower
 
     def _get_plan(self) -> PlannedRead:
-        # Spark calls `schema` when the DataFrame is created, then pickles this object: all later
-        # actions use this plan and its snapshot.
+        # Spark calls `schema` when the DataFrame is created, then pickles this object, so that all
+        # later actions use this plan and its snapshot.
         if self._plan is None:
             self._plan = plan_from_options(self.options)
         return self._plan

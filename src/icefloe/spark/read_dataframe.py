@@ -48,10 +48,11 @@ def read(
     spark
         A classic session or one of Spark Connect.
     repo
-        A repository, whose credentials are sent to tasks and never displayed; a session; or a path
-        or URL, opened with the credentials of the environment (on Spark Connect, of the server).
+        A repository, whose credentials are sent to tasks and never displayed; a session without
+        changes; or a path or URL, opened with the credentials of the environment (on Spark
+        Connect, the environment of the server).
     variables
-        Variables to read; by default all, if they fit into one table.
+        Variables to read; all by default, which for ``rows`` must fit into one table.
     sel, isel
         Selections along dimensions, by label or by position: a value, a list, a slice, or
         ``{"nearest": value}``. Only chunks that overlap the selection are read.
@@ -63,7 +64,8 @@ def read(
         A metadata table: ``snapshots``, ``history``, ``refs``, ``nodes``, ``manifests``,
         ``chunks``, ``files``, ``changes`` or ``ops_log``.
     branch, tag, snapshot, as_of
-        Snapshot to read, resolved now; the tip of ``main`` by default.
+        Snapshot to read; the tip of ``main`` by default. Resolved by this call; for a path or URL
+        on Spark Connect, by each action.
     options
         Other options of ``spark.read.format("icefloe")``, such as ``target_bytes`` and
         ``nan_as_null``; ``from_`` and ``to`` for ``changes``.
@@ -74,9 +76,10 @@ def read(
         If an option is invalid, or a node, ref or repository does not exist. With a path or URL on
         Spark Connect, Spark raises its own exception with the same message.
     """
-    names = variables if isinstance(variables, str) or variables is None else list(variables)
+    if not isinstance(variables, str) and variables is not None:
+        variables = list(variables)
     settings = encode_options(
-        variables=names,
+        variables=variables,
         sel=None if sel is None else dict(sel),
         isel=None if isel is None else dict(isel),
         group=group,
@@ -86,6 +89,7 @@ def read(
         tag=tag,
         snapshot=snapshot,
         as_of=as_of.isoformat() if isinstance(as_of, datetime) else as_of,
+        # `from_` stands for the option `from`, which is a keyword of Python.
         **{name.rstrip("_"): value for name, value in options.items()},
     )
     if isinstance(repo, Session):
@@ -93,7 +97,7 @@ def read(
     if not isinstance(repo, Repository):
         path = os.fspath(repo)
         repo_options = ReadOptions.parse({**settings, "path": path}).repository
-        if is_connect(spark):  # the client may not have access to the path
+        if is_connect(spark):  # the server opens the path, which the client may not be able to
             return spark.read.format("icefloe").options(**settings).load(path)
         repo = open_from_options(repo_options)
         settings = {name: value for name, value in settings.items() if name not in repo_options}
@@ -101,6 +105,7 @@ def read(
 
 
 def _pin_session(session: Session, settings: dict[str, str]) -> tuple[dict[str, str], Repository]:
+    """Return the options to read the snapshot of a session, and its repository."""
     if session.has_uncommitted_changes:
         raise input_error(
             "this session has uncommitted changes, which Spark cannot read: commit them, then read"
@@ -122,7 +127,7 @@ def _read_repository(
     """Read with `mapInArrow` and a function that closes over the plan and its repository.
 
     This is faster than the data source, whose batches Spark converts to rows. Planning runs in this
-    process: errors have no traceback of another process, and all actions read the same snapshot.
+    process, so that errors have no traceback of a worker and all actions read the same snapshot.
     """
     for name in REPOSITORY_OPTIONS:
         if name in settings:
@@ -132,6 +137,7 @@ def _read_repository(
     plan = plan_read(SnapshotSource.resolve(repository, options), options)
     num_partitions = len(plan.partitions())
 
+    # Spark shows the name of this function in plans.
     def icefloe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partitions = plan.partitions()
         for batch in batches:

@@ -28,14 +28,17 @@ if TYPE_CHECKING:
     from icefloe.storage.object_store import ObjectStorage
 
 MAX_REDIRECTS: Final = 10
+"""Maximum number of redirects between HTTP URLs, before the one to the storage."""
+
 _TIMEOUT_S: Final = 30
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 
 
 def redirect_storage(base_url: str) -> ObjectStorage:
     """Follow the redirects of an HTTP URL and make the storage at their target.
 
-    Sends at most 11 requests immediately. The storage keeps the target, not ``base_url``.
+    Sends the requests immediately, at most `MAX_REDIRECTS` + 1. The storage keeps the target, not
+    ``base_url``.
     """
     if not _is_http_url(base_url):
         raise InvalidInputError(
@@ -65,30 +68,31 @@ def _open_target(url: str) -> ObjectStorage:
     prefix = parts.path.strip("/")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     region = query.get("region")
-    place: dict[str, Any] = {"bucket": parts.netloc, "prefix": prefix, "anonymous": True}
+    common: dict[str, Any] = {"bucket": parts.netloc, "prefix": prefix, "anonymous": True}
     match parts.scheme:
         case "s3":
             if region is None:
                 raise _redirect_error(f"{redact_url(url)}: a redirect to S3 needs ?region=")
-            return s3_storage(**place, region=region)
+            return s3_storage(**common, region=region)
         case "gs" | "gcs":
-            return gcs_storage(**place)
+            return gcs_storage(**common)
         case "r2":
-            return r2_storage(**place, region=region, account_id=query.get("account_id"))
+            return r2_storage(**common, region=region, account_id=query.get("account_id"))
         case "tigris":
-            return tigris_storage(**place, region=region, use_weak_consistency=region is None)
+            # Tigris needs a region for consistent writes; without one, the storage is read-only.
+            return tigris_storage(**common, region=region, use_weak_consistency=region is None)
         case "http+icechunk" | "http+ic" | "https+icechunk" | "https+ic":
             scheme = parts.scheme.partition("+")[0]
             return http_storage(f"{scheme}://{parts.netloc}{parts.path}")
         case _:
-            raise _redirect_error(f"{redact_url(url)}: unsupported scheme of a redirect target")
+            raise _redirect_error(f"{redact_url(url)}: redirects to this scheme are not supported")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Does not follow redirects: the last target is not an HTTP URL."""
+    """Does not follow redirects, because urllib cannot open the last target: it is not HTTP."""
 
     def http_error_302(self, *_: object, **__: object) -> None:
-        # Not handled, so that the caller gets an HTTPError with the headers.
+        # None means not handled: `open` then raises an HTTPError, which has the headers.
         return None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
@@ -118,7 +122,7 @@ def _fetch_location(url: str) -> str:
     except urllib.error.HTTPError as error:
         with error:
             location = error.headers.get("Location")
-            if error.code in _REDIRECTS and location:
+            if error.code in _REDIRECT_STATUSES and location:
                 return str(location)
             raise _redirect_error(
                 f"{redacted}: returned {error.code} instead of a redirect"
@@ -126,9 +130,11 @@ def _fetch_location(url: str) -> str:
     except OSError as error:
         raise StorageError(f"{redacted}: request failed: {error}", kind=ErrorKind.IO) from error
     except (HTTPException, ValueError) as error:
-        problem = type(error).__name__
-    # Without the text and the cause, which contain the URL.
-    raise _redirect_error(f"{redacted}: neither a redirect nor a valid HTTP response ({problem})")
+        error_type = type(error).__name__
+    # The error may contain the URL: report only its type, and raise outside the handler.
+    raise _redirect_error(
+        f"{redacted}: neither a redirect nor a valid HTTP response ({error_type})"
+    )
 
 
 def _redirect_error(message: str) -> StorageError:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 REFRESH_MARGIN: Final = timedelta(minutes=5)
-"""How long before its expiration a credential is renewed; longer than any request takes."""
+"""The time before expiration at which a credential is renewed; longer than any request takes."""
 
 
 class ExpiringCredential(Protocol):
@@ -33,18 +33,18 @@ class RefreshingCredential(Generic[C]):
     """Caches the credential that a function returns, and renews it before it expires.
 
     Single-flight: concurrent callers of `get` share one call of the function. A credential that is
-    valid for less than twice the margin is renewed after half of that time.
+    valid for less than twice `REFRESH_MARGIN` is renewed halfway to its expiration.
 
     The function comes from the user's own process, never from a repository: unpickling runs code.
-    ``current`` is an optional first result, and ``kinds`` are the valid types of a result.
+    ``current`` is an optional first credential, and ``types`` are the valid types of a credential.
     """
 
     def __init__(
-        self, pickled_function: bytes, current: C | None, kinds: tuple[type[C], ...]
+        self, pickled_function: bytes, current: C | None, types: tuple[type[C], ...]
     ) -> None:
         self._pickled_function = pickled_function
         self._function: Callable[[], C] | None = None
-        self._kinds = kinds
+        self._types = types
         self._current = current
         self._renew_at = _compute_renewal_time(current)
         self._lock = threading.Lock()
@@ -53,36 +53,36 @@ class RefreshingCredential(Generic[C]):
         return f"RefreshingCredential(renew_at={self._renew_at})"
 
     def get(self) -> C:
-        """Return a credential that does not expire soon."""
+        """Return the credential, renewed if it is about to expire."""
         with self._lock:
             if self._current is None or (
                 self._renew_at is not None and datetime.now(UTC) >= self._renew_at
             ):
-                self._current = self._refresh()
+                self._current = self._call_function()
                 self._renew_at = _compute_renewal_time(self._current)
                 _LOGGER.debug("refreshed credentials; next refresh at %s", self._renew_at)
             return self._current
 
-    def _refresh(self) -> C:
+    def _call_function(self) -> C:
         if self._function is None:
-            self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class
+            self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class docstring
         try:
             result = self._function()
         except Exception as error:  # noqa: BLE001 - the user's function
             error_type = type(error).__name__
         else:
-            return self._require_kind(result)
-        # Only the type, and raised outside the handler: the message of the error may contain a
-        # secret, and a traceback shows causes and contexts.
+            return self._require_type(result)
+        # The message of the user's error may contain a secret: report only its type, and raise
+        # outside the handler, because a traceback shows the context of an error.
         raise StorageError(
             f"get_credentials raised {error_type}; call it directly to see why",
             kind=ErrorKind.INVALID_CREDENTIALS,
         ) from None
 
-    def _require_kind(self, result: object) -> C:
-        if isinstance(result, self._kinds):
+    def _require_type(self, result: object) -> C:
+        if isinstance(result, self._types):
             return result
-        expected = " or ".join(kind.__qualname__ for kind in self._kinds)
+        expected = " or ".join(type_.__qualname__ for type_ in self._types)
         raise InvalidInputError(
             f"expected get_credentials to return {expected}, got {type(result).__name__}",
             kind=ErrorKind.INVALID_CREDENTIALS,

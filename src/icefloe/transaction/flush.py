@@ -1,8 +1,8 @@
 """Flush: writes the manifests, the transaction log and the snapshot of a change set.
 
 Nothing becomes visible: files have new random ids, and only a commit refers to them. Only manifests
-with changes are rewritten (`array_manifests`), and files of an earlier attempt of the same session
-are reused if their inputs did not change.
+with changes are rewritten (`array_manifests`), and manifests of an earlier attempt of the same
+session are reused if their inputs did not change.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
 
-# Arrays with at most this many references and changes are processed together.
-_MAX_SMALL = 4096
+# Arrays of one manifest with at most this many references and changes are processed together.
+_MAX_SMALL_ARRAY_REFS = 4096
 # A manifest file is edited if at most one in this many references changes.
 _MIN_REFS_PER_CHANGE = 64
 
@@ -61,9 +61,12 @@ class FlushResult:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The inputs of the manifests of an array; equal inputs give equal manifests."""
+    """The inputs of the manifests of an array; equal inputs give equal manifests.
 
-    base: tuple[ManifestRef, ...]
+    ``changes`` are compared by identity, and are mutable: ``revision`` detects changes to them.
+    """
+
+    old_refs: tuple[ManifestRef, ...]
     shape: tuple[DimensionShape, ...]
     changes: ChunkChanges | None
     revision: int
@@ -97,10 +100,11 @@ class Flusher:
         """Write all files of a commit, except the ref that makes it visible.
 
         ``amended`` is the log of the commit that this one replaces; its changes are included.
-        ``rewrite`` rewrites the manifests of all arrays with the current splitting rules. Snapshots
-        outside the history need no log. ``durable`` syncs all files to disk, which otherwise the
-        commit does. ``merge_manifests`` merges the manifests of all arrays before they are written.
-        ``write_log`` writes the log of a commit with adopted manifests, instead of this process.
+        ``rewrite`` rewrites the manifests of all arrays with the current splitting rules.
+        ``with_log=False`` omits the log, for snapshots outside the history. ``durable`` makes all
+        files durable; without it, the commit does. ``merge_manifests`` merges the manifests of all
+        arrays before they are written. ``write_log`` writes the log of a commit with adopted
+        manifests, instead of this method.
         """
         nodes = {node.path: node for node in base.snapshot.nodes}
         for path, node in changes.edits.items():
@@ -118,12 +122,13 @@ class Flusher:
         new_manifests: list[Manifest] = []
         small, large = _split_by_size(changed, changes, infos)
         columns = gather_changes(small)
+        # Merging reads the new manifests, and an edited manifest exists only as an encoded file.
         can_edit = merge_manifests is None
-        for new in self._replace_manifests(columns, large, changed, infos, can_edit=can_edit):
-            manifests |= new.refs
-            new_manifests += new.manifests
-            infos |= {info.id: info for info, _ in new.edited}
-            files += [file for _, file in new.edited]
+        for result in self._replace_manifests(columns, large, changed, infos, can_edit=can_edit):
+            manifests |= result.refs
+            new_manifests += result.manifests
+            infos |= {info.id: info for info, _ in result.edited}
+            files += [file for _, file in result.edited]
         if merge_manifests is not None:
             new_manifests = self._merge(
                 merge_manifests, nodes.values(), manifests, infos, new_manifests
@@ -132,12 +137,13 @@ class Flusher:
             info, file = self.assets.encode_manifest(manifest, self.location_compression)
             self._infos[info.id] = infos[info.id] = info
             files.append(file)
-        used, written = _attach_manifests(nodes.values(), manifests, infos)
+        used_infos, new_nodes = _attach_manifests(nodes.values(), manifests, infos)
         # A snapshot is newer than its parent, even if the clocks of their writers disagree.
         flushed_at = max(datetime.now(UTC), base.snapshot.flushed_at + timedelta(microseconds=1))
         snapshot = Snapshot(
-            SnapshotId.random(), parent_id, flushed_at, message, metadata, written, used
+            SnapshotId.random(), parent_id, flushed_at, message, metadata, new_nodes, used_infos
         )
+        # `columns` has only the changes of small arrays; the log needs those of all arrays.
         if len(small) < sum(map(bool, changes.chunks.values())):
             columns = gather_changes(changes.chunks)
         log = build_transaction_log(snapshot.id, compare_nodes(base, changes), columns)
@@ -154,7 +160,7 @@ class Flusher:
             self.assets.publish(snapshot_file)
         else:
             self.assets.run_concurrently(self.assets.write, [*files, snapshot_file])
-        # Only after the writes: the next attempt must repeat failed ones.
+        # Only after the writes: if one fails, the next attempt must repeat them.
         self._written |= {
             node_id: (inputs, manifests[node_id]) for node_id, inputs in planned.items()
         }
@@ -167,8 +173,8 @@ class Flusher:
     ) -> tuple[
         dict[NodeId, tuple[ManifestRef, ...]], dict[NodeId, _Inputs], dict[NodeId, ChangedArray]
     ]:
-        """Return the manifests of unchanged arrays, and the inputs and plans of changed ones."""
-        rules = self.config.effective_manifest.effective_splitting
+        """Return the manifests of unchanged arrays, and the inputs and plans of all others."""
+        splitting_rules = self.config.effective_manifest.effective_splitting
         manifests: dict[NodeId, tuple[ManifestRef, ...]] = {}
         planned: dict[NodeId, _Inputs] = {}
         changed: dict[NodeId, ChangedArray] = {}
@@ -176,28 +182,28 @@ class Flusher:
             data = node.node_data
             if not isinstance(data, ArrayNodeData):
                 continue
-            before = base.by_id.get(node.id)
-            old_data = None if before is None else before.node_data
-            old = old_data.manifests if isinstance(old_data, ArrayNodeData) else ()
-            old += tuple([manifest.ref for manifest in changes.adopted.get(node.id, ())])
+            old_node = base.by_id.get(node.id)
+            old_data = None if old_node is None else old_node.node_data
+            old_refs = old_data.manifests if isinstance(old_data, ArrayNodeData) else ()
+            old_refs += tuple([manifest.ref for manifest in changes.adopted.get(node.id, ())])
             chunk_changes = changes.chunks.get(node.id)
             grid = tuple([dimension.num_chunks for dimension in data.shape])
             is_same_grid = old_data is data or (
                 isinstance(old_data, ArrayNodeData)
                 and grid == tuple([dimension.num_chunks for dimension in old_data.shape])
             )
-            if not rewrite and not chunk_changes and (is_same_grid or not old):
-                manifests[node.id] = old
+            if not rewrite and not chunk_changes and (is_same_grid or not old_refs):
+                manifests[node.id] = old_refs
                 continue
             revision = chunk_changes.revision if chunk_changes else 0
-            inputs = _Inputs(old, data.shape, chunk_changes, revision)
+            inputs = _Inputs(old_refs, data.shape, chunk_changes, revision)
             earlier = self._written.get(node.id)
             if earlier is not None and earlier[0] == inputs and not rewrite:
                 manifests[node.id] = earlier[1]
                 continue
             planned[node.id] = inputs
-            sizes = compute_split_sizes(rules, node.path, data)
-            changed[node.id] = ChangedArray(node.id, grid, sizes, old, rewrite)
+            sizes = compute_split_sizes(splitting_rules, node.path, data)
+            changed[node.id] = ChangedArray(node.id, grid, sizes, old_refs, rewrite)
         return manifests, planned, changed
 
     def _replace_manifests(
@@ -209,12 +215,12 @@ class Flusher:
         *,
         can_edit: bool,
     ) -> Iterable[NewManifests]:
-        for group in small:
-            arrays = [changed[node_id] for node_id in group.node_ids]
-            yield replace_small_manifests(arrays, group, self._fetch_manifests)
+        for columns in small:
+            arrays = [changed[node_id] for node_id in columns.node_ids]
+            yield replace_small_manifests(arrays, columns, self._fetch_manifests)
         for node_id, chunk_changes in large.items():
-            columns = chunk_changes.to_columns()
-            yield self._replace_large(changed[node_id], columns, infos, can_edit=can_edit)
+            array_changes = chunk_changes.to_columns()
+            yield self._replace_large(changed[node_id], array_changes, infos, can_edit=can_edit)
 
     def _replace_large(
         self,
@@ -236,7 +242,7 @@ class Flusher:
         compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
         new = Manifest.of_array(ManifestId.random(), array.node_id, compact)
         edited = self.assets.edit_manifest(infos[ref.id], new)
-        if isinstance(edited, Manifest):
+        if isinstance(edited, Manifest):  # the old manifest, whose file cannot be edited
             return replace_manifests(array, changes, lambda _: [edited])
         self._infos[new.id] = edited[0]
         refs = [
@@ -253,7 +259,7 @@ class Flusher:
         infos: Mapping[ManifestId, ManifestFileInfo],
         new_manifests: list[Manifest],
     ) -> list[Manifest]:
-        """Merge manifests, including those just built; return the manifests to write."""
+        """Merge manifests, including new ones, and update ``manifests``; return those to write."""
         unwritten = {manifest.id: manifest for manifest in new_manifests}
 
         def fetch(ids: Iterable[ManifestId]) -> list[Manifest]:
@@ -265,8 +271,9 @@ class Flusher:
         num_refs |= {manifest.id: len(manifest) for manifest in new_manifests}
         merged = merge_manifests(nodes, manifests, num_refs, fetch)
         manifests |= merged.refs
-        used = {ref.id for refs in manifests.values() for ref in refs}
-        return [manifest for manifest in [*new_manifests, *merged.manifests] if manifest.id in used]
+        used_ids = {ref.id for refs in manifests.values() for ref in refs}
+        candidates = [*new_manifests, *merged.manifests]
+        return [manifest for manifest in candidates if manifest.id in used_ids]
 
     def _fetch_manifests(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
         return self.assets.run_concurrently(self.assets.fetch_manifest, manifest_ids)
@@ -277,15 +284,15 @@ def _split_by_size(
     changes: ChangeSet,
     infos: Mapping[ManifestId, ManifestFileInfo],
 ) -> tuple[dict[NodeId, ChunkChanges], dict[NodeId, ChunkChanges]]:
-    """Return the changes of arrays to process together, and of those to process one by one."""
+    """Return the changes of small arrays, processed together, and of others, one by one."""
     small, large = {}, {}
     for node_id, array in changed.items():
         chunk_changes = changes.chunks.get(node_id)
-        refs = sum([infos[ref.id].num_chunk_refs for ref in array.manifests])
+        num_refs = sum([infos[ref.id].num_chunk_refs for ref in array.manifests])
         if (
             chunk_changes
-            and refs <= _MAX_SMALL
-            and len(chunk_changes) <= _MAX_SMALL
+            and num_refs <= _MAX_SMALL_ARRAY_REFS
+            and len(chunk_changes) <= _MAX_SMALL_ARRAY_REFS
             and len(array.manifests) <= 1
             and array.has_one_cell
         ):
@@ -300,16 +307,16 @@ def _attach_manifests(
     manifests: Mapping[NodeId, tuple[ManifestRef, ...]],
     infos: Mapping[ManifestId, ManifestFileInfo],
 ) -> tuple[tuple[ManifestFileInfo, ...], tuple[NodeSnapshot, ...]]:
-    """Return the manifest files in use, and all nodes with their new manifests."""
-    written = []
-    used: set[ManifestId] = set()
+    """Return the manifest files in use, and all nodes, sorted by path, with their manifests."""
+    new_nodes = []
+    used_ids: set[ManifestId] = set()
     for node in sorted(nodes, key=lambda node: node.path.value):
         data = node.node_data
         if isinstance(data, ArrayNodeData):
             refs = manifests[node.id]
-            used.update([ref.id for ref in refs])
+            used_ids.update([ref.id for ref in refs])
             if refs is not data.manifests:
                 new_data = ArrayNodeData(data.shape, data.dimension_names, refs)
                 node = NodeSnapshot(node.id, node.path, node.user_data, new_data)  # noqa: PLW2901
-        written.append(node)
-    return tuple([infos[manifest_id] for manifest_id in sorted(used)]), tuple(written)
+        new_nodes.append(node)
+    return tuple([infos[manifest_id] for manifest_id in sorted(used_ids)]), tuple(new_nodes)

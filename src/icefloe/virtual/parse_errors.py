@@ -22,7 +22,10 @@ def damaged_error(url: str, problem: str) -> FormatError:
 
 
 def unsupported_error(url: str, variable: str, problem: str, hint: str = "") -> InvalidInputError:
-    """Return the error for a variable that cannot be referenced; suggests to drop it."""
+    """Return the error for a variable that cannot be referenced; the message says how to skip it.
+
+    ``hint`` is an alternative that precedes this advice, and ends with a separator.
+    """
     return InvalidInputError(
         f"{url}: {variable}: {problem}; {hint}skip it with drop_variables=[{variable!r}]",
         kind=ErrorKind.UNSUPPORTED_VARIABLE,
@@ -32,14 +35,15 @@ def unsupported_error(url: str, variable: str, problem: str, hint: str = "") -> 
 def import_optional(module: str, package: str | None = None) -> ModuleType:
     """Import a module of an optional package, or a module of icefloe that needs one.
 
-    Raises `InvalidInputError` of kind ``MISSING_DEPENDENCY`` if ``package`` is not installed.
+    Raises `InvalidInputError` of kind ``MISSING_DEPENDENCY`` if the package is not installed; the
+    message names ``package``, by default the module that was not found.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        name = package or error.name or module
-        extra = "geotiff" if name == "virtual-tiff" else "virtual"
+        package = package or error.name or module
+        extra = "geotiff" if package == "virtual-tiff" else "virtual"
         raise InvalidInputError(
-            f"parsing this file needs the package {name}: pip install 'icefloe[{extra}]'",
+            f"parsing this file needs the package {package}: pip install 'icefloe[{extra}]'",
             kind=ErrorKind.MISSING_DEPENDENCY,
         ) from error

@@ -51,14 +51,15 @@ def rechunk(
     spark, repository
         Spark session (None runs in-process) and repository.
     arrays
-        The path of an array, several paths, or chunks by path. A group selects its arrays that
-        have a dimension in ``chunks``, except coordinates.
+        The path of an array or group, several paths, or a mapping of paths to chunks. A group
+        selects its arrays that have a dimension in ``chunks`` (all arrays if None), except
+        dimension coordinates.
     chunks
         The new chunk shape: lengths by dimension (``{"time": 365, "lat": 10}``, others are kept)
-        or a tuple; -1 is a whole dimension.
+        or a tuple; -1 is the length of the dimension. Unchanged if None.
     target
-        The path of the new array, or of a new group with everything in the old one (arrays that are
-        not rechunked share their chunks); in place if None.
+        The path of a new array, or of a new group that also gets the other nodes of the old one
+        (arrays that are not rechunked share their chunks); in place if None.
     shards
         The shard shape, False for no sharding; unchanged if None.
     codecs
@@ -73,7 +74,7 @@ def rechunk(
     InvalidInputError, NodeNotFoundError, AlreadyExistsError
         If the arguments do not fit the repository. Nothing was written.
     JobFailedError
-        If boxes failed. Nothing was committed.
+        If parts of an array could not be copied. Nothing was committed.
     RebaseFailedError
         If a concurrent commit changed or deleted an array rechunked in place, or created a node
         at the target. Nothing was committed.
@@ -87,20 +88,20 @@ def rechunk(
         nodes.require_free(run.session, target)
     copies = []
     for source, spec in selected:
-        changed = source.with_chunks(spec, shards, codecs)
+        result = source.with_chunks(spec, shards, codecs)
         if dtype is not None:
-            changed = changed.with_dtype(dtype)
+            result = result.with_dtype(dtype)
         if target is not None:
-            changed = changed.with_path(_relocate(source.path, _require_root(arrays), target))
-        elif changed.document == source.document:
+            result = result.with_path(_relocate(source.path, _require_one_path(arrays), target))
+        elif result.document == source.document:
             continue
-        copies.append(plan_array_copy(run, source, changed))
+        copies.append(plan_array_copy(run, source, result))
     if run.dry_run:
         return _plan(run, copies)
     if not copies:
         return run.report_nothing()
-    if target is not None and not isinstance(arrays, Mapping):
-        _share_others(run.session, _require_root(arrays), target, copies)
+    if target is not None:
+        _copy_other_nodes(run.session, _require_one_path(arrays), target, copies)
     for copy in copies:
         nodes.create_array(run.session, copy.target, replace=target is None)
     copy_arrays(run, copies, run.open_reader())
@@ -121,10 +122,10 @@ def _make_deletion_policy(session: Session, copies: Sequence[ArrayCopy]) -> Comm
     """
     paths = {parse_path(copy.source.path) for copy in copies}
     snapshot = contents.get_base_snapshot(session)
-    replaced = {node.path: node.id for node in snapshot.nodes if node.path in paths}
+    old_ids = {node.path: node.id for node in snapshot.nodes if node.path in paths}
 
-    def check(base: Tree) -> None:
-        for path, node_id in replaced.items():
+    def require_not_deleted(base: Tree) -> None:
+        for path, node_id in old_ids.items():
             if node_id not in base.by_id:
                 raise RebaseFailedError(
                     f"{path} was deleted by another commit during the job, and stays deleted",
@@ -132,23 +133,23 @@ def _make_deletion_policy(session: Session, copies: Sequence[ArrayCopy]) -> Comm
                     conflicts=[Conflict(ConflictType.ChunksUpdatedInDeletedArray, str(path))],
                 )
 
-    return CommitPolicy(check_rebased=check)
+    return CommitPolicy(check_rebased=require_not_deleted)
 
 
 def _plan(run: JobRun, copies: Sequence[ArrayCopy]) -> Plan:
-    total = sum(copy.source.nbytes for copy in copies)
-    staged = sum(copy.source.nbytes for copy in copies if copy.stage)
-    first = [(copy, box) for copy in copies for box in copy.first_boxes]
-    last = [(copy, box) for copy in copies for box, _ in copy.last_boxes]
-    tasks = 0
-    for boxes in (first, last):
+    total_bytes = sum(copy.source.nbytes for copy in copies)
+    staged_bytes = sum(copy.source.nbytes for copy in copies if copy.stage)
+    first_pass = [(copy, box) for copy in copies for box in copy.first_boxes]
+    last_pass = [(copy, box) for copy in copies for box, _ in copy.last_boxes]
+    num_tasks = 0
+    for boxes in (first_pass, last_pass):
         units = [WorkUnit("", get_box_bytes(box, copy.item_bytes), None) for copy, box in boxes]
-        tasks += len(run.group_units(units))
+        num_tasks += len(run.group_units(units))
     return run.plan(
         [_describe(copy) for copy in copies] or ["nothing to do: all chunks are as requested"],
-        tasks or len(copies),
-        bytes_read=total + staged,
-        bytes_written=total + staged,
+        num_tasks or len(copies),
+        bytes_read=total_bytes + staged_bytes,
+        bytes_written=total_bytes + staged_bytes,
         task_bytes=max((copy.max_box_bytes for copy in copies), default=0),
     )
 
@@ -181,6 +182,7 @@ def _select_arrays(
             selected[node.path.value] = read_arrays(session, path)[0], spec
             continue
         for array, lengths in _select_in_group(session, node.path.value, spec):
+            # The path of an array takes precedence over its group.
             selected.setdefault(array.path, (array, lengths))
     return list(selected.values())
 
@@ -188,25 +190,26 @@ def _select_arrays(
 def _select_in_group(
     session: Session, group: str, spec: ChunkSpec | None
 ) -> list[tuple[ArrayDocument, ChunkSpec | None]]:
-    data = [array for array in read_arrays(session, group) if not array.is_coordinate]
+    arrays = [array for array in read_arrays(session, group) if not array.is_coordinate]
     if spec is None:
-        return [(array, None) for array in data]
+        return [(array, None) for array in arrays]
     if not isinstance(spec, Mapping):
         raise array_error(
-            f"{group} is a group of different arrays: pass chunks by dimension name, or the paths "
-            "of arrays"
+            f"{group} is a group: pass chunks by dimension name, or the paths of its arrays "
+            "instead of the group"
         )
     for name in spec:
-        if not any(name in array.dimension_names for array in data):
+        if not any(name in array.dimension_names for array in arrays):
             raise array_error(f"no array in {group} has the dimension {name!r}")
-    return [(array, lengths) for array in data if (lengths := array.select_lengths(spec))]
+    return [(array, lengths) for array in arrays if (lengths := array.select_lengths(spec))]
 
 
-def _require_root(arrays: str | Sequence[str] | Mapping[str, Any]) -> str:
+def _require_one_path(arrays: str | Sequence[str] | Mapping[str, Any]) -> str:
     if isinstance(arrays, str):
         return parse_path(arrays).value
     raise InvalidInputError(
-        "target takes one array or one group: run the job for each, or omit target",
+        "with target, pass the path of one array or one group: run the job for each path, or omit "
+        "target",
         kind=ErrorKind.INVALID_PATH,
     )
 
@@ -215,7 +218,10 @@ def _relocate(path: str, root: str, target: str) -> str:
     return parse_path(target + "/" + path[len(root.rstrip("/")) :].lstrip("/")).value
 
 
-def _share_others(session: Session, root: str, target: str, copies: Sequence[ArrayCopy]) -> None:
+def _copy_other_nodes(
+    session: Session, root: str, target: str, copies: Sequence[ArrayCopy]
+) -> None:
+    """Copy the subgroups of a group, and share the chunks of arrays that are not rechunked."""
     if contents.require_node(session, parse_path(root)).is_array:
         return
     rechunked = {copy.source.path for copy in copies}

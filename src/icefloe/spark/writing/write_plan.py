@@ -22,7 +22,7 @@ class WritePlan:
 
     ``columns`` are all columns with the types in which they are written; ``growing_dims`` are the
     dimensions that get new labels; ``auxiliary`` are the auxiliary variables that have columns;
-    ``table_variables`` are the variables of the table, None for all variables of the group.
+    ``table_variables`` are the variables to which rows are written, None for all of the group.
     """
 
     kind: Literal["create", "append", "region"]
@@ -34,7 +34,7 @@ class WritePlan:
 
     @property
     def variables(self) -> list[str]:
-        """Columns with a value for each row."""
+        """The columns that are not dimensions."""
         return [name for name in self.columns if name not in self.dims]
 
 
@@ -47,7 +47,7 @@ def require_no_problems(problems: list[str], options: WriteOptions) -> None:
 
 
 def require_labels(name: str, labels: pa.Array) -> None:
-    """Raise if labels have nulls or NaN."""
+    """Raise if the labels of a dimension contain nulls or NaN."""
     num_invalid = labels.null_count
     if pa.types.is_floating(labels.type):
         num_invalid += pc.sum(pc.is_nan(labels)).as_py() or 0

@@ -1,8 +1,8 @@
 """Builds Zarr v3 metadata for arrays of other formats; VirtualiZarr and zarr convert the codecs.
 
-Each combination of data type, codecs and fill value is converted once and cached: an archive has
-few of them, and a conversion takes longer than reading a file. VirtualiZarr is optional, and
-imported on first use.
+Each combination of data type, codecs, fill value and number of dimensions is converted once and
+cached: an archive has few combinations, and a conversion takes longer than reading a file.
+VirtualiZarr is optional, and imported on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-_DEFAULT_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+_DEFAULT_CHUNK_KEY_ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 _MAX_TEMPLATES = 4096
 _templates: dict[tuple[object, ...], dict[str, Any]] = {}
 
@@ -28,10 +28,10 @@ _templates: dict[tuple[object, ...], dict[str, Any]] = {}
 def get_array_template(
     dtype: np.dtype[Any], codecs: Sequence[dict[str, Any]], fill_value: Any, ndim: int
 ) -> dict[str, Any]:
-    """Return metadata for arrays of a data type; codecs are numcodecs, in encoding order.
+    """Return metadata for arrays of a data type, to which `build_array_metadata` adds the rest.
 
-    `build_array_metadata` adds shape, chunks, dimension names and attributes. Raises errors of zarr
-    and numcodecs for unknown types and codecs.
+    ``codecs`` are numcodecs configurations, in encoding order. Raises errors of zarr and numcodecs
+    for unknown types and codecs. The template is cached: do not modify it.
     """
     key = dtype.str, repr(codecs), repr(fill_value), ndim
     template = _templates.get(key)
@@ -51,13 +51,13 @@ def build_array_metadata(
     dims: Sequence[str | None] | None,
     attributes: dict[str, Any],
 ) -> dict[str, Any]:
-    """Build the metadata of an array from a template."""
+    """Add shape, chunk grid, attributes and dimension names to a template."""
     # Zarr requires chunk lengths of at least 1, even for arrays of length 0.
-    chunk = [max(1, length) for length in chunk_shape]
+    chunk_shape = [max(1, length) for length in chunk_shape]
     metadata = {
         **template,
         "shape": list(shape),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
         "attributes": attributes,
     }
     if dims is not None:
@@ -66,19 +66,19 @@ def build_array_metadata(
 
 
 def normalize_chunk_keys(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with the default chunk key encoding, the only one in repositories."""
-    return {**metadata, "chunk_key_encoding": _DEFAULT_KEYS}
+    """Return metadata with the default chunk key encoding, which repositories always have."""
+    return {**metadata, "chunk_key_encoding": _DEFAULT_CHUNK_KEY_ENCODING}
 
 
 def to_document(metadata: Any) -> dict[str, Any]:
-    """Convert zarr's metadata object to JSON values."""
+    """Convert zarr's metadata object to JSON values, with normalized chunk keys."""
     text = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
     document: dict[str, Any] = json.loads(text)
     return normalize_chunk_keys(document)
 
 
 def encode_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Encode a ``_FillValue`` attribute as xarray reads it from Zarr."""
+    """Encode a ``_FillValue`` attribute as xarray expects it in Zarr; text is unchanged."""
     if dtype.kind in "iufcb":
         return import_optional("virtualizarr.parsers.utils").encode_cf_fill_value(value, dtype)
     return value

@@ -45,13 +45,13 @@ def _fetch_nodes(source: SnapshotSource, _: ReadOptions) -> Iterator[_Node]:
 
 
 def _make_array_column(
-    name: str, kind: pa.DataType, value: Callable[[ArrayNodeData, dict[str, Any]], Any]
+    name: str, column_type: pa.DataType, get_value: Callable[[ArrayNodeData, dict[str, Any]], Any]
 ) -> Column[_Node]:
-    def compute(record: _Node) -> Any:
+    def get_array_value(record: _Node) -> Any:
         data = record.node.node_data
-        return value(data, record.metadata) if isinstance(data, ArrayNodeData) else None
+        return get_value(data, record.metadata) if isinstance(data, ArrayNodeData) else None
 
-    return Column(name, kind, compute)
+    return Column(name, column_type, get_array_value)
 
 
 def _get_data_type(_: ArrayNodeData, metadata: dict[str, Any]) -> str:
@@ -60,11 +60,12 @@ def _get_data_type(_: ArrayNodeData, metadata: dict[str, Any]) -> str:
 
 
 def _get_chunk_shape(_: ArrayNodeData, metadata: dict[str, Any]) -> list[int] | None:
-    shape = metadata.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape")
-    return shape if isinstance(shape, list) else None
+    chunk_shape = metadata.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape")
+    return chunk_shape if isinstance(chunk_shape, list) else None
 
 
 def _count_chunks(data: ArrayNodeData, _: dict[str, Any]) -> int:
+    # Python integers, which do not overflow.
     return int(np.prod([dimension.num_chunks for dimension in data.shape], dtype=object))
 
 
@@ -75,7 +76,7 @@ NODES: Final = RecordTable[_Node](
     Column("node_id", TEXT, lambda record: str(record.node.id)),
     _make_array_column("data_type", TEXT, _get_data_type),
     _make_array_column("dimension_names", TEXTS, lambda data, _: data.dimension_names),
-    _make_array_column("shape", INTS, lambda data, _: [axis.array_length for axis in data.shape]),
+    _make_array_column("shape", INTS, lambda data, _: [dim.array_length for dim in data.shape]),
     _make_array_column("chunk_shape", INTS, _get_chunk_shape),
     _make_array_column("num_chunks", INT, _count_chunks),
     _make_array_column("num_manifests", INT, lambda data, _: len(data.manifests)),
@@ -84,23 +85,23 @@ NODES: Final = RecordTable[_Node](
 )
 
 
-# -- manifests: the manifests of a snapshot
+# -- manifests: the manifest files of a snapshot, and the arrays with references in them
 
 
 class _Manifest(NamedTuple):
     info: ManifestFileInfo
-    arrays: list[str]
+    array_paths: list[str]
 
 
 def _fetch_manifests(source: SnapshotSource, _: ReadOptions) -> Iterator[_Manifest]:
     snapshot = contents.get_base_snapshot(source.open_session())
-    arrays: dict[ManifestId, list[str]] = {}
+    array_paths: dict[ManifestId, list[str]] = {}
     for node in snapshot.nodes:
         if isinstance(node.node_data, ArrayNodeData):
             for manifest_id in dict.fromkeys(ref.id for ref in node.node_data.manifests):
-                arrays.setdefault(manifest_id, []).append(node.path.value)
+                array_paths.setdefault(manifest_id, []).append(node.path.value)
     for info in snapshot.manifest_files:
-        yield _Manifest(info, arrays.get(info.id, []))
+        yield _Manifest(info, array_paths.get(info.id, []))
 
 
 MANIFESTS: Final = RecordTable[_Manifest](
@@ -108,13 +109,14 @@ MANIFESTS: Final = RecordTable[_Manifest](
     Column("manifest_id", TEXT, lambda manifest: str(manifest.info.id)),
     Column("size_bytes", INT, lambda manifest: manifest.info.size_bytes),
     Column("num_chunk_refs", INT, lambda manifest: manifest.info.num_chunk_refs),
-    Column("arrays", TEXTS, lambda manifest: manifest.arrays),
+    Column("arrays", TEXTS, lambda manifest: manifest.array_paths),
 )
 
 
 # -- changes: differences between two snapshots
 
 
+# Fields of `Diff`, and their values in the column ``change_type``.
 _NODE_CHANGES: Final = {
     "new_groups": "group_created",
     "new_arrays": "array_created",
@@ -134,8 +136,8 @@ class _Change(NamedTuple):
 
 def _fetch_changes(source: SnapshotSource, options: ReadOptions) -> Iterator[_Change]:
     diff = source.repository.diff(from_snapshot_id=options.from_ref, to_snapshot_id=options.to_ref)
-    for name, kind in _NODE_CHANGES.items():
-        for path in sorted(getattr(diff, name)):
+    for diff_field, kind in _NODE_CHANGES.items():
+        for path in sorted(getattr(diff, diff_field)):
             yield _Change(kind, path)
     for path, new_path in diff.moved_nodes:
         yield _Change("node_moved", path, new_path)
