@@ -760,12 +760,12 @@ def extents(*pairs: tuple[int, int]) -> list[Tree]:
         (
             TRANSACTION_LOG,
             {"moved_nodes": [{"from": "/a", "to": "b", "node_id": bytes(8)}]},
-            "has an invalid move",
+            "invalid move",
         ),
         (
             TRANSACTION_LOG,
             {"moved_nodes": [{"from": "/a", "to": "/b", "node_id": bytes(8), "node_type": 2}]},
-            "has an invalid move",
+            "invalid move",
         ),
         (REPO_INFO, {"spec_version": 3}, "in its content; expected 2"),
         (REPO_INFO, {"spec_version": 0}, "in its content; expected 2"),

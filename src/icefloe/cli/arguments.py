@@ -18,7 +18,7 @@ def parse_json(text: str) -> Any:
 
 
 json_option = partial(typer.Option, parser=parse_json, metavar="JSON")
-spark_option = partial(typer.Option, rich_help_panel="Execution")
+execution_option = partial(typer.Option, rich_help_panel="Execution")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RepositoryArgument = Annotated[
@@ -44,10 +44,11 @@ Containers = Annotated[
 ]
 Master = Annotated[
     str | None,
-    spark_option(
+    execution_option(
         metavar="URL", help="Spark cluster, such as spark://host:7077; by default all local cores."
     ),
 ]
 Remote = Annotated[
-    str | None, spark_option(metavar="URL", help="Spark Connect server, such as sc://host:15002.")
+    str | None,
+    execution_option(metavar="URL", help="Spark Connect server, such as sc://host:15002."),
 ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from icefloe.cli.arguments import AsJson, Master, Remote, spark_option
+from icefloe.cli.arguments import AsJson, Master, Remote, execution_option
 from icefloe.cli.job_runner import Engine, run_job
 
 if TYPE_CHECKING:
@@ -50,11 +50,15 @@ class JobOptions:
         str, _commit_option("--branch", "-b", metavar="NAME", help="Branch to commit to.")
     ] = "main"
     task_bytes: Annotated[
-        Any, spark_option(parser=parse_size, metavar="SIZE", help="Memory limit of a task.")
+        Any, execution_option(parser=parse_size, metavar="SIZE", help="Memory limit of a task.")
     ] = "256MB"
     max_chunks: Annotated[
         int,
-        spark_option(min=1, help="Maximum number of chunks; their references are held in memory."),
+        execution_option(
+            min=1,
+            help="Fail if the job has more chunks than this: the driver holds a reference to each "
+            "in memory.",
+        ),
     ] = 10_000_000
     transaction_id: Annotated[
         str | None,
@@ -72,26 +76,33 @@ class JobOptions:
     master: Master = None
     remote: Remote = None
     spark: Annotated[
-        bool, spark_option(help="Run on Spark or in this process, which is faster for small jobs.")
+        bool,
+        execution_option(
+            help="Run on Spark; --no-spark runs in this process, which is faster for small jobs."
+        ),
     ] = True
 
     def open(self, url: str, containers: Sequence[str] | None = None, **options: Any) -> Repository:
-        """Open the repository; a dry run does not write to it."""
+        """Open or create the repository and save missing containers; a dry run saves nothing."""
         from icefloe.pipeline import open_repository  # noqa: PLC0415 - imports zarr
 
         return open_repository(url, containers=containers or (), dry_run=self.dry_run, **options)
 
-    def run(self, job: str, *arguments: Any, **options: Any) -> None:
+    def run(self, job_name: str, *arguments: Any, **options: Any) -> None:
         """Run a job of `icefloe.pipeline` that commits, and print its report."""
         from icefloe.pipeline import CommitOptions  # noqa: PLC0415 - imports zarr
 
         commit = CommitOptions(
             branch=self.branch, transaction_id=self.transaction_id, message=self.message
         )
-        self.run_export(job, *arguments, commit_options=commit, **options)
+        self._run(job_name, *arguments, commit_options=commit, **options)
 
-    def run_export(self, job: str, *arguments: Any, **options: Any) -> None:
+    def run_export(self, job_name: str, *arguments: Any, **options: Any) -> None:
         """Run a job that does not commit, and print its report."""
+        self._run(job_name, *arguments, **options)
+
+    def _run(self, job_name: str, *arguments: Any, **options: Any) -> None:
+        """Run a job and print its report, or its plan if this is a dry run."""
         from icefloe import pipeline  # noqa: PLC0415 - imports zarr
 
         task_bytes = parse_size(str(self.task_bytes))
@@ -100,7 +111,7 @@ class JobOptions:
             run = pipeline.RunOptions(
                 task_bytes=task_bytes, dry_run=self.dry_run, progress=progress
             )
-            function: Callable[..., Plan | Report] = getattr(pipeline, job)
+            function: Callable[..., Plan | Report] = getattr(pipeline, job_name)
             return function(spark, *arguments, run_options=run, **options)
 
         run_job(Engine(self.master, self.remote, use_spark=self.spark), start, as_json=self.as_json)

@@ -23,7 +23,7 @@ def supported_spec_versions() -> list[SpecVersion]:
 
 
 def user_agent() -> str:
-    """Return the name and version of the library."""
+    """Return the name and version that icefloe writes to file headers; not the HTTP User-Agent."""
     return f"icefloe-{__version__}"
 
 

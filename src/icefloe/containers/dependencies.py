@@ -68,10 +68,12 @@ class ContainerDependency:
     is_authorized
         Whether the `Repository` that produced this result can read it.
     authorization
-        Python source of a value for ``authorize_virtual_chunk_access`` that would authorize it,
-        None for the files that no container matches.
-    num_files, num_chunks, num_arrays, num_bytes
-        As in `FileDependency`, over all its files; each array counts once.
+        Python expression to pass as ``authorize_virtual_chunk_access`` to authorize it, None for
+        the files that no container matches.
+    num_files
+        Number of files.
+    num_chunks, num_arrays, num_bytes
+        Totals over these files, as in `FileDependency`; each array counts once.
     """
 
     url_prefix: str | None
@@ -206,7 +208,10 @@ class Dependents:
 
     @property
     def may_delete(self) -> bool:
-        """Whether no snapshot refers to the file; uncommitted sessions may still refer to it."""
+        """Whether no snapshot in the history of a branch or tag refers to the file.
+
+        Uncommitted sessions may still refer to it.
+        """
         return not self.snapshots
 
     @property
@@ -241,7 +246,7 @@ class DependencyCounter:
     def __init__(self) -> None:
         self._merged = _Ranges.empty()
         self._parts: list[_Ranges] = []
-        self._rows = 0
+        self._num_pending_rows = 0
         self._array_codes: dict[NodeId, int] = {}
 
     def add(self, node_id: NodeId, payloads: ChunkPayloads) -> None:
@@ -252,8 +257,8 @@ class DependencyCounter:
             return
         self._array_codes.setdefault(node_id, array_code)
         self._parts.append(part)
-        self._rows += len(part.range_location)
-        if self._rows > max(_MIN_MERGE_ROWS, len(self._merged.range_location)):
+        self._num_pending_rows += len(part.range_location)
+        if self._num_pending_rows > max(_MIN_MERGE_ROWS, len(self._merged.range_location)):
             self._merge()
 
     def finish(self, virtual_chunks: VirtualChunks) -> Dependencies:
@@ -289,7 +294,7 @@ class DependencyCounter:
     def _merge(self) -> None:
         if self._parts:
             self._merged = _Ranges.concatenate([self._merged, *self._parts]).deduplicate()
-            self._parts, self._rows = [], 0
+            self._parts, self._num_pending_rows = [], 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +325,14 @@ class _Ranges:
         is_used = np.zeros(len(rows.locations), bool)
         is_used[rows.location_codes] = True
         used = np.flatnonzero(is_used).astype(np.int32)
-        locations, location = rows.locations, rows.location_codes
+        locations, location_codes = rows.locations, rows.location_codes
         if len(used) < len(locations):
             new_codes = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
-            locations, location = locations.take(used.astype(np.int64)), new_codes[location]
+            locations = locations.take(used.astype(np.int64))
+            location_codes = new_codes[location_codes]
             used = np.arange(len(used), dtype=np.int32)
         pair_array = np.full(len(used), array_code, np.int32)
-        return cls(locations, location, rows.offset, rows.length, used, pair_array)
+        return cls(locations, location_codes, rows.offset, rows.length, used, pair_array)
 
     @classmethod
     def concatenate(cls, parts: list[_Ranges]) -> _Ranges:

@@ -24,7 +24,7 @@ HEADER_SIZE = 39
 MAX_FLATBUFFER_SIZE = 2**31 - 1
 SPEC_VERSIONS = (1, 2)
 DEFAULT_LEVEL = 3
-"""The default compression level of metadata files other than manifests."""
+"""The default compression level of metadata files other than manifests and transaction logs."""
 
 _WRITER = f"icefloe-{__version__}".encode()[:24].ljust(24)
 _ZSTD = 1

@@ -37,7 +37,7 @@ DEFAULT_LEVEL = 1
 
 _MIN_INDEX_SIZE = 8  # the vtable offset and the pointer to the coordinates
 
-_NODE_SETS: dict[str, schema.Field] = {
+_NODE_SET_FIELDS: dict[str, schema.Field] = {
     name: getattr(schema.TransactionLog, name.upper()) for name in NODE_SETS
 }
 
@@ -50,7 +50,7 @@ def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLo
         id=SnapshotId(root.read_structs(schema.TransactionLog.ID).tobytes()),
         updated_chunks=_read_updated_chunks(root),
         moved_nodes=_read_moves(root),
-        **{name: _read_node_set(root, field) for name, field in _NODE_SETS.items()},
+        **{name: _read_node_set(root, field) for name, field in _NODE_SET_FIELDS.items()},
     )
 
 
@@ -92,7 +92,7 @@ def _read_moves(root: Tables) -> tuple[MoveOperation, ...]:
             )
         )
     except (InvalidInputError, ValueError) as error:
-        raise FormatError(f"has an invalid move ({error})", file=root.buffer.file) from error
+        raise FormatError(f"invalid move: {error}", file=root.buffer.file) from error
     targets = [move.to_path.segments for move in result]
     if any(a >= b for a, b in pairwise(targets)):
         root.buffer.fail("its moves must be sorted by destination, without duplicates")
@@ -111,10 +111,10 @@ def encode_transaction_log(
     layout = Layout(f"transaction log {log.id} with {len(log.updated_chunks)} updated chunks")
     table = schema.TransactionLog
     root = layout.add_records(
-        1, [table.ID, *_NODE_SETS.values(), table.UPDATED_CHUNKS, table.MOVED_NODES]
+        1, [table.ID, *_NODE_SET_FIELDS.values(), table.UPDATED_CHUNKS, table.MOVED_NODES]
     )
     root.fill(table.ID, np.frombuffer(log.id.raw, np.uint8))
-    for name, field in _NODE_SETS.items():
+    for name, field in _NODE_SET_FIELDS.items():
         nodes: frozenset[NodeId] = getattr(log, name)
         rows = to_id_rows(sorted(nodes), NodeId)
         root.point(field, layout.add_id_vectors(np.array([len(nodes)]), rows))
@@ -142,22 +142,22 @@ def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColum
     position, arrays = layout.add_table_vectors([len(chunks.node_ids)], fields)
     root.point(schema.TransactionLog.UPDATED_CHUNKS, position)
     arrays.fill(table.NODE_ID, chunks.node_ids)
-    records = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
-    layout.require_room(len(chunks) * (records.stride + 4))
-    positions, indices = layout.add_pointers(np.diff(chunks.row_offsets))
+    record_template = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
+    layout.require_room(len(chunks) * (record_template.stride + 4))
+    positions, pointers = layout.add_pointers(np.diff(chunks.row_offsets))
     arrays.point(table.CHUNKS, positions)
-    indices.set_targets(_write_indices(layout, records, chunks))
+    pointers.set_targets(_write_indices(layout, record_template, chunks))
 
 
 def _write_indices(
-    layout: Layout, records: Records, chunks: ChunkIndexColumns
+    layout: Layout, record_template: Records, chunks: ChunkIndexColumns
 ) -> NDArray[np.int64]:
-    nbytes = len(chunks) * records.stride
+    nbytes = len(chunks) * record_template.stride
     start = layout.reserve(nbytes, 8)
-    starts = start + np.arange(len(chunks), dtype=np.int64) * records.stride
+    starts = start + np.arange(len(chunks), dtype=np.int64) * record_template.stride
 
     def fill(block: Records, rows: slice) -> None:
         fill_coords(block, schema.ChunkIndices.COORDS, chunks, rows)
 
-    layout.put(start, LazyRecords(records, starts, nbytes, fill))
-    return records.locate_tables(starts)
+    layout.put(start, LazyRecords(record_template, starts, nbytes, fill))
+    return record_template.locate_tables(starts)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.tree import Tree
     from icefloe.transaction.adopted import LogWriter
-    from icefloe.transaction.array_manifests import MergeManifests
+    from icefloe.transaction.array_manifests import ManifestMerger
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CommitPolicy:
         Called with the new base after a rebase; raises if the changes must not be committed on it.
     """
 
-    merge_manifests: MergeManifests | None = None
+    merge_manifests: ManifestMerger | None = None
     write_log: LogWriter | None = None
     has_work: Callable[[Tree], bool] | None = None
     check_rebased: Callable[[Tree], None] | None = None

@@ -44,7 +44,7 @@ class LatencyStorage(ForwardingStorage):
 
     @write_latency_ms.setter
     def write_latency_ms(self, value: int) -> None:
-        self._write_latency_ms = _require_latency(value)
+        self._write_latency_ms = _require_non_negative(value)
 
     @property
     def read_latency_ms(self) -> int:
@@ -53,7 +53,7 @@ class LatencyStorage(ForwardingStorage):
 
     @read_latency_ms.setter
     def read_latency_ms(self, value: int) -> None:
-        self._read_latency_ms = _require_latency(value)
+        self._read_latency_ms = _require_non_negative(value)
 
     @property
     def is_low_latency(self) -> bool:
@@ -72,7 +72,7 @@ class LatencyStorage(ForwardingStorage):
         return delay_ms / 1000
 
 
-def _require_latency(value: int) -> int:
+def _require_non_negative(value: int) -> int:
     if value < 0:
         raise InvalidInputError(
             f"expected a latency of at least 0 ms, got {value}", kind=ErrorKind.STORAGE_CONFIG

@@ -1,8 +1,9 @@
 """New manifests for arrays whose chunks changed.
 
 The splitting rules divide the grid of an array into cells. A cell with changes gets a new manifest
-from its previous references and the changes; manifests that overlap no such cell are kept. Pure
-except for fetching the manifests that are replaced.
+from its previous references and the changes; a manifest is also replaced if it shares a cell with a
+replaced one or extends beyond the grid; all others are kept. No I/O except fetching the manifests
+that are replaced; new manifests get random ids.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ChangedArray:
     """
 
     node_id: NodeId
-    num_chunks: tuple[int, ...]
+    grid_shape: tuple[int, ...]
     sizes: tuple[int, ...]
     manifests: tuple[ManifestRef, ...]
     rewrite: bool
@@ -56,14 +57,15 @@ class ChangedArray:
     @property
     def has_one_cell(self) -> bool:
         """Whether all references belong to one manifest."""
-        return all(size >= count for size, count in zip(self.sizes, self.num_chunks, strict=True))
+        return all(size >= count for size, count in zip(self.sizes, self.grid_shape, strict=True))
 
 
 @dataclass(slots=True)
 class NewManifests:
-    """The manifests of arrays: all refs, and the new manifests among them.
+    """The complete list of manifest refs of each array, and the manifests among them that are new.
 
-    ``edited`` has new manifests that exist only as encoded files.
+    ``edited`` holds new manifests that were derived by editing encoded bytes and were never
+    decoded.
     """
 
     refs: dict[NodeId, tuple[ManifestRef, ...]]
@@ -71,59 +73,66 @@ class NewManifests:
     edited: list[tuple[ManifestFileInfo, EncodedFile]] = field(default_factory=list)
 
 
-MergeManifests: TypeAlias = (
+ManifestMerger: TypeAlias = (
     "Callable[[Iterable[NodeSnapshot], Mapping[NodeId, tuple[ManifestRef, ...]], "
     "Mapping[ManifestId, int], Fetch], NewManifests]"
 )
-"""Merges the manifests of all arrays, given the number of references in each."""
+"""Merges the manifests of all arrays, given the number of chunk references in each manifest."""
 
 
 def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> ManifestRef | None:
-    """Return the only manifest whose extents contain all changed chunks, or None.
+    """Return the manifest whose file might be edited instead of rewritten, or None.
 
-    If it has references to all of these chunks, its file can be edited.
+    It is the only one affected by the changes; the caller must still check that it has a reference
+    to every changed chunk.
     """
     if array.rewrite or not len(changes) or (changes.payloads.kind == overlay.DELETED).any():
         return None
-    grid, refs = array.num_chunks, array.manifests
-    if {changes.coords.shape[1], *(len(ref.extents.ranges) for ref in refs)} != {len(grid)}:
+    grid_shape, manifest_refs = array.grid_shape, array.manifests
+    ranks = {changes.coords.shape[1], *(len(ref.extents.ranges) for ref in manifest_refs)}
+    if ranks != {len(grid_shape)}:
         return None
     corners = [
         tuple(edge.tolist()) for edge in (changes.coords.min(axis=0), changes.coords.max(axis=0))
     ]
-    candidates = [ref for ref in refs if all(map(ref.extents.contains, corners))]
-    if len(candidates) != 1 or not _is_inside(candidates[0].extents, grid):
+    candidates = [ref for ref in manifest_refs if all(map(ref.extents.contains, corners))]
+    if len(candidates) != 1 or not _is_inside(candidates[0].extents, grid_shape):
         return None
     (candidate,) = candidates
-    # With the current splitting rules it must be the only manifest of exactly one cell.
-    low, high = splitting.find_cell_boxes([candidate.extents], array.sizes, grid)
-    is_stale = _find_stale(array, refs, splitting.find_cells(changes.coords, array.sizes))
+    # Under the current splitting rules, the candidate must lie within one cell and be the only
+    # manifest there.
+    low, high = splitting.find_cell_boxes([candidate.extents], array.sizes, grid_shape)
+    is_stale = _find_stale(array, manifest_refs, splitting.find_cells(changes.coords, array.sizes))
     is_alone = is_stale.sum() == 1 and (high - low == 1).all()
-    # Two refs may have the same file and different extents.
-    num_refs = sum(ref.id == candidate.id for ref in refs)
+    # Two manifest refs may have the same file and different extents.
+    num_refs = sum(ref.id == candidate.id for ref in manifest_refs)
     return candidate if is_alone and num_refs == 1 else None
 
 
 def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
     """Build the manifests of one array of any size."""
-    num_chunks = array.num_chunks
-    rows = np.flatnonzero(overlay.is_inside(changes.coords, num_chunks))
+    grid_shape = array.grid_shape
+    rows = np.flatnonzero(overlay.is_inside(changes.coords, grid_shape))
     if len(rows) < len(changes):
         changes = overlay.select(changes, rows)
     changed_cells = splitting.find_cells(changes.coords, array.sizes)
-    # If the number of dimensions changed, all previous chunks are outside the grid.
-    old = [ref for ref in array.manifests if len(ref.extents.ranges) in {0, len(num_chunks)}]
+    # Manifests of another rank are dropped: all their chunks are outside the grid. Extents without
+    # ranges cover any grid.
+    old = [ref for ref in array.manifests if len(ref.extents.ranges) in {0, len(grid_shape)}]
     is_stale = _find_stale(array, old, changed_cells)
     kept = tuple(ref for ref, stale in zip(old, is_stale, strict=True) if not stale)
     parts = []
-    # Two refs may have the same file and different extents.
+    # Two manifest refs may have the same file and different extents.
     replaced = dict.fromkeys(ref.id for ref, stale in zip(old, is_stale, strict=True) if stale)
     for manifest in fetch(replaced):
-        refs = manifest.get_array(array.node_id)
-        if refs is not None:
-            fits = overlay.is_inside(refs.coords, num_chunks)
-            parts.append(refs if fits.all() else overlay.select(refs, np.flatnonzero(fits)))
-    # Icechunk 1 leaves overlapping references behind: the first manifest wins.
+        chunk_refs = manifest.get_array(array.node_id)
+        if chunk_refs is not None:
+            fits = overlay.is_inside(chunk_refs.coords, grid_shape)
+            parts.append(
+                chunk_refs if fits.all() else overlay.select(chunk_refs, np.flatnonzero(fits))
+            )
+    # Icechunk 1 may leave several manifests with a reference to the same chunk: the first manifest
+    # wins.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
     manifests = [
         Manifest.of_array(ManifestId.random(), array.node_id, part)
@@ -136,35 +145,35 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     return NewManifests({array.node_id: (*kept, *new)}, manifests)
 
 
-def replace_small_manifests(
+def replace_manifests_of_small_arrays(
     arrays: Sequence[ChangedArray], changes: ChangeColumns, fetch: Fetch
 ) -> NewManifests:
     """Build the manifests of many arrays of one cell each, several arrays per file.
 
     ``arrays`` are those of ``changes``, in the same order, with at most one manifest each.
     """
-    ndim = len(arrays[0].num_chunks)
-    grids = np.array([array.num_chunks for array in arrays], np.uint64).reshape(len(arrays), ndim)
+    ndim = len(arrays[0].grid_shape)
+    grids = np.array([array.grid_shape for array in arrays], np.uint64).reshape(len(arrays), ndim)
     changed = _drop_outside(changes.refs, grids)
     before = _fetch_refs(arrays, grids, fetch)
-    refs = overlay.apply(before or overlay.select(changed, slice(0, 0)), changed)
-    owners = refs.coords[:, 0].astype(np.int64)
+    chunk_refs = overlay.apply(before or overlay.select(changed, slice(0, 0)), changed)
+    owners = chunk_refs.coords[:, 0].astype(np.int64)
     present, starts = np.unique(owners, return_index=True)
-    splits = np.append(starts, len(owners))
+    row_offsets = np.append(starts, len(owners))
     result: dict[NodeId, tuple[ManifestRef, ...]] = {array.node_id: () for array in arrays}
     manifests = []
-    for first, last in _plan_files(refs, splits):
-        rows = slice(int(splits[first]), int(splits[last]))
-        ids = [arrays[number].node_id for number in present[first:last].tolist()]
-        coords = refs.coords[rows, 1:]
-        bounds = splits[first : last + 1] - splits[first]
+    for first, last in _plan_files(chunk_refs, row_offsets):
+        rows = slice(int(row_offsets[first]), int(row_offsets[last]))
+        ids = [arrays[index].node_id for index in present[first:last].tolist()]
+        coords = chunk_refs.coords[rows, 1:]
+        bounds = row_offsets[first : last + 1] - row_offsets[first]
         indices = ChunkIndexColumns(
             to_id_rows(ids, NodeId),
             bounds,
             np.full(len(ids), coords.shape[1], np.int64),
             np.ascontiguousarray(coords).reshape(-1),
         )
-        payloads = overlay.compact(refs.payloads.select_rows(rows))
+        payloads = overlay.compact(chunk_refs.payloads.select_rows(rows))
         manifest = Manifest(ManifestId.random(), indices, payloads)
         manifests.append(manifest)
         for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
@@ -183,37 +192,43 @@ def _find_stale(
 ) -> NDArray[np.bool_]:
     """Return a mask of the manifests to replace.
 
-    A manifest is stale if it is in a changed cell, or shares a cell with a stale manifest: extents
-    must not overlap, because readers use the first manifest that contains a chunk.
+    A manifest is stale if it overlaps a changed cell, extends beyond the grid, or shares a cell
+    with a stale manifest; with ``rewrite``, all are. Extents must not overlap, because readers use
+    the first manifest whose extents contain a chunk.
     """
-    grid = array.num_chunks
-    is_stale = np.array([array.rewrite or not _is_inside(ref.extents, grid) for ref in old], bool)
-    lows, highs = splitting.find_cell_boxes([ref.extents for ref in old], array.sizes, grid)
+    grid_shape = array.grid_shape
+    is_stale = np.array(
+        [array.rewrite or not _is_inside(ref.extents, grid_shape) for ref in old], bool
+    )
+    lows, highs = splitting.find_cell_boxes([ref.extents for ref in old], array.sizes, grid_shape)
     keys, changed_keys = compute_row_keys([lows.astype(np.uint32), changed_cells])
-    # Nearly every manifest is in one cell; those from other splitting rules are checked one by one.
+    # Nearly every manifest is in one cell; those written under other splitting rules are checked
+    # one by one.
     is_narrow = np.all(highs - lows == 1, axis=1)
     is_wide = ~is_narrow & np.all(highs > lows, axis=1)
     is_hit = is_narrow & np.isin(keys, changed_keys)
-    for number in np.flatnonzero(is_wide & ~is_stale).tolist():
-        low, high = lows[number], highs[number]
-        is_hit[number] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
-    is_new = is_stale | is_hit
-    while is_new.any():
-        is_stale |= is_new
-        is_hit = is_narrow & np.isin(keys, keys[is_new & is_narrow])
-        for number in np.flatnonzero(is_wide & is_new).tolist():
-            is_hit |= np.all((lows < highs[number]) & (highs > lows[number]), axis=1)
-        for number in np.flatnonzero(is_wide & ~is_stale & ~is_hit).tolist():
-            low, high = lows[is_new & is_narrow], highs[is_new & is_narrow]
-            is_hit[number] = np.all((low < highs[number]) & (high > lows[number]), axis=1).any()
-        is_new = is_hit & ~is_stale
+    for index in np.flatnonzero(is_wide & ~is_stale).tolist():
+        low, high = lows[index], highs[index]
+        is_hit[index] = np.all((low <= changed_cells) & (changed_cells < high), axis=1).any()
+    is_newly_stale = is_stale | is_hit
+    while is_newly_stale.any():
+        is_stale |= is_newly_stale
+        is_hit = is_narrow & np.isin(keys, keys[is_newly_stale & is_narrow])
+        for index in np.flatnonzero(is_wide & is_newly_stale).tolist():
+            is_hit |= np.all((lows < highs[index]) & (highs > lows[index]), axis=1)
+        for index in np.flatnonzero(is_wide & ~is_stale & ~is_hit).tolist():
+            low, high = lows[is_newly_stale & is_narrow], highs[is_newly_stale & is_narrow]
+            is_hit[index] = np.all((low < highs[index]) & (high > lows[index]), axis=1).any()
+        is_newly_stale = is_hit & ~is_stale
     return is_stale
 
 
-def _is_inside(extents: ManifestExtents, num_chunks: tuple[int, ...]) -> bool:
-    if len(extents.ranges) != len(num_chunks):
-        return not num_chunks
-    return all(box.stop <= count for box, count in zip(extents.ranges, num_chunks, strict=True))
+def _is_inside(extents: ManifestExtents, grid_shape: tuple[int, ...]) -> bool:
+    if len(extents.ranges) != len(grid_shape):
+        return not grid_shape
+    return all(
+        extent.stop <= count for extent, count in zip(extents.ranges, grid_shape, strict=True)
+    )
 
 
 def _split_by_cell(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayManifest]:
@@ -234,33 +249,35 @@ def _split_by_cell(refs: ArrayManifest, array: ChangedArray) -> Iterable[ArrayMa
 def _fetch_refs(
     arrays: Sequence[ChangedArray], grids: NDArray[np.uint64], fetch: Fetch
 ) -> ArrayManifest | None:
-    """Fetch the references of arrays, with the position of the array as first coordinate."""
-    array_ids = _read_node_ids(b"".join(array.node_id.raw for array in arrays))
+    """Fetch references, with the array's position in ``arrays`` prepended as first coordinate."""
+    array_ids = _convert_node_ids(b"".join(array.node_id.raw for array in arrays))
     parts = []
     ids = dict.fromkeys(ref.id for array in arrays for ref in array.manifests)
     current_ids = {array.node_id: array.manifests[0].id for array in arrays if array.manifests}
     for manifest in fetch(ids):
         indices = manifest.indices
-        node_ids = _read_node_ids(indices.node_ids.tobytes())
+        node_ids = _convert_node_ids(indices.node_ids.tobytes())
         positions = np.minimum(np.searchsorted(array_ids, node_ids), len(array_ids) - 1)
         # A shared manifest may still hold old references of an array that has a new manifest.
-        currents = (current_ids.get(node_id) == manifest.id for node_id in indices.iter_node_ids())
-        is_current = np.fromiter(currents, bool, len(indices.node_ids))
+        current_flags = (
+            current_ids.get(node_id) == manifest.id for node_id in indices.iter_node_ids()
+        )
+        is_current = np.fromiter(current_flags, bool, len(indices.node_ids))
         is_current &= (array_ids[positions] == node_ids) & (indices.ndims == grids.shape[1])
         counts = np.diff(indices.row_offsets)
-        is_row = np.repeat(is_current, counts)
-        if not is_row.any():
+        row_mask = np.repeat(is_current, counts)
+        if not row_mask.any():
             continue
-        is_coord = np.repeat(is_current, counts * indices.ndims)
-        coords = indices.coords[is_coord].reshape(int(is_row.sum()), grids.shape[1])
-        owners = np.repeat(positions.astype(np.uint32), counts)[is_row]
-        rows = manifest.payloads.select_rows(np.flatnonzero(is_row))
+        coord_mask = np.repeat(is_current, counts * indices.ndims)
+        coords = indices.coords[coord_mask].reshape(int(row_mask.sum()), grids.shape[1])
+        owners = np.repeat(positions.astype(np.uint32), counts)[row_mask]
+        rows = manifest.payloads.select_rows(np.flatnonzero(row_mask))
         parts.append(ArrayManifest(np.hstack([owners[:, None], coords]), rows))
     return _drop_outside(overlay.stack(parts), grids) if parts else None
 
 
-def _read_node_ids(raw: bytes) -> NDArray[np.uint64]:
-    """Return node ids, of eight bytes each, as integers with the same order."""
+def _convert_node_ids(raw: bytes) -> NDArray[np.uint64]:
+    """Return eight-byte node ids as integers that sort like the ids."""
     return np.frombuffer(raw, ">u8").astype(np.uint64)
 
 
@@ -269,25 +286,25 @@ def _drop_outside(refs: ArrayManifest, grids: NDArray[np.uint64]) -> ArrayManife
     return refs if fits.all() else overlay.select(refs, np.flatnonzero(fits))
 
 
-def _plan_files(refs: ArrayManifest, splits: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """Yield the range of arrays, among those with references, of each file."""
-    if len(splits) < 2:
+def _plan_files(refs: ArrayManifest, row_offsets: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Yield, for each file, the range of its arrays, counted among arrays that have references."""
+    if len(row_offsets) < 2:
         return
     inline = np.where(refs.payloads.kind == ChunkKind.INLINE, refs.payloads.length, 0)
-    weight = np.add.reduceat(inline.astype(np.int64) + _BYTES_PER_REF, splits[:-1])
-    number = (np.cumsum(weight) - weight) // _SHARED_BYTES
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(weight)]
+    weight = np.add.reduceat(inline.astype(np.int64) + _BYTES_PER_REF, row_offsets[:-1])
+    file_indices = (np.cumsum(weight) - weight) // _SHARED_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(file_indices)) + 1).tolist(), len(weight)]
     yield from pairwise(edges)
 
 
 def _compute_extents(
-    coords: NDArray[np.uint32], splits: NDArray[np.int64]
+    coords: NDArray[np.uint32], row_offsets: NDArray[np.int64]
 ) -> list[ManifestExtents]:
     """Return the bounding box of the chunks of each array; each has at least one chunk."""
     if not coords.shape[1]:
-        return [ManifestExtents(())] * (len(splits) - 1)
-    lowest = np.minimum.reduceat(coords, splits[:-1], axis=0).tolist()
-    highest = np.maximum.reduceat(coords, splits[:-1], axis=0).tolist()
+        return [ManifestExtents(())] * (len(row_offsets) - 1)
+    lowest = np.minimum.reduceat(coords, row_offsets[:-1], axis=0).tolist()
+    highest = np.maximum.reduceat(coords, row_offsets[:-1], axis=0).tolist()
     return [
         ManifestExtents(
             tuple(ChunkIndexRange(low, high + 1) for low, high in zip(lows, highs, strict=True))

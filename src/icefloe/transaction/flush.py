@@ -23,7 +23,7 @@ from icefloe.transaction.array_manifests import (
     NewManifests,
     find_editable_manifest,
     replace_manifests,
-    replace_small_manifests,
+    replace_manifests_of_small_arrays,
 )
 from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log, compare_nodes, merge_logs
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.transaction.adopted import LogWriter
-    from icefloe.transaction.array_manifests import MergeManifests
+    from icefloe.transaction.array_manifests import ManifestMerger
     from icefloe.transaction.change_columns import ChangeColumns
     from icefloe.transaction.change_set import ChangeSet
 
@@ -94,7 +94,7 @@ class Flusher:
         rewrite: bool = False,
         with_log: bool = True,
         durable: bool = False,
-        merge_manifests: MergeManifests | None = None,
+        merge_manifests: ManifestMerger | None = None,
         write_log: LogWriter | None = None,
     ) -> FlushResult:
         """Write all files of a commit, except the ref that makes it visible.
@@ -217,7 +217,7 @@ class Flusher:
     ) -> Iterable[NewManifests]:
         for columns in small:
             arrays = [changed[node_id] for node_id in columns.node_ids]
-            yield replace_small_manifests(arrays, columns, self._fetch_manifests)
+            yield replace_manifests_of_small_arrays(arrays, columns, self._fetch_manifests)
         for node_id, chunk_changes in large.items():
             array_changes = chunk_changes.to_columns()
             yield self._replace_large(changed[node_id], array_changes, infos, can_edit=can_edit)
@@ -253,7 +253,7 @@ class Flusher:
 
     def _merge(
         self,
-        merge_manifests: MergeManifests,
+        merge_manifests: ManifestMerger,
         nodes: Iterable[NodeSnapshot],
         manifests: dict[NodeId, tuple[ManifestRef, ...]],
         infos: Mapping[ManifestId, ManifestFileInfo],
@@ -298,7 +298,7 @@ def _split_by_size(
         ):
             small[node_id] = chunk_changes
         else:
-            large[node_id] = chunk_changes or ChunkChanges(len(array.num_chunks))
+            large[node_id] = chunk_changes or ChunkChanges(len(array.grid_shape))
     return small, large
 
 

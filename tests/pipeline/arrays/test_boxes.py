@@ -38,9 +38,9 @@ def test_every_source_chunk_is_read_once_and_every_target_chunk_written_once(
     target = tuple(map(min, target, shape))
     max_bytes = max(room, prod(source), prod(target))
     plan = plan_copy(shape, 1, source, target, max_bytes=max_bytes, min_boxes=min_boxes)
-    first, second = list(plan.first_boxes), list(plan.second_boxes)
-    assert prod(plan.read) <= max_bytes
-    assert prod(plan.write) <= max_bytes
+    first, second = list(plan.first_boxes), list(plan.last_boxes)
+    assert prod(plan.read_box) <= max_bytes
+    assert prod(plan.write_box) <= max_bytes
     assert set(count_touched(first, source).values()) == {1}
     assert set(count_touched(second, target).values()) == {1}
     if plan.stage is not None:
@@ -51,14 +51,14 @@ def test_every_source_chunk_is_read_once_and_every_target_chunk_written_once(
 def test_one_pass_where_the_memory_allows_it() -> None:
     plan = plan_copy((365, 180, 360), 4, (1, 180, 360), (365, 10, 10), max_bytes=200_000_000)
     assert plan.stage is None
-    assert plan.read == (365, 180, 360)
+    assert plan.read_box == (365, 180, 360)
 
 
 def test_two_passes_where_it_does_not() -> None:
     plan = plan_copy((3650, 180, 360), 4, (1, 180, 360), (3650, 10, 10), max_bytes=50_000_000)
     assert plan.stage is not None
-    assert plan.read[1:] == (180, 360)
-    assert plan.write[0] == 3650
+    assert plan.read_box[1:] == (180, 360)
+    assert plan.write_box[0] == 3650
 
 
 def test_work_is_cut_into_as_many_pieces_as_asked_for() -> None:

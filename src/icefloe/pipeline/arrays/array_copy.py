@@ -76,7 +76,7 @@ class ArrayCopy:
         """The memory of the largest box."""
         if self.plan is None:
             return 0
-        return max(prod(self.plan.read), prod(self.plan.write)) * self.item_bytes
+        return max(prod(self.plan.read_box), prod(self.plan.write_box)) * self.item_bytes
 
     @property
     def first_boxes(self) -> list[Box]:
@@ -89,11 +89,11 @@ class ArrayCopy:
         if self.plan is None:
             return []
         if not self.start and not self.pad:
-            return [(box, box) for box in self.plan.second_boxes]
+            return [(box, box) for box in self.plan.last_boxes]
         shape = list(self.source.shape)
         shape[self.axis] += self.pad
         pairs = []
-        for box in iter_boxes(shape, self.plan.write):
+        for box in iter_boxes(shape, self.plan.write_box):
             span = box[self.axis]
             read = slice(max(0, span.start - self.pad), span.stop - self.pad)
             if read.start < read.stop:
@@ -144,7 +144,7 @@ def plan_array_copy(run: JobRun, source: ArrayDocument, target: ArrayDocument) -
 
     shape, chunks = source.shape, (source.chunks, target.write_unit)
     plan = plan_boxes(run, source.path, shape, item_bytes, chunks, total_bytes=source.nbytes)
-    is_idle = count_boxes(plan.shape, plan.read) * _MIN_CORES_PER_BOX <= run.slots
+    is_idle = count_boxes(plan.shape, plan.read_box) * _MIN_CORES_PER_BOX <= run.slots
     if is_idle and source.nbytes > _MIN_STAGED_BYTES:
         # One pass would leave most cores idle: two passes on all cores are faster.
         unit = item_bytes * max(prod(source.chunks), prod(target.write_unit))

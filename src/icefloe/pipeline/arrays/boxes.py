@@ -1,10 +1,10 @@
 """Splits array copies into boxes, so that each source chunk is read once. Pure.
 
-A *box* is the part of an array that one task holds in memory. It consists of whole target chunks,
-so no two tasks write the same chunk. If a box of whole source *and* target chunks fits in memory,
-one pass is enough. Otherwise the copy takes two passes through intermediate *stage* chunks: the
-first reads whole source chunks and writes whole stage chunks, the second reads those and writes
-whole target chunks.
+A *box* is the part of an array that one task holds in memory. It consists of whole chunks of the
+array that the pass writes, so no two tasks write the same chunk. If a box of whole source *and*
+target chunks fits in memory, one pass is enough. Otherwise the copy takes two passes through
+intermediate *stage* chunks: the first reads whole source chunks and writes whole stage chunks, the
+second reads those and writes whole target chunks.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ MAX_BOXES: Final = 10_000_000
 class CopyPlan:
     """The plan of a copy: the box shapes of two passes, and the chunk shape of the stage.
 
-    With one pass, ``stage`` is None and ``write`` equals ``read``.
+    With one pass, ``stage`` is None and ``write_box`` equals ``read_box``.
     """
 
     shape: Shape
-    read: Shape
+    read_box: Shape
     stage: Shape | None
-    write: Shape
+    write_box: Shape
 
     @property
     def first_boxes(self) -> Iterator[Box]:
         """The boxes of the first pass."""
-        return iter_boxes(self.shape, self.read)
+        return iter_boxes(self.shape, self.read_box)
 
     @property
-    def second_boxes(self) -> Iterator[Box]:
-        """The boxes of the second pass."""
-        return iter_boxes(self.shape, self.write)
+    def last_boxes(self) -> Iterator[Box]:
+        """The boxes of the last pass."""
+        return iter_boxes(self.shape, self.write_box)
 
 
 def plan_copy(
@@ -64,10 +64,10 @@ def plan_copy(
     it. Raises `InvalidInputError` if a single chunk exceeds ``max_bytes``, or there are too many
     boxes.
     """
-    full = tuple(max(1, size) for size in shape)
-    limits = _BoxLimits(full, item_bytes, max_bytes, min_boxes)
-    source = _clip(source, full)
-    target = _clip(target, full)
+    full_shape = tuple(max(1, size) for size in shape)
+    limits = _BoxLimits(full_shape, item_bytes, max_bytes, min_boxes)
+    source = _clip(source, full_shape)
+    target = _clip(target, full_shape)
     for name, chunk in (("source", source), ("target", target)):
         if prod(chunk) * item_bytes > max_bytes:
             raise array_error(
@@ -75,17 +75,20 @@ def plan_copy(
                 f"{prod(chunk) * item_bytes:,} bytes in memory, but a task may use "
                 f"{max_bytes:,}: give tasks more memory or choose smaller chunks"
             )
-    common = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full)
+    common = _clip([lcm(*lengths) for lengths in zip(source, target, strict=True)], full_shape)
     if prod(common) * item_bytes <= max_bytes:
-        box = _grow_box(common, full, limits)
-        _require_box_limit(full, box)
+        box = _grow_box(common, full_shape, limits)
+        _require_few_boxes(full_shape, box)
         return CopyPlan(tuple(shape), box, None, box)
-    read = _grow_box(source, target, limits)
-    write = _grow_box(target, source, limits)
-    for box in (read, write):
-        _require_box_limit(full, box)
-    stage = tuple(find_divisor(first, second) for first, second in zip(read, write, strict=True))
-    return CopyPlan(tuple(shape), read, stage, write)
+    read_box = _grow_box(source, target, limits)
+    write_box = _grow_box(target, source, limits)
+    for box in (read_box, write_box):
+        _require_few_boxes(full_shape, box)
+    stage = tuple(
+        find_divisor(read_length, write_length)
+        for read_length, write_length in zip(read_box, write_box, strict=True)
+    )
+    return CopyPlan(tuple(shape), read_box, stage, write_box)
 
 
 def count_boxes(shape: Sequence[int], box: Sequence[int]) -> int:
@@ -114,11 +117,11 @@ def format_box(path: str, box: Box) -> str:
 
 
 def get_box_bytes(box: Box, item_bytes: int) -> int:
-    """Return the memory of a box."""
+    """Return the size of a box in memory, in bytes."""
     return int(prod(part.stop - part.start for part in box)) * item_bytes
 
 
-def _require_box_limit(shape: Shape, box: Shape) -> None:
+def _require_few_boxes(shape: Shape, box: Shape) -> None:
     """Raise if there are too many boxes: corrupt metadata can declare any shape."""
     count = count_boxes(shape, box)
     if count > MAX_BOXES:
@@ -129,34 +132,34 @@ def _require_box_limit(shape: Shape, box: Shape) -> None:
         )
 
 
-def _clip(chunk: Sequence[int], full: Shape) -> Shape:
-    return tuple(min(length, size) for length, size in zip(chunk, full, strict=True))
+def _clip(chunk: Sequence[int], full_shape: Shape) -> Shape:
+    return tuple(min(length, size) for length, size in zip(chunk, full_shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _BoxLimits:
     """The limits for the size and number of boxes."""
 
-    full: Shape
+    full_shape: Shape
     item_bytes: int
     max_bytes: int
     min_boxes: int
 
     def is_allowed(self, box: Sequence[int]) -> bool:
-        clipped = _clip(box, self.full)
-        units = count_boxes(self.full, clipped)
-        return prod(clipped) * self.item_bytes <= self.max_bytes and units >= self.min_boxes
+        clipped = _clip(box, self.full_shape)
+        num_boxes = count_boxes(self.full_shape, clipped)
+        return prod(clipped) * self.item_bytes <= self.max_bytes and num_boxes >= self.min_boxes
 
 
 def _grow_box(unit: Shape, max_shape: Shape, limits: _BoxLimits) -> Shape:
-    """Multiply a chunk shape until it reaches ``max_shape`` or the limits.
+    """Grow a box in multiples of ``unit``, up to ``max_shape`` (rounded up) and within the limits.
 
     The last dimensions grow first: they are contiguous in most files.
     """
     grown = list(unit)
     for axis in reversed(range(len(unit))):
         length = unit[axis]
-        goal = _round_up(min(max_shape[axis], limits.full[axis]), length)
+        goal = _round_up(min(max_shape[axis], limits.full_shape[axis]), length)
         while grown[axis] < goal:
             # Add at least one unit, and at most double the length.
             step = max(length, min(grown[axis], goal - grown[axis]) // length * length)
@@ -168,7 +171,7 @@ def _grow_box(unit: Shape, max_shape: Shape, limits: _BoxLimits) -> Shape:
             if not limits.is_allowed(trial):
                 break
             grown = trial
-    return _clip(grown, limits.full)
+    return _clip(grown, limits.full_shape)
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -574,7 +574,7 @@ def _choose_box_shape(run: JobRun, grid: _Grid, targets: tuple[_Target, ...]) ->
         read_lengths = write_lengths
     paths = ", ".join(target.path for target in targets)
     chunks = tuple(read_lengths), tuple(write_lengths)
-    return plan_boxes(run, paths, full, cell_bytes, chunks, total_bytes=total).write
+    return plan_boxes(run, paths, full, cell_bytes, chunks, total_bytes=total).write_box
 
 
 def _estimate_memory(grid: _Grid, targets: tuple[_Target, ...], box: Box) -> int:

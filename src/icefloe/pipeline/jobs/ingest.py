@@ -260,12 +260,12 @@ def _extend(
     plan = copy.plan
     if plan is not None:
         plan = replace(plan, shape=source.shape)
-        is_misaligned = pad % source.chunks[axis] and plan.write[axis] < padded_shape[axis]
+        is_misaligned = pad % source.chunks[axis] and plan.write_box[axis] < padded_shape[axis]
         if is_misaligned and plan.stage is None:
             # Boxes aligned with target chunks end within source chunks: use a stage, because only
             # stage chunks may be read twice.
             chunks = tuple(map(min, source.chunks, source.shape))
-            plan = replace(plan, read=chunks, stage=chunks)
+            plan = replace(plan, read_box=chunks, stage=chunks)
     return replace(
         copy,
         source=source,

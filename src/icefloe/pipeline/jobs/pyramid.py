@@ -80,7 +80,7 @@ class _Level:
         if prod(map(min, read, self.target.shape)) * item > run.task_bytes:
             read = unit
         path, shape, total = self.target.path, self.target.shape, self.source.nbytes
-        return plan_boxes(run, path, shape, item, (read, unit), total_bytes=total).write
+        return plan_boxes(run, path, shape, item, (read, unit), total_bytes=total).write_box
 
     def plan_units(self, run: JobRun) -> list[WorkUnit]:
         """Split the level into units."""

@@ -21,7 +21,7 @@ from icefloe.spark.reading.metadata_tables.table import (
     INT,
     INTS,
     TEXT,
-    TIME,
+    TIMESTAMP,
     Column,
     MetadataTable,
 )
@@ -123,7 +123,7 @@ CHUNKS: Final = _ChunksTable(
     Column("offset", INT, _get_offsets),
     Column("length", INT, lambda refs: pa.array(refs.payloads.length.astype(np.int64))),
     Column("etag", TEXT, lambda refs: _to_texts(refs.payloads.etag_codes, refs.payloads.etags)),
-    Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified)),
+    Column("last_modified", TIMESTAMP, lambda refs: _to_times(refs.payloads.last_modified)),
     Column("manifest_id", TEXT, lambda refs: _repeat(refs.manifest_id, refs)),
 )
 
@@ -200,7 +200,9 @@ FILES: Final = _FilesTable(
         TEXT,
         lambda refs: _to_texts(refs.payloads.etag_codes[refs.first], refs.payloads.etags),
     ),
-    Column("last_modified", TIME, lambda refs: _to_times(refs.payloads.last_modified[refs.first])),
+    Column(
+        "last_modified", TIMESTAMP, lambda refs: _to_times(refs.payloads.last_modified[refs.first])
+    ),
 )
 
 
@@ -217,7 +219,7 @@ def _to_texts(codes: NDArray[np.int32], table: Any) -> pa.Array:
 
 
 def _to_times(seconds: NDArray[np.uint32]) -> pa.Array:
-    return pa.array(seconds.astype(np.int64) * 1_000_000, TIME, mask=seconds == 0)
+    return pa.array(seconds.astype(np.int64) * 1_000_000, TIMESTAMP, mask=seconds == 0)
 
 
 def _format_ids(ids: NDArray[np.uint8], is_valid: NDArray[np.bool_]) -> pa.Array:

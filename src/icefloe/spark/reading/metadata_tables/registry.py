@@ -43,7 +43,10 @@ METADATA_TABLES: Final[dict[str, MetadataTable[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class MetadataPlan:
-    """`ReadPlan` of a metadata table. It has the table's name, because it must pickle."""
+    """`ReadPlan` of a metadata table.
+
+    Holds the table's name instead of the table, whose lambdas cannot be pickled.
+    """
 
     name: str
     options: ReadOptions
@@ -62,18 +65,19 @@ class MetadataPlan:
 def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions) -> MetadataPlan:
     """Plan the read of a metadata table.
 
-    Raises if the spec version does not have the table, or a ref of ``changes`` does not exist.
+    Raises if the repository's spec version lacks this table, or if a ref to be compared by
+    ``changes`` does not exist.
     """
     version = source.repository.spec_version
     if name == "ops_log" and version < 2:
         raise FormatError(
-            f"ops logs need spec version 2, and {source.repository.storage.url} has version "
-            f"{version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
+            f"the ops_log table requires spec version 2, but {source.repository.storage.url} has "
+            f"version {version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
             "table='history', which every version has",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if name == "changes":
-        # Resolved at planning, so that all tasks and actions compare the same snapshots.
+        # Resolve refs during planning, so that all tasks and actions compare the same snapshots.
         refs = source.open_session().connection.refs.pin()
         before, after = (
             str(resolve_ref(refs, ref)) for ref in (str(options.from_ref), options.to_ref or "main")

@@ -11,7 +11,7 @@ from icefloe.ops import Update, UpdateType
 from icefloe.spark.reading.metadata_tables.table import (
     TEXT,
     TEXTS,
-    TIME,
+    TIMESTAMP,
     Column,
     RecordTable,
     to_json,
@@ -54,7 +54,7 @@ def _fetch_snapshots(source: SnapshotSource, _: ReadOptions) -> Iterator[_Snapsh
 
 SNAPSHOTS: Final = RecordTable[_Snapshot](
     _fetch_snapshots,
-    Column("committed_at", TIME, lambda snapshot: snapshot.info.flushed_at),
+    Column("committed_at", TIMESTAMP, lambda snapshot: snapshot.info.flushed_at),
     Column("snapshot_id", TEXT, lambda snapshot: str(snapshot.info.id)),
     Column(
         "parent_id",
@@ -114,7 +114,7 @@ def _lookup_snapshot(source: SnapshotSource, snapshot_id: str) -> SnapshotInfo |
 
 HISTORY: Final = RecordTable[_HistoryEntry](
     _fetch_history,
-    Column("made_current_at", TIME, lambda entry: entry.made_current_at),
+    Column("made_current_at", TIMESTAMP, lambda entry: entry.made_current_at),
     Column("snapshot_id", TEXT, lambda entry: entry.snapshot_id),
     Column("parent_id", TEXT, lambda entry: entry.info and entry.info.parent_id),
     Column("is_current_ancestor", pa.bool_(), lambda entry: entry.is_ancestor),
@@ -145,7 +145,7 @@ REFS: Final = RecordTable[_Ref](
     Column("name", TEXT, lambda ref: ref.name),
     Column("type", TEXT, lambda ref: ref.kind),
     Column("snapshot_id", TEXT, lambda ref: str(ref.target)),
-    Column("committed_at", TIME, lambda ref: ref.info.flushed_at),
+    Column("committed_at", TIMESTAMP, lambda ref: ref.info.flushed_at),
     Column("message", TEXT, lambda ref: ref.info.message),
 )
 
@@ -171,7 +171,7 @@ def _to_json_value(value: Any) -> Any:
 
 OPS_LOG: Final = RecordTable[_Operation](
     _fetch_operations,
-    Column("updated_at", TIME, lambda op: op.update.updated_at),
+    Column("updated_at", TIMESTAMP, lambda op: op.update.updated_at),
     Column("operation", TEXT, lambda op: type(op.update.kind).__name__),
     Column("ref", TEXT, lambda op: op.details.get("branch", op.details.get("name"))),
     Column("snapshot_id", TEXT, lambda op: op.details.get("new_snap_id")),

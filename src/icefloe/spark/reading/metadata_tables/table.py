@@ -22,7 +22,7 @@ INT: Final = pa.int64()
 INTS: Final = pa.list_(pa.int64())
 TEXT: Final = pa.string()
 TEXTS: Final = pa.list_(pa.string())
-TIME: Final = pa.timestamp("us", "UTC")
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 BATCH_ROWS: Final = 100_000
 
@@ -49,7 +49,7 @@ class MetadataTable(ABC, Generic[T]):
         self.columns = columns
         self.schema = pa.schema([(column.name, column.type) for column in columns])
 
-    def partitions(self, source: SnapshotSource) -> list[Partition]:  # noqa: ARG002 - one task
+    def partitions(self, source: SnapshotSource) -> list[Partition]:  # noqa: ARG002 - for subclasses
         """Return the partitions of the table, one per task."""
         return [()]
 
