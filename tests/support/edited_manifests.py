@@ -36,7 +36,7 @@ def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
 def edit_wherever_possible() -> Iterator[list[bool]]:
     """Let manifests be edited, also small ones and those in memory; yields the record."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flush, "_MAX_SMALL", -1)
+        patch.setattr(flush, "_MAX_SMALL_ARRAY_REFS", -1)
         patch.setattr(flush, "_MIN_REFS_PER_CHANGE", 0)
         patch.setattr(manifest_edit, "_MIN_SIZE_RATIO", 0)
         patch.setattr(assets.Assets, "is_manifest_cached", lambda *_: False)
