@@ -122,7 +122,7 @@ def test_lost_responses_write_once(lost: str, caplog: pytest.LogCaptureFixture) 
     version, _ = run(server, Create())
     assert server.present == CurrentObject(version, "ours")
     assert server.history == ["ours"]
-    logged = "response lost" if lost == "lost" else "attempt 2 of 4"
+    logged = "the put succeeded" if lost == "lost" else "attempt 2 of 4"
     assert [logged in record.getMessage() for record in caplog.records] == [True]
     server, condition = server_with_object([lost, lost])
     version, _ = run(server, condition)
