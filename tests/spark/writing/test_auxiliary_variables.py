@@ -120,7 +120,9 @@ def test_a_group_that_is_no_single_table(begun: Repository) -> None:
         rows(begun.readonly_session("main"))
     write_table(begun, table(3, 6), append_dim="time")
     xr.testing.assert_equal(found(begun), whole(3, 6).reset_coords("edges"))
-    with pytest.raises(InvalidInputError, match=r"for variable 'edges' with dimensions \(bnds, tim"):
+    with pytest.raises(
+        InvalidInputError, match=r"for variable 'edges' with dimensions \(bnds, tim"
+    ):
         write_table(begun, table(6, 7, edges=None), append_dim="time")
 
 
