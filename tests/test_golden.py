@@ -37,7 +37,7 @@ def refs(storage: LocalStorage) -> Refs:
 
 @pytest.fixture
 def assets(storage: LocalStorage, refs: Refs) -> Assets:
-    return Assets(storage, refs.spec_version)
+    return Assets(storage, refs.generation)
 
 
 @every_golden

@@ -16,7 +16,7 @@ from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
-from icefloe.format.metadata import encode_metadata
+from icefloe.format.generation import find_generation, get_generation
 from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
 from icefloe.inspection.diff import fetch_diff
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
+    from icefloe.format.generation import Generation
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -138,6 +139,8 @@ class Repository:
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
+        *,
+        generation: str | None = None,
     ) -> Self:
         """Create a repository.
 
@@ -155,6 +158,8 @@ class Repository:
             Whether to refuse a location that contains other files.
         attribution
             Labels for the ``User-Agent`` of all requests.
+        generation
+            Name of the generation, ``v1`` or ``v2``, instead of ``spec_version``.
 
         Raises
         ------
@@ -165,10 +170,10 @@ class Repository:
         _require_config(config)
         if check_clean_root:
             require_clean_root(attributed_storage)
-        version = get_default_spec_version() if spec_version is None else SpecVersion(spec_version)
+        new_generation = _choose_generation(generation, spec_version)
         custom_config = None if config is None or config == RepositoryConfig() else config.copy()
-        create_refs(attributed_storage, spec_version=version, config=custom_config)
-        _LOGGER.info("created %s, spec version %d", attributed_storage.url, version)
+        create_refs(attributed_storage, generation=new_generation, config=custom_config)
+        _LOGGER.info("created %s, generation %s", attributed_storage.url, new_generation.name)
         return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @classmethod
@@ -193,7 +198,7 @@ class Repository:
         _require_config(config)
         opened = open_refs(storage)
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
-        _LOGGER.debug("opened %s, spec version %d", storage.url, connection.spec_version)
+        _LOGGER.debug("opened %s, generation %s", storage.url, connection.generation.name)
         opening_refs = RefsAtOpening(opened.opening_refs.with_assets(connection.assets))
         return cls(connection, opened.config, attribution, opening_refs)
 
@@ -282,7 +287,12 @@ class Repository:
     @property
     def spec_version(self) -> SpecVersion:
         """Spec version of the repository."""
-        return SpecVersion(self._connection.spec_version)
+        return SpecVersion(self._connection.generation.spec_version)
+
+    @property
+    def generation(self) -> str:
+        """Name of the generation of the specification: ``v1`` or ``v2``."""
+        return self._connection.generation.name
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
@@ -294,7 +304,7 @@ class Repository:
         return self._connection.virtual.containers()
 
     def __repr__(self) -> str:
-        return f"<Repository {self.storage.url}, format v{self._connection.spec_version}>"
+        return f"<Repository {self.storage.url}, format {self._connection.generation.name}>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opening_refs": None}  # would be stale after unpickling
@@ -304,7 +314,7 @@ class Repository:
         prefixes = sorted(self.authorized_virtual_container_prefixes)
         return display.render_repository_html(
             self.storage.url,
-            self._connection.spec_version,
+            self._connection.generation.spec_version,
             read_only=self.storage.read_only,
             refs=self._fetch_ref_names_if_cheap(),
             virtual_prefixes=prefixes,
@@ -331,7 +341,7 @@ class Repository:
 
         It is not persisted.
         """
-        encode_metadata(metadata, self._connection.spec_version)  # raise now, not at every commit
+        self._connection.generation.codec.encode_metadata(metadata)  # raise now, not at commits
         self._connection.default_commit_metadata = dict(metadata)
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -536,7 +546,7 @@ class Repository:
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (spec version 2)."""
-        return inspect_dicts.inspect_repo_info(self.storage, self._connection.spec_version)
+        return inspect_dicts.inspect_repo_info(self.storage, self._connection.generation)
 
     # -- sessions
 
@@ -571,7 +581,7 @@ class Repository:
         """Open the tip of a branch for moving nodes; raises like `writable_session`."""
         refs = self._connection.refs.pin()
         refs.require_online()
-        if self._connection.spec_version > 1:
+        if self._connection.generation.has_repo_info:
             flags = {flag.id: flag for flag in refs.fetch_feature_flags()}
             if not flags[MOVE_NODE.id].enabled:
                 raise SessionStateError(
@@ -640,7 +650,7 @@ class Repository:
             )
         )
         _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
-        if self._connection.spec_version == 1:
+        if self._connection.generation.has_parents_in_snapshots:
             self._drop_caches()  # snapshot files were replaced
         return {str(snapshot_id) for snapshot_id in expired_ids}
 
@@ -683,7 +693,7 @@ class Repository:
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
             self._connection.storage,
-            self._connection.spec_version,
+            self._connection.generation,
             older_than=delete_object_older_than,
             dry_run=dry_run,
             read_limits=ReadLimits(
@@ -712,7 +722,7 @@ class Repository:
         """
         return measure_chunks(
             self._connection.storage,
-            self._connection.spec_version,
+            self._connection.generation,
             limits=ReadLimits(
                 max_snapshots_in_memory,
                 max_compressed_manifest_mem_bytes,
@@ -807,6 +817,15 @@ def _require_storage(storage: object) -> None:
             "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
         )
+
+
+def _choose_generation(name: str | None, spec_version: SpecVersion | int | None) -> Generation:
+    if name is not None and spec_version is not None:
+        raise InvalidInputError("pass generation or spec_version, not both")
+    if name is not None:
+        return get_generation(name)
+    version = get_default_spec_version() if spec_version is None else SpecVersion(spec_version)
+    return find_generation(version)
 
 
 def _require_config(config: object) -> None:

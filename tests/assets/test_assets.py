@@ -8,6 +8,7 @@ import pytest
 
 from icefloe.assets import Assets
 from icefloe.errors import FormatError, ObjectNotFoundError
+from icefloe.format.generation import V1, V2
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
 from icefloe.storage import MemoryStorage
@@ -26,7 +27,7 @@ def test_a_file_under_another_key_raises(folder: str) -> None:
     name = SnapshotId(bytes(12))
     source = next(path for path in GOLDEN.files() if folder in path.parts)
     storage.put(f"{folder}/{name}", source.read_bytes())
-    assets = Assets(storage, 2)
+    assets = Assets(storage, V2)
     fetch: dict[str, Callable[[], object]] = {
         "snapshots": lambda: assets.fetch_snapshot(name),
         "manifests": lambda: assets.fetch_manifest(ManifestId(name.raw)),
@@ -38,7 +39,7 @@ def test_a_file_under_another_key_raises(folder: str) -> None:
 
 def test_chunks() -> None:
     """Several chunks can be ranges of one chunk file."""
-    assets = Assets(MemoryStorage(), 1)
+    assets = Assets(MemoryStorage(), V1)
     chunk_id = ChunkId.random()
     assets.write_chunk(chunk_id, b"onetwothree")
     assert bytes(assets.chunks.fetch(ChunkRef(chunk_id, 3, 3))) == b"two"

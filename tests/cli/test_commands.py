@@ -15,6 +15,7 @@ import pytest
 
 from icefloe.assets import Assets
 from icefloe.cli import main
+from icefloe.format.generation import V1
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, SnapshotId
 from icefloe.model.node import ArrayNodeData, DimensionShape, NodeSnapshot
 from icefloe.model.path import Path as NodePath
@@ -162,13 +163,13 @@ def test_help_shows_examples() -> None:
 def _repository(root: Path, message: str, user_data: bytes) -> Path:
     """Write a repository with a hostile commit message and node metadata."""
     storage = LocalStorage(root)
-    refs = create_refs(storage, spec_version=1)
+    refs = create_refs(storage, generation=V1)
     data = ArrayNodeData((DimensionShape.regular(4, 2),), None, ())
     node = NodeSnapshot(NodeId.random(), NodePath("/a\x1b[31m"), user_data, data)
     snapshot = Snapshot(
         SnapshotId.random(), INITIAL_SNAPSHOT_ID, datetime.now(UTC), message, {}, (node,), ()
     )
-    Assets(storage, 1).write_snapshot(snapshot)
+    Assets(storage, V1).write_snapshot(snapshot)
     refs.commit("main", INITIAL_SNAPSHOT_ID, snapshot.get_info())
     return root
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from icefloe.format.generation import V1, find_generation
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage
 from support import SUPPORT, warm_python
@@ -20,7 +21,7 @@ NAMES = ["größe", "a#1", "100%", "plain one", "深い"]
 
 def _take_turns(root: Path, spec_version: int, python: Path) -> None:
     storage = LocalStorage(root)
-    create_refs(storage, spec_version=spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
     expected = ["Repository initialized"]
     for turn in range(3):
         script = SUPPORT / "icechunk_committer.py"
@@ -54,7 +55,7 @@ def test_icechunk_2(tmp_path: Path, icechunk2: Path, spec_version: int) -> None:
 
 def test_names_that_icechunk_encodes(tmp_path: Path) -> None:
     """Branches and tags that Icechunk stores percent-encoded are found, moved and deleted."""
-    create_refs(LocalStorage(tmp_path), spec_version=1)
+    create_refs(LocalStorage(tmp_path), generation=V1)
     script = f"""
 import icechunk
 repository = icechunk.Repository.open(icechunk.local_filesystem_storage({str(tmp_path)!r}))

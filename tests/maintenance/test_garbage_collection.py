@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from icefloe.errors import ErrorKind, ObjectNotFoundError, ReadOnlyError, StorageError
+from icefloe.format.generation import V2, find_generation
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits
 from icefloe.maintenance.progress import Phase, Step
@@ -154,7 +155,7 @@ def test_killed_collections(tmp_path: Path, spec_version: int) -> None:
 
         try:
             storage = FaultyStorage(LocalStorage(root), fail, fail_after=fail)
-            collect_garbage(storage, spec_version, older_than=_now())
+            collect_garbage(storage, find_generation(spec_version), older_than=_now())
         except KeyboardInterrupt:
             deaths += 1
             if dies_at % 5 == 0:
@@ -178,13 +179,18 @@ def test_failing_deletes(tmp_path: Path, spec_version: int) -> None:
             raise StorageError("no deleting today")
 
     storage = FaultyStorage(LocalStorage(root), fail)
-    summary = collect_garbage(storage, spec_version, older_than=_now())
+    summary = collect_garbage(storage, find_generation(spec_version), older_than=_now())
     assert summary.snapshots_deleted == len(before - files(root)) > 0
     assert summary.objects_failed_to_delete > 0
     assert summary.delete_errors == ["no deleting today"]
     assert summary.skipped_phases == ["manifests", "chunks"]
     with pytest.raises(StorageError, match="no deleting today") as raised:
-        collect_garbage(storage, spec_version, older_than=_now(), delete_limits=DeleteLimits(10, 1))
+        collect_garbage(
+            storage,
+            find_generation(spec_version),
+            older_than=_now(),
+            delete_limits=DeleteLimits(10, 1),
+        )
     assert raised.value.kind is ErrorKind.GC_DELETES_FAILING
     assert repository.garbage_collect(_now()).skipped_phases == []
 
@@ -201,7 +207,7 @@ def test_throttled_deletes_are_retried(tmp_path: Path, monkeypatch: pytest.Monke
             raise StorageError("slow down", kind=ErrorKind.THROTTLED)
 
     storage = FaultyStorage(LocalStorage(tmp_path / "repo"), fail)
-    summary = collect_garbage(storage, 2, older_than=_now())
+    summary = collect_garbage(storage, V2, older_than=_now())
     assert (summary.throttled_batches, summary.objects_failed_to_delete) == (3, 0)
     assert summary.chunks_deleted
 
@@ -211,7 +217,9 @@ def test_progress(tmp_path: Path, spec_version: int) -> None:
     make_history(tmp_path / "repo", spec_version)
     steps: list[Step] = []
     storage = LocalStorage(tmp_path / "repo")
-    collect_garbage(storage, spec_version, older_than=_now(), progress=steps.append)
+    collect_garbage(
+        storage, find_generation(spec_version), older_than=_now(), progress=steps.append
+    )
     phases = list(dict.fromkeys(step.phase for step in steps))
     assert phases[-4:] == [
         Phase.DELETE_SNAPSHOTS,
@@ -233,7 +241,7 @@ def test_concurrent_requests(spec_version: int) -> None:
     counting = CountingStorage(LatencyStorage(storage, read_latency_ms=20))
     summary = collect_garbage(
         counting,
-        spec_version,
+        find_generation(spec_version),
         older_than=_now(),
         read_limits=ReadLimits(max_snapshots_in_memory=4, max_concurrent_manifest_fetches=3),
     )
@@ -246,9 +254,11 @@ def test_read_only_storage(tmp_path: Path, spec_version: int) -> None:
     """On read-only storage a dry run works, and a collection fails immediately."""
     make_history(tmp_path / "repo", spec_version)
     storage = _ReadOnly(LocalStorage(tmp_path / "repo"))
-    assert collect_garbage(storage, spec_version, older_than=_now(), dry_run=True).chunks_deleted
+    assert collect_garbage(
+        storage, find_generation(spec_version), older_than=_now(), dry_run=True
+    ).chunks_deleted
     with pytest.raises(ReadOnlyError):
-        collect_garbage(storage, spec_version, older_than=_now())
+        collect_garbage(storage, find_generation(spec_version), older_than=_now())
 
 
 class _ReadOnly(ForwardingStorage):
@@ -264,7 +274,7 @@ def test_requests(tmp_path: Path) -> None:
     kept = read_everything(repository)
     manifests = {info.id for name in kept for info in repository.list_manifest_files(name)}
     counting = CountingStorage(LocalStorage(root))
-    collect_garbage(counting, 2, older_than=_now())
+    collect_garbage(counting, V2, older_than=_now())
     gets = counting.keys("get")
     assert sorted(key for key in gets if key != "repo") == sorted(
         [f"snapshots/{name}" for name in kept] + [f"manifests/{name}" for name in manifests]
@@ -311,7 +321,9 @@ def _commit_at(at: int, spec_version: int) -> int | None:
             session.commit("in between")
 
     collect_garbage(
-        FaultyStorage(storage, commit_once), spec_version, older_than=_now() + timedelta(days=1)
+        FaultyStorage(storage, commit_once),
+        find_generation(spec_version),
+        older_than=_now() + timedelta(days=1),
     )
     last_check = requests.index(("delete_many", _first_deleted_chunk(requests))) - 1
     return len(read_everything(Repository.open(storage))) if at < last_check else None
@@ -333,7 +345,9 @@ def test_new_branch_at_an_unreachable_snapshot(spec_version: int) -> None:
             repository.create_branch("again", unreachable)
 
     created: list[str] = []
-    summary = collect_garbage(FaultyStorage(storage, create), spec_version, older_than=_now())
+    summary = collect_garbage(
+        FaultyStorage(storage, create), find_generation(spec_version), older_than=_now()
+    )
     assert created
     assert summary.snapshots_deleted == 0
     assert read_everything(Repository.open(storage))[unreachable] == expected
@@ -352,7 +366,7 @@ def test_commit_on_a_snapshot_being_collected() -> None:
         if name == "get" and key.startswith("manifests/") and not flushed:
             flushed.append(session.flush("detached"))
 
-    collect_garbage(FaultyStorage(storage, flush), 2, older_than=_now())
+    collect_garbage(FaultyStorage(storage, flush), V2, older_than=_now())
     info = Repository.open(storage).lookup_snapshot(flushed[0])
     # Its old parent is collected; the log of the parent is kept.
     assert info.parent_id != unreachable

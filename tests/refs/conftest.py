@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from icefloe.format.generation import find_generation
 from icefloe.refs import Refs, create_refs
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
 
@@ -26,4 +27,4 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def refs(storage: Storage, spec_version: int) -> Refs:
-    return create_refs(storage, spec_version=spec_version)
+    return create_refs(storage, generation=find_generation(spec_version))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from icefloe.errors import IcefloeError, ReadOnlyError, SessionStateError
+from icefloe.format.generation import V1, V2
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
@@ -116,7 +117,7 @@ def test_icechunk_reads_ours(tmp_path: Path, icechunk2: Path, limit: int | None)
     """Icechunk reads amended and detached snapshots, flags, metadata and status of icefloe."""
     storage = LocalStorage(tmp_path)
     config = RepositoryConfig(num_updates_per_repo_info_file=limit)
-    refs = create_refs(storage, spec_version=2, config=config)
+    refs = create_refs(storage, generation=V2, config=config)
     refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
     replaced = _change(refs, storage)
     found = _ask_icechunk(icechunk2, tmp_path)
@@ -140,7 +141,7 @@ def test_we_read_icechunk(tmp_path: Path, icechunk2: Path, limit: int | None) ->
     """State that Icechunk wrote is read and continued by icefloe."""
     storage = LocalStorage(tmp_path)
     config = RepositoryConfig(num_updates_per_repo_info_file=limit)
-    create_refs(storage, spec_version=2, config=config).create_tag("v1", INITIAL_SNAPSHOT_ID)
+    create_refs(storage, generation=V2, config=config).create_tag("v1", INITIAL_SNAPSHOT_ID)
     theirs = _ask_icechunk(icechunk2, tmp_path, "change")
     refs = open_refs(storage).refs
     snapshot_ids = [info["id"] for info in theirs["snapshots"]]
@@ -160,7 +161,7 @@ def test_we_read_icechunk(tmp_path: Path, icechunk2: Path, limit: int | None) ->
 def test_icechunk_continues_our_history(tmp_path: Path, icechunk2: Path) -> None:
     """Icechunk amends a commit of icefloe, and keeps the settings of icefloe."""
     storage = LocalStorage(tmp_path)
-    refs = create_refs(storage, spec_version=2)
+    refs = create_refs(storage, generation=V2)
     _change(refs, storage)
     refs.save_status(RepoStatus(RepoAvailability.online))
     found = _ask_icechunk(icechunk2, tmp_path, "change")
@@ -176,7 +177,7 @@ def test_icechunk_continues_our_history(tmp_path: Path, icechunk2: Path) -> None
 
 def test_version_1_raises_like_icechunk(tmp_path: Path, icechunk2: Path) -> None:
     """Features that version 1 does not have raise the same class and kind of error in both."""
-    refs = create_refs(LocalStorage(tmp_path), spec_version=1)
+    refs = create_refs(LocalStorage(tmp_path), generation=V1)
     script = f"""
 import icechunk
 icechunk.set_logs_filter("error")

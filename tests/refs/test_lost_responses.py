@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from icefloe.errors import OutcomeUnknownError
+from icefloe.format.generation import V2, find_generation
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import MemoryStorage, Overwrite
 from icefloe.storage.interface import UpdateIfMatch
@@ -42,7 +43,7 @@ def storage() -> LossyStorage:
 
 def test_the_commit_took_effect(storage: LossyStorage, spec_version: int) -> None:
     """The commit took effect: success."""
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
     storage.on_update = lambda put: put()
@@ -54,7 +55,7 @@ def test_the_commit_took_effect_with_an_older_state(
     storage: LossyStorage, spec_version: int
 ) -> None:
     """The state at opening is not used to find out whether the commit took effect."""
-    create_refs(storage, spec_version=spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
     opening_refs = open_refs(storage).opening_refs
     parent = opening_refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
@@ -65,7 +66,7 @@ def test_the_commit_took_effect_with_an_older_state(
 
 def test_the_commit_took_effect_before_others(storage: LossyStorage, spec_version: int) -> None:
     """The commit is an ancestor of later commits: success, and it is not repeated."""
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
     theirs = write_snapshot(storage, spec_version, info.id, "theirs")
@@ -82,7 +83,7 @@ def test_the_commit_took_effect_before_others(storage: LossyStorage, spec_versio
 
 def test_the_commit_may_still_take_effect(storage: LossyStorage, spec_version: int) -> None:
     """Nothing changed so far, but the request may be in flight: the outcome is unknown."""
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     parent = refs.fetch_branch("main")
     info = write_snapshot(storage, spec_version, parent, "ours")
     storage.on_update = lambda _: None
@@ -93,7 +94,7 @@ def test_the_commit_may_still_take_effect(storage: LossyStorage, spec_version: i
 
 def test_a_reset_is_not_mistaken_for_success(storage: LossyStorage, spec_version: int) -> None:
     """A reset to an ancestor that did not take effect is not mistaken for a success."""
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     first = refs.fetch_branch("main")
     second = write_snapshot(storage, spec_version, first, "second")
     refs.commit("main", first, second)
@@ -109,7 +110,7 @@ class TestGeneration2:
 
     @pytest.fixture
     def refs(self, storage: LossyStorage) -> Refs:
-        refs = create_refs(storage, spec_version=2)
+        refs = create_refs(storage, generation=V2)
         first = refs.fetch_branch("main")
         refs.commit("main", first, write_snapshot(storage, 2, first, "first"))
         return refs

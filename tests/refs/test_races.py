@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from icefloe.format.generation import find_generation
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage, Storage, s3_storage
 from support import SUPPORT, warm_python
@@ -39,7 +40,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 def test_no_commit_is_lost(storage: Storage, spec_version: int, tmp_path: Path) -> None:
     """Every commit that reported success is in the history exactly once, and no other is."""
-    create_refs(storage, spec_version=spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
     (tmp_path / "storage.pickle").write_bytes(pickle.dumps(storage))
     script = SUPPORT / "racing_refs_committer.py"
     numbers = map(str, (PROCESSES, COMMITS))

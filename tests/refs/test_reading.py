@@ -19,6 +19,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from icefloe.format.generation import V1, V2, find_generation
 from icefloe.format.keys import format_branch_key, format_snapshot_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -74,7 +75,7 @@ def test_all_branches_at_opening(golden: Golden) -> None:
 def test_state_at_opening_does_not_change(spec_version: int) -> None:
     """``opening_refs`` does not change; ``refs`` reads the current state."""
     storage = MemoryStorage()
-    create_refs(storage, spec_version=spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
     opened = open_refs(storage)
     info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "later")
     opened.opening_refs.commit("main", INITIAL_SNAPSHOT_ID, info)
@@ -113,7 +114,7 @@ def test_two_requests_are_concurrent() -> None:
             return super().get(key, byte_range, max_bytes=max_bytes)
 
     storage = Meeting()
-    create_refs(storage, spec_version=1)
+    create_refs(storage, generation=V1)
     assert open_refs(storage).opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
 
@@ -159,8 +160,8 @@ def test_history_from_a_cache(spec_version: int) -> None:
             return self[snapshot_id]
 
     storage = CountingStorage(MemoryStorage())
-    create_refs(storage, spec_version=spec_version)
-    opened, assets = open_refs(storage), Assets(storage, spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
+    opened, assets = open_refs(storage), Assets(storage, find_generation(spec_version))
     kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
     storage.requests.clear()
     refs = opened.opening_refs.with_assets(kept)
@@ -180,7 +181,7 @@ def test_nothing_is_listed(spec_version: int) -> None:
             raise StorageError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
-    create_refs(storage, spec_version=spec_version)
+    create_refs(storage, generation=find_generation(spec_version))
     refs = open_refs(storage).refs
     info = write_snapshot(storage, spec_version, refs.fetch_branch("main"), "a commit")
     refs.commit("main", INITIAL_SNAPSHOT_ID, info)
@@ -194,7 +195,7 @@ def test_nothing_is_listed(spec_version: int) -> None:
 def test_unknown_names(spec_version: int) -> None:
     """The error suggests names, or how to list them, without an additional request."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
     words = "did you mean {}" if spec_version == 2 else "{} returns the existing ones"
     storage.requests.clear()
@@ -211,7 +212,7 @@ def test_unknown_names(spec_version: int) -> None:
 
 def test_unknown_names_in_a_long_list() -> None:
     """A long list of names is not part of the message."""
-    refs = create_refs(MemoryStorage(), spec_version=2)
+    refs = create_refs(MemoryStorage(), generation=V2)
     with pytest.raises(RefNotFoundError, match="; it has no tags"):
         refs.fetch_tag("xyz")
     for number in range(3):
@@ -237,7 +238,7 @@ def test_no_repository() -> None:
 def test_a_deleted_repository() -> None:
     """A repository that was deleted after opening raises."""
     storage = MemoryStorage()
-    refs = create_refs(storage, spec_version=2)
+    refs = create_refs(storage, generation=V2)
     storage.delete_many(["repo"])
     with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
         refs.fetch_branch("main")

@@ -21,6 +21,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from icefloe.format.generation import V1, V2, find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -72,7 +73,7 @@ def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> Non
     tip = commit(refs, storage)
     before = {info.key: info.version for info in storage.list()}
     with pytest.raises(AlreadyExistsError, match="open it instead"):
-        create_refs(storage, spec_version=other_version, config=RepositoryConfig())
+        create_refs(storage, generation=find_generation(other_version), config=RepositoryConfig())
     assert {info.key: info.version for info in storage.list()} == before
     assert open_refs(storage).refs.fetch_branch("main") == tip
 
@@ -85,12 +86,12 @@ def test_concurrent_creators_of_both_versions() -> None:
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
             if key == "refs/branch.main/ref.json":
-                create_refs(self, spec_version=2)
+                create_refs(self, generation=V2)
             return super().put(key, data, mode)
 
     storage = Racing()
     with pytest.raises(AlreadyExistsError):
-        create_refs(storage, spec_version=1)
+        create_refs(storage, generation=V1)
     assert open_refs(storage).refs.spec_version == 2
 
 
@@ -110,9 +111,9 @@ def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
     storage = Dying()
     first, second = (RepositoryConfig(inline_chunk_threshold_bytes=size) for size in (1, 2))
     with pytest.raises(StorageError, match="dead"):
-        create_refs(storage, spec_version=spec_version, config=first)
+        create_refs(storage, generation=find_generation(spec_version), config=first)
     storage.dies = False
-    create_refs(storage, spec_version=spec_version, config=second)
+    create_refs(storage, generation=find_generation(spec_version), config=second)
     assert open_refs(storage).refs.fetch_config() == second
     assert open_refs(storage).refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
@@ -327,7 +328,7 @@ def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
             return iter(found)
 
     storage = Deleting()
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
     assert "main" in refs.fetch_branches()
 
@@ -336,22 +337,22 @@ def test_config_at_creation(spec_version: int) -> None:
     """A repository can be created with its configuration."""
     storage = MemoryStorage()
     config = RepositoryConfig(inline_chunk_threshold_bytes=7)
-    create_refs(storage, spec_version=spec_version, config=config)
+    create_refs(storage, generation=find_generation(spec_version), config=config)
     assert open_refs(storage).refs.fetch_config() == config
 
 
 def test_an_unknown_version_raises() -> None:
     """Only the versions that exist can be created, and nothing is written otherwise."""
     storage = MemoryStorage()
-    with pytest.raises(InvalidInputError, match="must be 1 or 2"):
-        create_refs(storage, spec_version=3)
+    with pytest.raises(InvalidInputError, match="one of: v1, v2"):
+        create_refs(storage, generation=find_generation(3))
     assert list(storage.list()) == []
 
 
 def test_requests_of_a_commit(spec_version: int) -> None:
     """A commit takes two requests in version 1, and three in version 2, which keeps a backup."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, spec_version=spec_version)
+    refs = create_refs(storage, generation=find_generation(spec_version))
     info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "a commit")
     storage.requests.clear()
     refs.commit("main", INITIAL_SNAPSHOT_ID, info)
@@ -396,7 +397,7 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
 def test_features_of_version_2(call: Callable[[Refs], object]) -> None:
     """Features of version 2 raise in version 1, with advice to upgrade."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, spec_version=1)
+    refs = create_refs(storage, generation=V1)
     before = {info.key: info.version for info in storage.list()}
     with pytest.raises(FormatError, match=r"needs a repository of version 2.*upgrade") as caught:
         call(refs)
@@ -413,7 +414,7 @@ class TestGeneration2:
 
     def make(self, storage: Storage, limit: int | None = None) -> RepoFile:
         config = RepositoryConfig(num_updates_per_repo_info_file=limit)
-        create_refs(storage, spec_version=2, config=config)
+        create_refs(storage, generation=V2, config=config)
         refs = open_refs(storage).refs
         assert isinstance(refs, RepoFile)
         return refs
@@ -609,7 +610,7 @@ class TestGeneration2:
                 return super().put(key, data, mode)
 
         storage = Racing()
-        refs = create_refs(storage, spec_version=2)
+        refs = create_refs(storage, generation=V2)
         storage.race = True
         assert refs.update_metadata({"ours": 2}) == {"theirs": 1, "ours": 2}
         assert refs.fetch_metadata() == {"theirs": 1, "ours": 2}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from icefloe.assets import assets
-from icefloe.format import manifest_edit
+from icefloe.format import flatbuffers_codec, manifest_edit
 from icefloe.format.manifest_edit import edit_manifest
 from icefloe.transaction import flush
 
@@ -28,7 +28,7 @@ def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
         tries.append(data is not None)
         return data
 
-    patch.setattr(assets, "edit_manifest", note)
+    patch.setattr(flatbuffers_codec, "edit_manifest", note)
     return tries
 
 

@@ -11,6 +11,7 @@ import zarr
 import zarr.storage
 
 from icefloe.assets import Assets
+from icefloe.format.generation import find_generation
 from icefloe.format.location_compression import LocationCompression
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, LastModified, VirtualChunkRef
@@ -171,7 +172,7 @@ def write_handmade(
 ) -> Handmade:
     """Write a repository; ``mixed`` makes generation v2 with files of version 1 in it."""
     storage = LocalStorage(root)
-    assets = Assets(storage, 1 if mixed else spec_version)
+    assets = Assets(storage, find_generation(1 if mixed else spec_version))
     made = Handmade(virtual.as_uri() + "/")
     rng = np.random.default_rng(7)
     writer = Writer(assets, virtual)
@@ -196,7 +197,9 @@ def write_handmade(
     many = {"/many": rng.random(1200)}
     made.arrays |= many
     writer.arrays("virtual", many, (1,))
-    refs = create_refs(storage, spec_version=spec_version, config=_config(made.virtual_prefix))
+    refs = create_refs(
+        storage, generation=find_generation(spec_version), config=_config(made.virtual_prefix)
+    )
     snapshot = Snapshot(
         made.snapshot_id,
         INITIAL_SNAPSHOT_ID,

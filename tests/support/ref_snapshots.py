@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
+from icefloe.format.generation import find_generation
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.ids import NodeId, SnapshotId
 from icefloe.model.snapshot import Snapshot, SnapshotInfo
@@ -20,7 +21,7 @@ def write_snapshot(
 ) -> SnapshotInfo:
     """Write the files of an empty commit on ``parent``, which no branch shows yet."""
     none: frozenset[NodeId] = frozenset()
-    assets = Assets(storage, spec_version)
+    assets = Assets(storage, find_generation(spec_version))
     snapshot = Snapshot(SnapshotId.random(), parent, datetime.now(UTC), message, {}, (), ())
     assets.write_transaction_log(
         TransactionLog(snapshot.id, none, none, none, none, none, none, ChunkIndexColumns.of({}))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, StorageError
+from icefloe.format.generation import find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.manifest_config import (
@@ -72,7 +73,7 @@ class _Array:
 
 
 def _snapshot(storage: Storage, snapshot_id: str, spec_version: int) -> tuple[Assets, Snapshot]:
-    assets = Assets(storage, spec_version)
+    assets = Assets(storage, find_generation(spec_version))
     return assets, assets.fetch_snapshot(SnapshotId.parse(snapshot_id))
 
 

@@ -20,6 +20,7 @@ from icefloe.errors import (
     NotFoundError,
     SessionStateError,
 )
+from icefloe.format.generation import find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.manifest_config import (
@@ -57,7 +58,7 @@ def repository(request: pytest.FixtureRequest) -> Repository:
 
 
 def _log_moves(repository: Repository, snapshot_id: str) -> list[tuple[str, str]]:
-    assets = Assets(repository.storage, repository.spec_version)
+    assets = Assets(repository.storage, find_generation(repository.spec_version))
     log = assets.fetch_transaction_log(SnapshotId.parse(snapshot_id))
     return [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
 

@@ -97,7 +97,7 @@ def test_metadata_of_commits(
         lambda: session.commit("no", metadata, rebase_with=ConflictDetector()),
         lambda: session.flush("no", metadata=metadata),
     ]
-    if session.connection.spec_version == 2:
+    if session.connection.generation.has_repo_info:
         acts.append(lambda: session.amend("no", metadata=metadata))
     for act in acts:
         _assert_refused(storage, act, ErrorKind.BAD_METADATA, problem)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
+from icefloe.format.generation import V1, find_generation
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
@@ -49,7 +50,7 @@ def _edges(chunk_shapes: object) -> dict[str, Any]:
 
 
 def _parse(data: bytes, spec_version: int = 1) -> ArrayNodeData:
-    found = parse_node_metadata(data, key="a/zarr.json", spec_version=spec_version)
+    found = parse_node_metadata(data, key="a/zarr.json", generation=find_generation(spec_version))
     assert isinstance(found, ArrayNodeData)
     return found
 
@@ -119,7 +120,7 @@ _BAD_EDGES = [
 def test_no_metadata(data: bytes, problem: str) -> None:
     """What is no metadata of Zarr 3 is refused with the key and the problem."""
     with pytest.raises(InvalidInputError) as caught:
-        parse_node_metadata(data, key="a/zarr.json", spec_version=1)
+        parse_node_metadata(data, key="a/zarr.json", generation=V1)
     assert caught.value.kind is ErrorKind.BAD_METADATA
     assert "a/zarr.json" in str(caught.value)
     assert problem in str(caught.value)
@@ -180,7 +181,7 @@ def test_edges_of_what_can_be_stored() -> None:
     assert _parse(_document(dimension_names=[None])).dimension_names == (None,)
     assert _parse(_document(dimension_names=[""])).dimension_names == ("",)
     assert _parse(_document(dimension_names=None)).dimension_names is None
-    assert isinstance(parse_node_metadata(group(), key="zarr.json", spec_version=1), GroupNodeData)
+    assert isinstance(parse_node_metadata(group(), key="zarr.json", generation=V1), GroupNodeData)
 
 
 @settings(deadline=None, max_examples=60)
@@ -188,7 +189,7 @@ def test_edges_of_what_can_be_stored() -> None:
 def test_arbitrary_bytes(data: bytes, spec_version: int) -> None:
     """Whatever the bytes are, they are metadata or an error of ours."""
     with contextlib.suppress(IcefloeError):
-        parse_node_metadata(data, key="zarr.json", spec_version=spec_version)
+        parse_node_metadata(data, key="zarr.json", generation=find_generation(spec_version))
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

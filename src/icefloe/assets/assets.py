@@ -17,17 +17,8 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
-from icefloe.format.keys import (
-    format_chunk_key,
-    format_manifest_key,
-    format_snapshot_key,
-    format_transaction_log_key,
-)
-from icefloe.format.manifest import encode_manifest, open_manifest, read_manifest, read_manifest_id
-from icefloe.format.manifest_edit import edit_manifest
-from icefloe.format.snapshot import decode_snapshot, encode_snapshot
-from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
 from icefloe.model.config import CachingConfig
+from icefloe.model.manifest import Manifest
 from icefloe.model.ref_finder import RefFinder
 from icefloe.model.snapshot import ManifestFileInfo
 from icefloe.model.tree import Tree
@@ -36,10 +27,9 @@ from icefloe.storage.interface import Create, Fresh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.generation import Generation
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.model.ids import ChunkId, ManifestId, NodeId, ObjectId, SnapshotId
-    from icefloe.model.manifest import Manifest
+    from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.storage.interface import Fetched, Storage
@@ -96,21 +86,22 @@ class LoadedManifest:
 class Assets:
     """Typed access to the files of a repository; fetching an uncached file is one request.
 
-    New files have ``spec_version``; existing files record their own version, and a repository may
-    have files of both. Files have random ids and are never replaced, so cached files stay valid.
-    The only exception is expiration in generation v1, which replaces the parent in snapshot files.
+    New files are written in ``generation``; files of generation v1 stay after an upgrade to v2.
+    Files have random ids and are never replaced, so cached files stay valid. The only exception is
+    expiration in generation v1, which replaces the parent in snapshot files.
     """
 
     def __init__(
         self,
         storage: Storage,
-        spec_version: int,
+        generation: Generation,
         caching: CachingConfig | None = None,
         *,
         max_concurrent_requests: int = 256,
     ) -> None:
         self.storage = storage
-        self.spec_version = spec_version
+        self.generation = generation
+        self._layout, self._codec = generation.layout, generation.codec
         limits = CachingConfig() if caching is None else caching
         self._trees: Cache[SnapshotId, Tree] = Cache(
             limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _estimate_tree_bytes
@@ -127,7 +118,9 @@ class Assets:
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _estimate_log_bytes
         )
-        self.chunks = ChunkReader(storage, limits.effective_num_bytes_chunks)
+        self.chunks = ChunkReader(
+            storage, generation.layout.chunks, limits.effective_num_bytes_chunks
+        )
         self._num_threads = min(_MAX_THREADS, max_concurrent_requests)
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
@@ -169,8 +162,8 @@ class Assets:
 
     def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
         """Encode a snapshot."""
-        data = encode_snapshot(snapshot, spec_version=self.spec_version)
-        return EncodedFile(format_snapshot_key(snapshot.id), data)
+        data = self._codec.encode_snapshot(snapshot)
+        return EncodedFile(self._layout.snapshots.format_key(snapshot.id), data)
 
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
@@ -179,11 +172,9 @@ class Assets:
 
         The size in the entry must be exact: Icechunk fetches that number of bytes.
         """
-        data = encode_manifest(
-            manifest, spec_version=self.spec_version, location_compression=location_compression
-        )
+        data = self._codec.encode_manifest(manifest, location_compression)
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
-        return info, EncodedFile(format_manifest_key(manifest.id), data)
+        return info, EncodedFile(self._layout.manifests.format_key(manifest.id), data)
 
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
@@ -193,22 +184,20 @@ class Assets:
         Returns the entry and the file of the new manifest, which has the id of ``changes``; or the
         decoded manifest ``before`` if its file cannot be edited.
         """
-        old_data = self._fetch_manifest_bytes(before.id)
-        root = self._open_manifest(before.id, old_data)
-        data = edit_manifest(root, changes, spec_version=self.spec_version)
-        if data is None:
-            manifest = read_manifest(root)
-            self._manifests.put(before.id, LoadedManifest(manifest))
-            return manifest
+        key, old_data = self._fetch_manifest_file(before.id)
+        edited = self._codec.edit_manifest(old_data, key, before.id, changes)
+        if isinstance(edited, Manifest):
+            self._manifests.put(before.id, LoadedManifest(edited))
+            return edited
         self._manifest_files.put(before.id, old_data)
-        self._manifest_files.put(changes.id, data)
-        info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs)
-        return info, EncodedFile(format_manifest_key(changes.id), data)
+        self._manifest_files.put(changes.id, edited)
+        info = ManifestFileInfo(changes.id, len(edited), before.num_chunk_refs)
+        return info, EncodedFile(self._layout.manifests.format_key(changes.id), edited)
 
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
         """Encode a transaction log."""
-        data = encode_transaction_log(log, spec_version=self.spec_version)
-        return EncodedFile(format_transaction_log_key(log.id), data)
+        data = self._codec.encode_transaction_log(log)
+        return EncodedFile(self._layout.transaction_logs.format_key(log.id), data)
 
     def write(self, file: EncodedFile) -> None:
         """Write a file with a fresh id."""
@@ -236,11 +225,11 @@ class Assets:
 
     def write_chunk(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
         """Write a chunk file."""
-        self.storage.put(format_chunk_key(chunk_id), data, Fresh())
+        self.storage.put(self._layout.chunks.format_key(chunk_id), data, Fresh())
 
     async def write_chunk_async(self, chunk_id: ChunkId, data: bytes | memoryview) -> None:
         """Write a chunk file, without blocking the event loop."""
-        await self.storage.put_async(format_chunk_key(chunk_id), data)
+        await self.storage.put_async(self._layout.chunks.format_key(chunk_id), data)
 
     def cache(self, tree: Tree, manifests: Iterable[Manifest]) -> None:
         """Cache a snapshot and manifests that were just written."""
@@ -267,32 +256,22 @@ class Assets:
         return [future.result() for future in futures]
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        key = format_snapshot_key(snapshot_id)
-        snapshot = decode_snapshot(fetch_file(self.storage, key).data, key)
-        _require_id(snapshot.id, snapshot_id, key)
-        return snapshot
+        key = self._layout.snapshots.format_key(snapshot_id)
+        return self._codec.decode_snapshot(fetch_file(self.storage, key).data, key, snapshot_id)
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
-        data = self._fetch_manifest_bytes(manifest_id)
-        return read_manifest(self._open_manifest(manifest_id, data))
+        key, data = self._fetch_manifest_file(manifest_id)
+        return self._codec.decode_manifest(data, key, manifest_id)
 
-    def _fetch_manifest_bytes(self, manifest_id: ManifestId) -> bytes | memoryview:
+    def _fetch_manifest_file(self, manifest_id: ManifestId) -> tuple[str, bytes | memoryview]:
+        key = self._layout.manifests.format_key(manifest_id)
         cached = self._manifest_files.find(manifest_id)
-        if cached is not None:
-            return cached
-        return fetch_file(self.storage, format_manifest_key(manifest_id)).data
-
-    def _open_manifest(self, manifest_id: ManifestId, data: bytes | memoryview) -> Tables:
-        key = format_manifest_key(manifest_id)
-        root = open_manifest(data, key)
-        _require_id(read_manifest_id(root), manifest_id, key)
-        return root
+        return key, fetch_file(self.storage, key).data if cached is None else cached
 
     def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
-        key = format_transaction_log_key(snapshot_id)
-        log = decode_transaction_log(fetch_file(self.storage, key).data, key)
-        _require_id(log.id, snapshot_id, key)
-        return log
+        key = self._layout.transaction_logs.format_key(snapshot_id)
+        data = fetch_file(self.storage, key).data
+        return self._codec.decode_transaction_log(data, key, snapshot_id)
 
 
 def _estimate_tree_bytes(tree: Tree) -> int:
@@ -301,9 +280,3 @@ def _estimate_tree_bytes(tree: Tree) -> int:
 
 def _estimate_log_bytes(log: TransactionLog) -> int:
     return int(log.updated_chunks.coords.nbytes) + _BYTES_PER_ENTRY
-
-
-def _require_id(actual: ObjectId, expected: ObjectId, key: str) -> None:
-    """Raise if the id in a file differs from the id in its key."""
-    if actual != expected:
-        raise FormatError(f"the file has the id {actual}: it was renamed or swapped", file=key)

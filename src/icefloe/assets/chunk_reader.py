@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets.cache import Cache
 from icefloe.errors import FormatError, InvalidInputError
-from icefloe.format.keys import format_chunk_key
 from icefloe.model.byte_range import Bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from icefloe.format.generation import FileKind
     from icefloe.model.chunk_payload import ChunkRef
     from icefloe.storage.interface import Storage
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class ChunkReader:
     """Reads the native chunks of one repository; ``max_cached_bytes=0`` disables the cache."""
 
-    def __init__(self, storage: Storage, max_cached_bytes: int) -> None:
+    def __init__(self, storage: Storage, files: FileKind, max_cached_bytes: int) -> None:
         self._storage = storage
+        self._files = files
         self._cache: Cache[ChunkRef, bytes | memoryview] | None = (
             Cache(max_cached_bytes, len) if max_cached_bytes > 0 else None
         )
@@ -51,7 +52,7 @@ class ChunkReader:
 
         Raises the errors of `fetch`. Does not read the cache: callers use `find_cached` first.
         """
-        key = format_chunk_key(slices[0][0].id)
+        key = self._files.format_key(slices[0][0].id)
         results: Sequence[bytes | memoryview]
         try:
             if len(slices) == 1:
@@ -72,7 +73,7 @@ class ChunkReader:
         return results
 
     def _fetch_range(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
-        key = format_chunk_key(ref.id)
+        key = self._files.format_key(ref.id)
         try:
             return self._storage.get_bytes(key, ref.offset + start, length)
         except InvalidInputError as error:

@@ -36,6 +36,7 @@ from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from icefloe.format.generation import Generation
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
@@ -109,9 +110,9 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
     }
 
 
-def inspect_repo_info(storage: Storage, spec_version: int) -> dict[str, Any]:
-    """Describe the repo info file; raise `FormatError` for spec version 1, which has none."""
-    if spec_version < 2:
+def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any]:
+    """Describe the repo info file; raise `FormatError` for a generation that has none."""
+    if not generation.has_repo_info:
         raise FormatError(
             f"{storage.url} has no repo info: its spec version is 1",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,

@@ -70,7 +70,7 @@ def _fetch_names(refs: Refs) -> tuple[Mapping[str, SnapshotId], Mapping[str, Sna
 def fetch_snapshot(storage: Storage, refs: Refs, name: str) -> Snapshot:
     """Fetch the snapshot of a branch, tag or snapshot id."""
     snapshot_id = resolve_ref(refs.pin(), name)
-    return Assets(storage, refs.spec_version).require_tree(snapshot_id).snapshot
+    return Assets(storage, refs.generation).require_tree(snapshot_id).snapshot
 
 
 def summarize_node(node: NodeSnapshot) -> str:

@@ -63,7 +63,7 @@ def count_dependencies(
     history = ReachableHistory.fetch(refs)
     arrays_by_manifest, infos = _find_manifests(assets, history.infos)
     counter = DependencyCounter()
-    reader = RepositoryReader(assets.storage, assets.spec_version, limits)
+    reader = RepositoryReader(assets.storage, assets.generation, limits)
     for manifest in reader.read_manifests(infos, lambda manifest: manifest):
         for node_id in sorted(arrays_by_manifest[manifest.id]):
             array = manifest.get_array(node_id)
@@ -83,7 +83,7 @@ def find_dependents(
     history = ReachableHistory.fetch(refs)
     arrays_by_manifest, infos = _find_manifests(assets, history.infos)
     target = _Target.parse(location, virtual)
-    reader = RepositoryReader(assets.storage, assets.spec_version, limits)
+    reader = RepositoryReader(assets.storage, assets.generation, limits)
 
     def find_matches(manifest: Manifest) -> list[tuple[ManifestId, NodeId]]:
         node_ids = target.find_arrays(manifest, virtual)

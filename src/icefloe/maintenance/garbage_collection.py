@@ -35,7 +35,7 @@ from icefloe.maintenance.sweep import Sweeper
 from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
-from icefloe.refs.ref_files import RefFiles
+from icefloe.refs.opening import make_refs
 from icefloe.refs.repo_file import RepoFile
 
 if TYPE_CHECKING:
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.format.generation import FileKind, Generation, Layout
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
+    from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 100
-_SNAPSHOTS, _TRANSACTION_LOGS = "snapshots/", "transactions/"
-_MANIFESTS, _CHUNKS = "manifests/", "chunks/"
 _LISTING_BATCH = 1 << 16
 
 
 def collect_garbage(
     storage: Storage,
-    spec_version: int,
+    generation: Generation,
     *,
     older_than: datetime,
     dry_run: bool = False,
@@ -86,11 +86,12 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
-    marker_class: type[_Marker] = _RefFilesMarker if spec_version == 1 else _RepoFileMarker
-    reader = RepositoryReader(storage, spec_version, read_limits, progress)
+    marker_class = _ParentsMarker if generation.has_parents_in_snapshots else _RepoFileMarker
+    reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
-        snapshots = _list_files(storage, _SNAPSHOTS, cutoff)
-        marker = marker_class(storage, reader, snapshots, dry_run=dry_run)
+        snapshots = _list_files(storage, generation.layout.snapshots, cutoff)
+        refs = make_refs(storage, generation)
+        marker: _Marker = marker_class(refs, reader, snapshots, dry_run=dry_run)
         try:
             marker.mark()
         except ConflictError as error:
@@ -98,7 +99,7 @@ def collect_garbage(
                 raise
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
-        _sweep(storage, cutoff, marker, snapshots, sweeper)
+        _sweep(storage, generation.layout, cutoff, marker, snapshots, sweeper=sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
         summary = sweeper.make_summary()
         _LOGGER.info(
@@ -122,25 +123,32 @@ def collect_garbage(
 
 
 def _sweep(
-    storage: Storage, cutoff: datetime, marker: _Marker, snapshots: _Listing, sweeper: Sweeper
+    storage: Storage,
+    layout: Layout,
+    cutoff: datetime,
+    marker: _Marker,
+    snapshots: _Listing,
+    *,
+    sweeper: Sweeper,
 ) -> None:
-    for phase, prefix in (
-        (Phase.DELETE_SNAPSHOTS, _SNAPSHOTS),
-        (Phase.DELETE_TRANSACTION_LOGS, _TRANSACTION_LOGS),
-        (Phase.DELETE_MANIFESTS, _MANIFESTS),
-        (Phase.DELETE_CHUNKS, _CHUNKS),
+    for phase, files in (
+        (Phase.DELETE_SNAPSHOTS, layout.snapshots),
+        (Phase.DELETE_TRANSACTION_LOGS, layout.transaction_logs),
+        (Phase.DELETE_MANIFESTS, layout.manifests),
+        (Phase.DELETE_CHUNKS, layout.chunks),
     ):
         if not sweeper.can_continue:
             sweeper.skip(phase)
             continue
-        listing = snapshots if prefix == _SNAPSHOTS else _list_files(storage, prefix, cutoff)
+        is_listed = phase is Phase.DELETE_SNAPSHOTS
+        listing = snapshots if is_listed else _list_files(storage, files, cutoff)
         # Filter first: the refs are read again only if garbage is left, and then few files are
         # compared.
         garbage = listing.old.without(marker.get_live_ids(phase))
         if len(garbage):
             marker.refresh()
             garbage = garbage.without(marker.get_live_ids(phase))
-        sweeper.delete(phase, prefix, garbage.id_rows, garbage.sizes_bytes)
+        sweeper.delete(phase, files, garbage.id_rows, garbage.sizes_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,7 @@ class _Listing:
     recent: NDArray[np.uint8]
 
 
-def _list_files(storage: Storage, prefix: str, cutoff: datetime) -> _Listing:
+def _list_files(storage: Storage, files: FileKind, cutoff: datetime) -> _Listing:
     """List the files of one kind.
 
     Files whose names are not ids are left out, so they are never deleted.
@@ -182,8 +190,8 @@ def _list_files(storage: Storage, prefix: str, cutoff: datetime) -> _Listing:
         for column in (names, sizes, is_old):
             column.clear()
 
-    for info in storage.list(prefix):
-        names.append(info.key[len(prefix) :])
+    for info in storage.list(files.prefix):
+        names.append(files.parse_name(info.key))
         sizes.append(info.size_bytes)
         is_old.append(info.last_modified < cutoff)
         if len(names) >= _LISTING_BATCH:
@@ -197,9 +205,9 @@ class _Marker(ABC):
     """The mark phase: collects the live files."""
 
     def __init__(
-        self, storage: Storage, reader: RepositoryReader, snapshots: _Listing, *, dry_run: bool
+        self, refs: Refs, reader: RepositoryReader, snapshots: _Listing, *, dry_run: bool
     ) -> None:
-        self._storage = storage
+        self._refs = refs
         self._dry_run = dry_run
         self._snapshot_listing = snapshots
         self._recent = set(to_ids(snapshots.recent, SnapshotId))
@@ -234,8 +242,8 @@ class _Marker(ABC):
                 return self._live.chunks
 
 
-class _RefFilesMarker(_Marker):
-    """Generation v1: each branch and tag is a file, and snapshot files contain their parents."""
+class _ParentsMarker(_Marker):
+    """Snapshot files contain their parents, and the branches and tags do not change together."""
 
     def mark(self) -> None:
         self.refresh()
@@ -243,10 +251,8 @@ class _RefFilesMarker(_Marker):
         self._live.add(self._recent, required=False)
 
     def refresh(self) -> None:
-        refs = RefFiles(self._storage)
-        tips = {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
         try:
-            self._live.add(tips)
+            self._live.add(self._refs.fetch_live_snapshots())
         except ObjectNotFoundError as error:
             error.add_note(
                 "A branch or tag needs this file; garbage collection stopped before it deleted "
@@ -261,11 +267,15 @@ class _RefFilesMarker(_Marker):
 class _RepoFileMarker(_Marker):
     """Generation v2: ``repo`` contains all refs and changes atomically."""
 
+    @property
+    def _repo_file(self) -> RepoFile:
+        assert isinstance(self._refs, RepoFile)  # noqa: S101 - for type checkers
+        return self._refs
+
     def mark(self) -> None:
-        self._refs = RepoFile(self._storage)
         # Fetched after the listing, so a snapshot that is in `repo` but not in the listing is new,
         # and not garbage.
-        self._info = self._refs.fetch()
+        self._info = self._repo_file.fetch()
         if not self._dry_run:
             changes.require_online(self._info)
         all_ids = {snapshot.id for snapshot in self._info.snapshots}
@@ -277,13 +287,13 @@ class _RepoFileMarker(_Marker):
         if self._dry_run:
             _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)
         else:
-            self._info = self._refs.collect_snapshots(garbage, existing=all_ids)
+            self._info = self._repo_file.collect_snapshots(garbage, existing=all_ids)
         self._mark_all()
 
     def refresh(self) -> None:
         # In a dry run `repo` still contains the garbage; keep the simulated state.
         if not self._dry_run:
-            self._info = self._refs.fetch()
+            self._info = self._repo_file.fetch()
             self._mark_all()
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
+    from icefloe.format.generation import Generation
     from icefloe.maintenance.progress import Progress
     from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
@@ -48,12 +49,12 @@ class RepositoryReader:
     def __init__(
         self,
         storage: Storage,
-        spec_version: int,
+        generation: Generation,
         limits: ReadLimits | None = None,
         progress: Progress = ignore_progress,
     ) -> None:
-        self._assets = Assets(storage, spec_version, _NO_CACHE)
-        self._has_parents = spec_version == 1
+        self._assets = Assets(storage, generation, _NO_CACHE)
+        self._has_parents = generation.has_parents_in_snapshots
         self._limits = limits or ReadLimits()
         self._is_sequential = storage.is_low_latency
         self._progress = progress

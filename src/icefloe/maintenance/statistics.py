@@ -11,16 +11,14 @@ from icefloe.maintenance.progress import ignore_progress
 from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import ChunkPayloads
-from icefloe.refs import retention
-from icefloe.refs.ref_files import RefFiles
-from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.opening import make_refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from icefloe.format.generation import Generation
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
-    from icefloe.model.ids import SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.storage.interface import Storage
 
@@ -55,7 +53,7 @@ class ChunkStorageStats:
 
 def measure_chunks(
     storage: Storage,
-    spec_version: int,
+    generation: Generation,
     *,
     limits: ReadLimits | None = None,
     progress: Progress = ignore_progress,
@@ -65,9 +63,10 @@ def measure_chunks(
     A byte range of a chunk file or virtual file counts once, even if it has several references. An
     inline chunk counts once for each manifest that stores it.
     """
-    reader = RepositoryReader(storage, spec_version, limits, progress)
+    reader = RepositoryReader(storage, generation, limits, progress)
     infos = {}
-    for files in reader.read_snapshots(_fetch_snapshot_ids(storage, spec_version)):
+    snapshot_ids = make_refs(storage, generation).fetch_live_snapshots()
+    for files in reader.read_snapshots(snapshot_ids):
         infos.update({info.id: info for info in files.manifests})
     inlined_bytes = 0
     merged = ChunkPayloads.concatenate([])
@@ -85,13 +84,6 @@ def measure_chunks(
     return ChunkStorageStats(
         int(merged.length[is_native].sum()), int(merged.length[~is_native].sum()), inlined_bytes
     )
-
-
-def _fetch_snapshot_ids(storage: Storage, spec_version: int) -> set[SnapshotId]:
-    if spec_version > 1:
-        return retention.find_reachable(RepoFile(storage).fetch())
-    refs = RefFiles(storage)
-    return {*refs.fetch_branches().values(), *refs.fetch_tags().values()}
 
 
 def _summarize_manifest(manifest: Manifest) -> tuple[ChunkPayloads, int]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from icefloe.format.generation import FileKind
     from icefloe.maintenance.progress import Progress
     from icefloe.storage.interface import Storage
 
@@ -107,9 +108,9 @@ class Sweeper:
         return not self._failed
 
     def delete(
-        self, phase: Phase, prefix: str, rows: NDArray[np.uint8], sizes_bytes: NDArray[np.int64]
+        self, phase: Phase, files: FileKind, rows: NDArray[np.uint8], sizes_bytes: NDArray[np.int64]
     ) -> None:
-        """Delete the files with these ids below ``prefix``.
+        """Delete the files of a kind with these ids.
 
         Raises
         ------
@@ -119,7 +120,7 @@ class Sweeper:
         batches = [slice(start, start + _BATCH) for start in range(0, len(rows), _BATCH)]
 
         def delete_batch(batch: slice) -> None:
-            keys = [prefix + name for name in format_names(rows[batch])]
+            keys = [files.format_key(name) for name in format_names(rows[batch])]
             error = None if self._dry_run else self._delete_with_retries(keys)
             with self._lock:
                 if error is None:

@@ -22,6 +22,7 @@ from icefloe.errors import (
     ReadOnlyError,
     SessionStateError,
 )
+from icefloe.format.generation import V1
 from icefloe.format.keys import CONFIG, REFS, REPO, format_branch_key
 from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
 from icefloe.maintenance.limits import map_bounded, require_positive
@@ -91,7 +92,7 @@ def upgrade_icechunk_repository(
     """
     connection = repo._connection  # noqa: SLF001 - same package
     storage = connection.storage
-    if connection.spec_version != 1:
+    if connection.generation is not V1:
         raise _not_version_1_error(storage)
     if storage.read_only:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")

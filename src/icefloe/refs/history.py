@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icefloe.errors import FormatError
-from icefloe.format.keys import format_snapshot_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,7 @@ def walk_history(
     current: SnapshotId | None = start
     while current is not None:
         if current in seen:
-            raise FormatError("the snapshot is its own ancestor", file=format_snapshot_key(current))
+            raise FormatError("the snapshot is its own ancestor", file=f"snapshot {current}")
         seen.add(current)
         info = get_info(current)
         yield info

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.refs.history import collect_reachable
@@ -11,6 +11,7 @@ from icefloe.refs.history import collect_reachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
@@ -40,8 +41,25 @@ class Refs(ABC):
     generation v1, as in Icechunk.
     """
 
-    spec_version: int
+    generation: ClassVar[Generation]
     _storage: Storage
+
+    @abstractmethod
+    def __init__(self, storage: Storage) -> None:
+        """Keep the storage; no request."""
+
+    @classmethod
+    @abstractmethod
+    def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
+        """Create the refs of a repository whose first snapshot is written; one create-if-absent.
+
+        Raises `PreconditionFailedError` if they exist.
+        """
+
+    @property
+    def spec_version(self) -> int:
+        """The spec version of the repository."""
+        return self.generation.spec_version
 
     @abstractmethod
     def pin(self) -> Refs:
@@ -81,6 +99,13 @@ class Refs(ABC):
     @abstractmethod
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Yield a snapshot and its ancestors, newest first."""
+
+    @abstractmethod
+    def fetch_live_snapshots(self) -> set[SnapshotId]:
+        """Fetch the snapshots that branches and tags point at, with the recorded ancestors.
+
+        Where snapshot files name their parents, these are the tips, without ancestors.
+        """
 
     def fetch_reachable(self, tips: Iterable[SnapshotId]) -> dict[SnapshotId, SnapshotInfo]:
         """Fetch all snapshots in the histories of ``tips``."""

@@ -20,17 +20,20 @@ _SAFE = "!$&'()+,-.:;=@_ "
 _PLAIN = re.compile(f"[A-Za-z0-9{re.escape(_SAFE)}]*")
 
 
-def require_ref_name(name: str, spec_version: int, *, new: bool = False) -> None:
-    """Raise if a name is invalid; the rules are stricter for a ``new`` ref."""
+def require_ref_name(name: str, *, in_key: bool = False, new: bool = False) -> None:
+    """Raise if a name is invalid.
+
+    The rules are stricter if it is part of a key (``in_key``), and for a ``new`` ref.
+    """
     require_text(name)
     problem = None
     if not name:
         problem = "it is empty"
-    elif spec_version == 1 and "/" in name:
+    elif in_key and "/" in name:
         problem = "slashes need a repository of version 2"
     elif not name.isprintable():
         problem = "it has unprintable characters"
-    elif new and spec_version == 1 and not is_plain(name):
+    elif new and in_key and not is_plain(name):
         problem = (
             "repositories of version 1 allow ASCII letters, digits, spaces and "
             f"{_SAFE.strip()}, because Icechunk might not find other names"

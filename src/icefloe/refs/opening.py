@@ -24,6 +24,9 @@ from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
     from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
@@ -64,6 +67,17 @@ class RefsAtOpening:
         refs, self._refs = self._refs, None
         is_recent = time.monotonic() - self._opened_at < self._VALID_S
         return refs if is_recent and change_counter.get_count() == self._num_changes else None
+
+
+REF_STORES: Final[Mapping[str, type[Refs]]] = {
+    store.generation.name: store for store in (RefFiles, RepoFile)
+}
+"""The reference store of each generation."""
+
+
+def make_refs(storage: Storage, generation: Generation) -> Refs:
+    """Return the refs of a repository of a known generation; no request."""
+    return REF_STORES[generation.name](storage)
 
 
 def open_refs(storage: Storage) -> OpenedRefs:

@@ -23,11 +23,11 @@ from icefloe.errors import (
     RefNotFoundError,
 )
 from icefloe.format import config_yaml
+from icefloe.format.generation import V1
 from icefloe.format.keys import (
     CONFIG,
     REFS,
     format_branch_key,
-    format_snapshot_key,
     format_tag_key,
     format_tombstone_key,
     parse_branch_key,
@@ -35,7 +35,6 @@ from icefloe.format.keys import (
     parse_tombstone_key,
 )
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
-from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import CachingConfig
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.history import walk_history
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Fetched, Storage, Version
@@ -84,7 +83,7 @@ class RefFiles(Refs):
     ``at_opening`` is not read again.
     """
 
-    spec_version = 1
+    generation = V1
 
     def __init__(
         self,
@@ -95,6 +94,13 @@ class RefFiles(Refs):
         self._storage = storage
         self._assets = assets
         self._at_opening = at_opening
+
+    @classmethod
+    def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
+        if config is not None:
+            with contextlib.suppress(PreconditionFailedError):
+                storage.put(CONFIG, config_yaml.dumps(config), Create())
+        storage.put(format_branch_key(MAIN), encode_ref(initial.id), Create())
 
     def pin(self) -> RefFiles:
         """Return self: separate files have no common state."""
@@ -123,7 +129,7 @@ class RefFiles(Refs):
 
     def fetch_tag(self, tag: str) -> SnapshotId:
         """Fetch the target of a tag; two requests, one of them for its tombstone."""
-        require_ref_name(tag, self.spec_version)
+        require_ref_name(tag, in_key=True)
         stored = self._find_stored_name(tag, format_tag_key)
         if self._exists(format_tombstone_key(stored)):
             raise ref_errors.deleted_tag_error(tag)
@@ -141,7 +147,7 @@ class RefFiles(Refs):
         assets = self._assets
         if assets is None:
             # Not an attribute: refs must pickle, and the locks of caches do not.
-            assets = Assets(self._storage, self.spec_version, _NO_CACHE)
+            assets = Assets(self._storage, self.generation, _NO_CACHE)
         try:
             return assets.fetch_snapshot(snapshot_id).get_info()
         except ObjectNotFoundError as error:
@@ -149,6 +155,9 @@ class RefFiles(Refs):
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         return walk_history(snapshot_id, self.fetch_snapshot_info)
+
+    def fetch_live_snapshots(self) -> set[SnapshotId]:
+        return {*self.fetch_branches().values(), *self.fetch_tags().values()}
 
     def fetch_config(self) -> RepositoryConfig | None:
         if self._at_opening is not None:
@@ -186,7 +195,7 @@ class RefFiles(Refs):
         """Do nothing: generation v1 keeps no list of snapshots."""
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
-        require_ref_name(branch, self.spec_version, new=True)
+        require_ref_name(branch, in_key=True, new=True)
         self._require_snapshot(snapshot_id)
         try:
             change_counter.increment()
@@ -211,7 +220,7 @@ class RefFiles(Refs):
         self._storage.delete_many([self._fetch_branch(branch).key])
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
-        require_ref_name(tag, self.spec_version, new=True)
+        require_ref_name(tag, in_key=True, new=True)
         # The file of a deleted tag stays, and its tombstone is written after it. So without a
         # tombstone the tag is new, or the create below conflicts with its file.
         if self._exists(format_tombstone_key(tag)):
@@ -273,14 +282,14 @@ class RefFiles(Refs):
         self, child: SnapshotId, parent: SnapshotId | None, root: SnapshotId
     ) -> bool:
         """Replace the parent in a snapshot file; return False if another process changed it."""
-        key = format_snapshot_key(child)
+        key = self.generation.layout.snapshots.format_key(child)
         fetched = fetch_file(self._storage, key)
-        snapshot = decode_snapshot(fetched.data, key)
+        snapshot = self.generation.codec.decode_snapshot(fetched.data, key, child)
         if snapshot.parent_id == root:
             return True
         if snapshot.parent_id != parent:
             return False
-        data = encode_snapshot(replace(snapshot, parent_id=root), spec_version=self.spec_version)
+        data = self.generation.codec.encode_snapshot(replace(snapshot, parent_id=root))
         try:
             self._storage.put(key, data, UpdateIfMatch(fetched.info.version))
         except PreconditionFailedError:
@@ -330,7 +339,7 @@ class RefFiles(Refs):
         return any(info.id == snapshot_id for info in self.fetch_ancestry(tip))
 
     def _fetch_branch(self, branch: str) -> _Branch:
-        require_ref_name(branch, self.spec_version)
+        require_ref_name(branch, in_key=True)
         key = format_branch_key(self._find_stored_name(branch, format_branch_key))
         try:
             fetched = fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE)
@@ -345,7 +354,7 @@ class RefFiles(Refs):
         return encode_ref_name(name)
 
     def _require_snapshot(self, snapshot_id: SnapshotId) -> None:
-        if not self._exists(format_snapshot_key(snapshot_id)):
+        if not self._exists(self.generation.layout.snapshots.format_key(snapshot_id)):
             raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
 
     def _exists(self, key: str) -> bool:

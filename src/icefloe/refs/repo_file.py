@@ -7,6 +7,7 @@ replaced ``repo`` first, the change is repeated on the new state.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from dataclasses import replace
@@ -23,26 +24,39 @@ from icefloe.errors import (
     OutcomeUnknownError,
     PreconditionFailedError,
 )
+from icefloe.format.generation import V2
 from icefloe.format.keys import OVERWRITTEN, REPO
-from icefloe.format.metadata import encode_metadata
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
-from icefloe.model.repo_info import FEATURE_FLAGS, ExpirationRan, MetadataChanged, RepoStatusChanged
+from icefloe.model.repo_info import (
+    FEATURE_FLAGS,
+    ExpirationRan,
+    MetadataChanged,
+    OpsLogEntry,
+    RepoAvailability,
+    RepoInfo,
+    RepoInitialized,
+    RepoStatus,
+    RepoStatusChanged,
+)
+from icefloe.model.transaction_log import TransactionLog
 from icefloe.refs import change_counter, changes, ref_errors, retention
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
-from icefloe.refs.names import require_ref_name
+from icefloe.refs.names import MAIN, require_ref_name
 from icefloe.storage.backoff import compute_backoff_s
-from icefloe.storage.interface import UpdateIfMatch
+from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoInfo, RepoStatus
-    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.ids import NodeId
+    from icefloe.model.repo_info import FeatureFlag
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.changes import Change, ChangeResult
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
@@ -59,11 +73,32 @@ class RepoFile(Refs):
     With ``pinned``, reads come from that state without a request.
     """
 
-    spec_version = 2
+    generation = V2
 
     def __init__(self, storage: Storage, pinned: RepoInfo | None = None) -> None:
         self._storage = storage
         self._pinned = pinned
+
+    @classmethod
+    def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
+        """Create ``repo``, after the transaction log of the first snapshot, which is empty."""
+        none: frozenset[NodeId] = frozenset()
+        no_chunks = ChunkIndexColumns.of({})
+        log = TransactionLog(initial.id, none, none, none, none, none, none, no_chunks)
+        with contextlib.suppress(PreconditionFailedError):
+            key = V2.layout.transaction_logs.format_key(log.id)
+            storage.put(key, V2.codec.encode_transaction_log(log), Create())
+        info = RepoInfo(
+            spec_version=cls.generation.spec_version,
+            branches={MAIN: initial.id},
+            tags={},
+            deleted_tags=frozenset(),
+            snapshots=(initial.get_info(),),
+            status=RepoStatus(RepoAvailability.online, initial.flushed_at),
+            latest_updates=(OpsLogEntry(RepoInitialized(), initial.flushed_at),),
+            config=config,
+        )
+        storage.put(REPO, encode_repo_info(info), Create())
 
     def fetch(self) -> RepoInfo:
         """Fetch the current state, or return the pinned one."""
@@ -102,6 +137,9 @@ class RepoFile(Refs):
             return infos[snapshot_id]
 
         yield from walk_history(snapshot_id, get_info)
+
+    def fetch_live_snapshots(self) -> set[SnapshotId]:
+        return retention.find_reachable(self.fetch())
 
     def fetch_config(self) -> RepositoryConfig | None:
         return self.fetch().config
@@ -171,7 +209,7 @@ class RepoFile(Refs):
         self.change(lambda info: changes.add_snapshot(info, snapshot, parent))
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
-        require_ref_name(branch, self.spec_version, new=True)
+        require_ref_name(branch, new=True)
         self.change(lambda info: changes.create_branch(info, branch, snapshot_id))
 
     def reset_branch(
@@ -184,7 +222,7 @@ class RepoFile(Refs):
         self.change(lambda info: changes.delete_branch(info, branch))
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
-        require_ref_name(tag, self.spec_version, new=True)
+        require_ref_name(tag, new=True)
         self.change(lambda info: changes.create_tag(info, tag, snapshot_id))
 
     def delete_tag(self, tag: str) -> None:
@@ -211,11 +249,11 @@ class RepoFile(Refs):
         self.change(lambda info: changes.set_config(info, config, expected))
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:
-        encoded = encode_metadata(metadata, self.spec_version)
+        encoded = self.generation.codec.encode_metadata(metadata)
         self.change(lambda info: (MetadataChanged(), replace(info, metadata=dict(encoded))))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        encoded = encode_metadata(metadata, self.spec_version)
+        encoded = self.generation.codec.encode_metadata(metadata)
         return self.change(
             lambda info: (MetadataChanged(), replace(info, metadata={**info.metadata, **encoded}))
         ).metadata

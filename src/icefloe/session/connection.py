@@ -12,15 +12,14 @@ from icefloe.assets import Assets
 from icefloe.containers.virtual_chunks import VirtualChunks
 from icefloe.format.location_compression import LocationCompression
 from icefloe.model.config import RepositoryConfig
-from icefloe.refs.ref_files import RefFiles
-from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.opening import make_refs
 from icefloe.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from icefloe.format.generation import Generation
     from icefloe.model.ids import SnapshotId
-    from icefloe.refs.interface import Refs
     from icefloe.refs.opening import OpenedRefs
     from icefloe.storage.credentials import AnyCredential
     from icefloe.storage.interface import Storage
@@ -37,8 +36,8 @@ class Connection:
     ----------
     storage
         Storage of the repository, with the effective settings.
-    spec_version
-        Spec version of the repository.
+    generation
+        Generation of the repository.
     config
         Effective configuration: the default, persisted and user's settings merged.
     credentials
@@ -55,7 +54,7 @@ class Connection:
     def __init__(
         self,
         storage: Storage,
-        spec_version: int,
+        generation: Generation,
         config: RepositoryConfig,
         credentials: Mapping[str, AnyCredential | None] | None,
         *,
@@ -65,18 +64,17 @@ class Connection:
         token: str | None = None,
     ) -> None:
         self.storage = storage
-        self.spec_version = spec_version
+        self.generation = generation
         self.config = config
         self.credentials = None if credentials is None else dict(credentials)
         self.default_commit_metadata = dict(default_commit_metadata or {})
         self.assets = assets or Assets(
             storage,
-            spec_version,
+            generation,
             config.effective_caching,
             max_concurrent_requests=config.effective_max_concurrent_requests,
         )
-        refs: Refs = RefFiles(storage) if spec_version == 1 else RepoFile(storage)
-        self.refs = refs.with_assets(self.assets)
+        self.refs = make_refs(storage, generation).with_assets(self.assets)
         # None (not configured: default containers) differs from an empty list (no containers).
         containers = None if config.virtual_chunk_containers is None else config.usable_containers()
         self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
@@ -87,7 +85,7 @@ class Connection:
         return _unpickle, (
             self._token,
             self.storage,
-            self.spec_version,
+            self.generation,
             self.config,
             self.credentials,
             self.default_commit_metadata,
@@ -113,7 +111,7 @@ class Connection:
         merged = self.config.merge(config)
         return Connection(
             self.storage.with_settings(merged.effective_storage),
-            self.spec_version,
+            self.generation,
             merged,
             self.credentials if credentials is None else credentials,
             default_commit_metadata=self.default_commit_metadata,
@@ -124,7 +122,7 @@ class Connection:
         """Return an equal connection with empty caches."""
         return Connection(
             self.storage,
-            self.spec_version,
+            self.generation,
             self.config,
             self.credentials,
             default_commit_metadata=self.default_commit_metadata,
@@ -155,7 +153,7 @@ def connect(
     for settings in (opened.config, config):
         merged = merged.merge(settings or RepositoryConfig())
     storage = storage.with_settings(merged.effective_storage)
-    return Connection(storage, opened.refs.spec_version, merged, credentials)
+    return Connection(storage, opened.refs.generation, merged, credentials)
 
 
 class _UnpickledConnections:
@@ -191,7 +189,7 @@ os.register_at_fork(after_in_child=_unpickled.clear)
 def _unpickle(  # noqa: PLR0917 - pickle passes positional arguments
     token: str,
     storage: Storage,
-    spec_version: int,
+    generation: Generation,
     config: RepositoryConfig,
     credentials: Mapping[str, AnyCredential | None] | None,
     default_commit_metadata: Mapping[str, Any],
@@ -199,7 +197,7 @@ def _unpickle(  # noqa: PLR0917 - pickle passes positional arguments
     cached = _unpickled.get(token)
     copy = Connection(
         storage if cached is None else cached.storage,
-        spec_version,
+        generation,
         config,
         credentials,
         default_commit_metadata=default_commit_metadata,

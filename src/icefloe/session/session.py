@@ -33,7 +33,6 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.format.config_tree import flatten_variants, to_tree
-from icefloe.format.metadata import encode_metadata
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
@@ -648,7 +647,7 @@ class Session:
     ) -> FlushResult:
         _require_message(message)
         entries = {**self.connection.default_commit_metadata, **metadata}
-        encoded = encode_metadata(entries, self.connection.spec_version)
+        encoded = self.connection.generation.codec.encode_metadata(entries)
         # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
         return self._flusher.flush(
@@ -668,7 +667,7 @@ class Session:
     def _amend(
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
     ) -> str:
-        if self.connection.spec_version < 2:
+        if not self.connection.generation.has_repo_info:
             raise FormatError(
                 "only repositories of spec version 2 can amend commits; this one has version 1",
                 kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,

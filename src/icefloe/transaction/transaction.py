@@ -166,7 +166,7 @@ class Transaction:
         `AlreadyExistsError` if the node exists and has the other kind.
         """
         key = f"{path.value[1:]}/zarr.json".lstrip("/")
-        parsed = parse_node_metadata(data, key=key, spec_version=self.assets.spec_version)
+        parsed = parse_node_metadata(data, key=key, generation=self.assets.generation)
         with self.lock:
             present = self.get_node(path)
             if present is None:

@@ -14,10 +14,11 @@ from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
 
 if TYPE_CHECKING:
+    from icefloe.format.generation import Generation
     from icefloe.model.node import NodeSnapshot
 
 
-def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData:
+def parse_node_metadata(data: bytes, *, key: str, generation: Generation) -> NodeData:
     """Parse a ``zarr.json``; the manifests of an array are empty.
 
     Raises `InvalidInputError` if it is not Zarr version 3, or its grid cannot be stored.
@@ -36,7 +37,7 @@ def parse_node_metadata(data: bytes, *, key: str, spec_version: int) -> NodeData
         case "group":
             return GroupNodeData()
         case "array":
-            return _parse_array(document, key, spec_version)
+            return _parse_array(document, key, generation)
         case other:
             raise _metadata_error(key, f"node_type is {other!r}, neither 'group' nor 'array'")
 
@@ -53,7 +54,7 @@ def has_different_chunk_grid(before: NodeSnapshot, after: NodeSnapshot) -> bool:
     return bool(old != new)
 
 
-def _parse_array(document: dict[str, Any], key: str, spec_version: int) -> ArrayNodeData:
+def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> ArrayNodeData:
     shape = document.get("shape")
     if not _are_lengths(shape):
         raise _array_error(key, f"shape {shape!r} is not a list of lengths")
@@ -65,7 +66,7 @@ def _parse_array(document: dict[str, Any], key: str, spec_version: int) -> Array
     if name == "regular":
         dimensions = _parse_regular(shape, settings.get("chunk_shape"), key)
     elif name == "rectilinear":
-        if spec_version == 1:
+        if not generation.has_rectilinear_grids:
             raise FormatError(
                 "rectilinear chunk grids need a repository of spec version 2: create one with "
                 "spec_version=2, or use a regular chunk grid",

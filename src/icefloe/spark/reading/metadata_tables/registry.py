@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, FormatError
+from icefloe.format.generation import get_generation
 from icefloe.inspection.repository import resolve_ref
 from icefloe.spark.reading.metadata_tables.chunk_tables import CHUNKS, FILES
 from icefloe.spark.reading.metadata_tables.repository_tables import (
@@ -68,12 +69,12 @@ def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions)
     Raises if the repository's spec version lacks this table, or if a ref to be compared by
     ``changes`` does not exist.
     """
-    version = source.repository.spec_version
-    if name == "ops_log" and version < 2:
+    generation = get_generation(source.repository.generation)
+    if name == "ops_log" and not generation.has_repo_info:
         raise FormatError(
             f"the ops_log table requires spec version 2, but {source.repository.storage.url} has "
-            f"version {version}: upgrade it with icefloe.upgrade_icechunk_repository, or read "
-            "table='history', which every version has",
+            f"version {generation.spec_version}: upgrade it with "
+            "icefloe.upgrade_icechunk_repository, or read table='history', which every version has",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if name == "changes":

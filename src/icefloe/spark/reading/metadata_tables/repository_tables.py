@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from icefloe.format.generation import get_generation
 from icefloe.ops import Update, UpdateType
 from icefloe.spark.reading.metadata_tables.table import (
     TEXT,
@@ -85,7 +86,7 @@ def _fetch_history(source: SnapshotSource, options: ReadOptions) -> list[_Histor
         for info in repository.ancestry(snapshot_id=source.snapshot_id)
     ]
     is_tip = options.tag is None and options.snapshot is None and options.as_of is None
-    if is_tip and repository.spec_version > 1:
+    if is_tip and get_generation(repository.generation).has_repo_info:
         seen = {entry.snapshot_id for entry in entries}
         for updated_at, snapshot_id in _fetch_former_tips(source, options.branch or "main"):
             if snapshot_id not in seen:

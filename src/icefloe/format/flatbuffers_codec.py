@@ -1,0 +1,85 @@
+"""The encoding of generations v1 and v2: flatbuffers in compressed envelopes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icefloe.errors import FormatError
+from icefloe.format import manifest as manifest_files
+from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.metadata import encode_metadata
+from icefloe.format.metadata_codec import MetadataCodec
+from icefloe.format.snapshot import decode_snapshot, encode_snapshot
+from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from icefloe.format.flatbuffer_reader import Tables
+    from icefloe.format.location_compression import LocationCompression
+    from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
+    from icefloe.model.manifest import Manifest
+    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.transaction_log import TransactionLog
+
+
+@dataclass(frozen=True, slots=True)
+class FlatbuffersCodec(MetadataCodec):
+    """Encodes files with ``spec_version``; decodes both, since a repository may have both."""
+
+    spec_version: int
+
+    def encode_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        return encode_metadata(metadata, self.spec_version)
+
+    def encode_snapshot(self, snapshot: Snapshot) -> bytes:
+        return encode_snapshot(snapshot, spec_version=self.spec_version)
+
+    def decode_snapshot(
+        self, data: bytes | memoryview, file: str, snapshot_id: SnapshotId
+    ) -> Snapshot:
+        snapshot = decode_snapshot(data, file)
+        _require_id(snapshot.id, snapshot_id, file)
+        return snapshot
+
+    def encode_manifest(
+        self, manifest: Manifest, location_compression: LocationCompression | None
+    ) -> bytes:
+        return manifest_files.encode_manifest(
+            manifest, spec_version=self.spec_version, location_compression=location_compression
+        )
+
+    def decode_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> Manifest:
+        return manifest_files.read_manifest(_open_manifest(data, file, manifest_id))
+
+    def edit_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId, changes: Manifest
+    ) -> bytes | Manifest:
+        root = _open_manifest(data, file, manifest_id)
+        edited = edit_manifest(root, changes, spec_version=self.spec_version)
+        return manifest_files.read_manifest(root) if edited is None else edited
+
+    def encode_transaction_log(self, log: TransactionLog) -> bytes:
+        return encode_transaction_log(log, spec_version=self.spec_version)
+
+    def decode_transaction_log(
+        self, data: bytes | memoryview, file: str, snapshot_id: SnapshotId
+    ) -> TransactionLog:
+        log = decode_transaction_log(data, file)
+        _require_id(log.id, snapshot_id, file)
+        return log
+
+
+def _open_manifest(data: bytes | memoryview, file: str, manifest_id: ManifestId) -> Tables:
+    root = manifest_files.open_manifest(data, file)
+    _require_id(manifest_files.read_manifest_id(root), manifest_id, file)
+    return root
+
+
+def _require_id(actual: ObjectId, expected: ObjectId, file: str) -> None:
+    """Raise if the id in a file differs from the id in its key."""
+    if actual != expected:
+        raise FormatError(f"the file has the id {actual}: it was renamed or swapped", file=file)
