@@ -85,7 +85,7 @@ def _parse_global_options(
 
 @app.command(
     epilog="Examples:\n\n"
-    "  icefloe inspect weather/repo\n\n"
+    "  icefloe inspect weather/refs/branch.main/ref.json\n\n"
     "  icefloe inspect s3://bucket/weather/snapshots/1CECHNKREP0F1RSTCMT0 | jq .nodes"
 )
 def inspect(
